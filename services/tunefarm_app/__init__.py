@@ -1,0 +1,1 @@
+"""Use cases: the only code that joins the engine and the database."""

@@ -1,0 +1,145 @@
+"""The error tree: a class says what the caller should do next, a code says what happened.
+
+::
+
+    TunefarmError
+    ├── InvalidInputError      fix the input, then try again
+    │   ├── InvalidModelError  the uploaded network cannot be used
+    │   ├── UnknownTargetError the target's name means nothing to us
+    │   └── InvalidRecordError a tuning record cannot be read
+    ├── NotFoundError          look elsewhere: there is no such thing
+    ├── ConflictError          look at the state first: it forbids this now
+    ├── TransientError         wait, then try again
+    │   └── DeviceLostError    the device went away: measure elsewhere
+    ├── LeaseLostError         stop: somebody else holds this now, write nothing
+    ├── CancelledError         stop: the user asked for it
+    └── InvariantError         our bug: report it
+
+HTTP statuses, exit codes and retry policies are tables at the edges, not attributes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class TunefarmError(Exception):
+    """Base of every error that tunefarm raises on purpose.
+
+    Args:
+        message: One or two sentences: the thing, the limit, the fix. Text from users must have
+            gone through `untrusted_text.clean` before.
+        code: Stable kebab-case name of this very problem (``"unsupported-operator"``).
+            The class's `default_code` where it is left out.
+        fields: JSON-able facts for programs (``operator="Loop"``, ``limit_bytes=1024``).
+    """
+
+    default_code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, *, code: str | None = None, **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.fields: dict[str, Any] = fields
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object from which `error_from_json` makes an equal error."""
+        return {
+            "kind": type(self).__name__,
+            "code": self.code,
+            "message": self.message,
+            "fields": self.fields,
+        }
+
+
+class InvalidInputError(TunefarmError):
+    """The input is wrong: fix it, then try again."""
+
+    default_code = "invalid-input"
+
+
+class InvalidModelError(InvalidInputError):
+    """The uploaded network cannot be used."""
+
+    default_code = "invalid-model"
+
+
+class UnknownTargetError(InvalidInputError):
+    """The target's name means nothing to us; the message lists the nearest that do."""
+
+    default_code = "unknown-target"
+
+
+class InvalidRecordError(InvalidInputError):
+    """A tuning record cannot be read."""
+
+    default_code = "invalid-record"
+
+
+class NotFoundError(TunefarmError):
+    """There is no such thing."""
+
+    default_code = "not-found"
+
+
+class ConflictError(TunefarmError):
+    """The present state forbids this."""
+
+    default_code = "conflict"
+
+
+class TransientError(TunefarmError):
+    """Something outside failed for now: wait, then try again."""
+
+    default_code = "unavailable"
+
+
+class DeviceLostError(TransientError):
+    """The device went away: measure elsewhere."""
+
+    default_code = "device-lost"
+
+
+class LeaseLostError(TunefarmError):
+    """Somebody else holds this now: stop, write nothing."""
+
+    default_code = "lease-lost"
+
+
+class CancelledError(TunefarmError):
+    """The user asked to stop."""
+
+    default_code = "cancelled"
+
+
+class InvariantError(TunefarmError):
+    """Our own bug."""
+
+    default_code = "internal"
+
+
+_KINDS: dict[str, type[TunefarmError]] = {
+    kind.__name__: kind
+    for kind in (
+        TunefarmError,
+        InvalidInputError,
+        InvalidModelError,
+        UnknownTargetError,
+        InvalidRecordError,
+        NotFoundError,
+        ConflictError,
+        TransientError,
+        DeviceLostError,
+        LeaseLostError,
+        CancelledError,
+        InvariantError,
+    )
+}
+
+
+def error_from_json(data: Mapping[str, Any]) -> TunefarmError:
+    """Rebuild the error that `TunefarmError.to_json` wrote (in a child process, or in a row)."""
+    kind = _KINDS.get(str(data.get("kind")), InvariantError)
+    fields = data.get("fields") or {}
+    return kind(str(data.get("message", "")), code=data.get("code"), **dict(fields))

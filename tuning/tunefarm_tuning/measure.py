@@ -1,0 +1,194 @@
+"""Building and measuring candidates: values in, values out; a failed candidate is data.
+
+A `Builder` turns configs into kernels, a `Runner` times kernels on a device. Both take a batch and return
+one result per input, in order; neither raises for a bad candidate. A result holds a value or a `Failure`, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.task import TuningTask
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Every trial ends in exactly one.
+
+    Source: the set began as AutoTVM's ``MeasureErrorNo`` (TVM v0.19); crashes have classes of their own
+    here, and the device's failures are kept apart from the candidate's.
+    """
+
+    OK = "ok"
+    INSTANTIATION_ERROR = "instantiation-error"  # the config does not apply to the workload
+    BUILD_ERROR = "build-error"
+    BUILD_TIMEOUT = "build-timeout"
+    BUILD_CRASH = "build-crash"  # the compiler died (segfault, out of memory)
+    RUN_ERROR = "run-error"
+    RUN_TIMEOUT = "run-timeout"
+    RUN_CRASH = "run-crash"  # the kernel took its device session down
+    WRONG_ANSWER = "wrong-answer"
+    INFRASTRUCTURE_ERROR = "infrastructure-error"  # device gone, lease lost: not the candidate's fault
+
+    @property
+    def counts_against_candidate(self) -> bool:
+        """Whether the candidate itself is to blame; the rest is tried again."""
+        return self not in (Outcome.OK, Outcome.INFRASTRUCTURE_ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no value."""
+
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildInput:
+    task: TuningTask
+    config: Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """A built kernel, or why there is none.
+
+    Attributes:
+        config: The config as applied: an illegal compute location snaps to a legal one, so this can
+            differ from the config asked for. Trials are identified and deduplicated by it.
+        artifact_path: Shared library whose ``main`` takes the workload's arguments.
+        build_sec: Wall-clock of applying and building, waiting not counted.
+    """
+
+    config: Config
+    build_sec: float
+    artifact_path: Path | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureInput:
+    task: TuningTask
+    artifact_path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureResult:
+    """A kernel's timing, or why there is none.
+
+    Attributes:
+        samples_sec: Raw mean seconds per call, one per repeat, in measuring order; empty on failure.
+        run_sec: Wall-clock of the whole measurement (upload, warm-up and timing), queueing not counted.
+    """
+
+    run_sec: float
+    samples_sec: tuple[float, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def cost_sec(self) -> float | None:
+        """Median of the samples; None on failure."""
+        return median(self.samples_sec) if self.samples_sec else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What a measurement ran on. `model` groups devices whose timings can be compared."""
+
+    model: str
+    num_cores: int
+    name: str = "local"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "num_cores": self.num_cores, "name": self.name}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DeviceInfo:
+        return cls(model=data["model"], num_cores=int(data["num_cores"]), name=data.get("name", "local"))
+
+
+class Closing:
+    """Mix-in: `with` closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Builder(Protocol):
+    """Builds candidates.
+
+    Ordering: `build` returns one result per input, in the input's order.
+    Concurrency: one caller at a time; a builder runs its batch in parallel inside.
+    Failure: a bad candidate, a compiler crash and a time-out are results; the builder stays usable.
+    Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) it was given; `close` deletes the rest.
+    """
+
+    def config_space(self, task: TuningTask) -> ConfigSpace:
+        """Return the task's config space.
+
+        Raises:
+            InvalidInputError: If the workload cannot be scheduled at all (the message says why).
+        """
+        ...
+
+    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]: ...
+
+    def close(self) -> None: ...
+
+
+class Runner(Protocol):
+    """Measures built candidates on one device, one at a time.
+
+    Ordering: `run` returns one result per input, in the input's order.
+    Concurrency: one caller at a time.
+    Failure: a bad candidate is a result; so is a lost device (`Outcome.INFRASTRUCTURE_ERROR`), and the rest of the
+        batch then ends the same way. No call outlasts the sum of its candidates' time-outs by more than a few seconds.
+    """
+
+    @property
+    def device(self) -> DeviceInfo: ...
+
+    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingOption:
+    """How long a candidate is timed.
+
+    Attributes:
+        repeat: Samples per candidate.
+        number: Calls per sample, at least; raised until a sample lasts `min_repeat_ms`.
+        min_repeat_ms: Shortest time of one sample.
+        timeout_sec: Hard limit on one candidate, session and upload included.
+    """
+
+    repeat: int = 3
+    number: int = 1
+    min_repeat_ms: int = 20
+    timeout_sec: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureOption:
+    """Who builds and who measures (AutoTVM's ``measure_option``)."""
+
+    builder: Builder
+    runner: Runner

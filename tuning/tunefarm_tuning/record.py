@@ -1,0 +1,148 @@
+"""Tuning records: immutable measured facts, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.errors import InvalidRecordError
+from tunefarm_tuning.measure import Outcome
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningRecord:
+    """What one measurement found.
+
+    A record holds for its workload, target, device model and toolchain together: none of the four may be ignored
+    when it is looked up.
+
+    Attributes:
+        target_key: `Target.key`.
+        device_model: `DeviceInfo.model`.
+        toolchain: Versions that made the kernel, as `toolchain.toolchain_key` writes them.
+        space_key: `ConfigSpace.key` of the space that `config` is a point of.
+        samples_sec: Raw samples, seconds per call; empty unless `outcome` is ok.
+        build_sec: Wall-clock of the build.
+        measured_at: Unix time, seconds.
+        message: What went wrong, where something did.
+    """
+
+    workload_key: str
+    target_key: str
+    device_model: str
+    toolchain: str
+    space_key: str
+    config: Config
+    outcome: Outcome
+    samples_sec: tuple[float, ...]
+    build_sec: float
+    measured_at: float
+    tuner: str = ""
+    message: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cost_sec(self) -> float | None:
+        """Median of the samples; None where there are none."""
+        return median(self.samples_sec) if self.samples_sec else None
+
+    def to_json(self) -> str:
+        """Return one line of JSON (no newline)."""
+        return json.dumps(
+            {
+                "version": SCHEMA_VERSION,
+                "workload": self.workload_key,
+                "target": self.target_key,
+                "device_model": self.device_model,
+                "toolchain": self.toolchain,
+                "space": self.space_key,
+                "config": self.config.to_json(),
+                "outcome": self.outcome.value,
+                "samples_sec": list(self.samples_sec),
+                "build_sec": self.build_sec,
+                "measured_at": self.measured_at,
+                "tuner": self.tuner,
+                "message": self.message,
+                "extra": dict(self.extra),
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, line: str) -> TuningRecord:
+        """Read a line that `to_json` wrote.
+
+        Raises:
+            InvalidRecordError: If it is not such a line; the message says what is missing or wrong.
+        """
+        try:
+            data = json.loads(line)
+            if data["version"] != SCHEMA_VERSION:
+                raise InvalidRecordError(
+                    f"record has schema version {data['version']!r}; this tunefarm reads version {SCHEMA_VERSION}",
+                )
+            samples = tuple(float(s) for s in data["samples_sec"])
+            outcome = Outcome(data["outcome"])
+            if (outcome is Outcome.OK) != bool(samples) or any(not 0 < s < float("inf") for s in samples):
+                raise ValueError("samples_sec must be positive, and present exactly when the outcome is ok")
+            return cls(
+                workload_key=str(data["workload"]),
+                target_key=str(data["target"]),
+                device_model=str(data["device_model"]),
+                toolchain=str(data["toolchain"]),
+                space_key=str(data["space"]),
+                config=Config.from_json(data["config"]),
+                outcome=outcome,
+                samples_sec=samples,
+                build_sec=float(data["build_sec"]),
+                measured_at=float(data["measured_at"]),
+                tuner=str(data.get("tuner", "")),
+                message=str(data.get("message", "")),
+                extra=dict(data.get("extra", {})),
+            )
+        except InvalidRecordError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
+
+
+def load_records(path: Path | str) -> Iterator[TuningRecord]:
+    """Yield the records of a JSON-lines file; blank lines are skipped.
+
+    Raises:
+        InvalidRecordError: At the first line that is not a record; the message has its number. A last line
+            without a newline that does not parse (a writer was killed in the middle of it) is left out silently.
+    """
+    with Path(path).open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield TuningRecord.from_json(line)
+            except InvalidRecordError as error:
+                if not line.endswith("\n"):
+                    return
+                raise InvalidRecordError(f"{path}, line {number}: {error.message}", line=number) from error
+
+
+def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
+    """Return the fastest successful record of every (workload, target, device model, toolchain).
+
+    Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
+    """
+    best: dict[tuple[str, str, str, str], TuningRecord] = {}
+    for record in records:
+        if record.cost_sec is None:
+            continue
+        key = (record.workload_key, record.target_key, record.device_model, record.toolchain)
+        held = best.get(key)
+        if held is None or record.cost_sec < (held.cost_sec or float("inf")):
+            best[key] = record
+    return list(best.values())

@@ -1,0 +1,93 @@
+"""Workloads and tuning tasks: what there is to tune in a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefarm_tuning.target import Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        return cls(name=data["name"], shape=tuple(data["shape"]), dtype=data["dtype"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One kernel's computation, independent of any device.
+
+    Attributes:
+        key: Content hash of the computation; equal computations of different models share it, and
+            it does not change with names, processes or TVM's own structural hash.
+        name: A human's name for it, from the graph (``"fused_conv2d_add_relu"``). Not part of the key.
+        flops: Floating-point operations of one call.
+        args: The kernel's arguments in calling order, outputs last.
+        ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm_ir` reads it). Valid for
+            the TVM version that wrote it alone.
+    """
+
+    key: str
+    name: str
+    flops: float
+    args: tuple[TensorSpec, ...]
+    ir: str = field(repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "name": self.name,
+            "flops": self.flops,
+            "args": [a.to_json() for a in self.args],
+            "ir": self.ir,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Workload:
+        return cls(
+            key=data["key"],
+            name=data["name"],
+            flops=float(data["flops"]),
+            args=tuple(TensorSpec.from_json(a) for a in data["args"]),
+            ir=data["ir"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningTask:
+    """A workload of a model for a target.
+
+    Attributes:
+        weight: How often one inference runs this kernel.
+    """
+
+    workload: Workload
+    target: Target
+    weight: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workload": self.workload.to_json(),
+            "target": self.target.to_json(),
+            "weight": self.weight,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TuningTask:
+        return cls(
+            workload=Workload.from_json(data["workload"]),
+            target=Target.from_json(data["target"]),
+            weight=int(data["weight"]),
+        )

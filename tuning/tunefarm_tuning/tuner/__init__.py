@@ -1,0 +1,1 @@
+"""Tuners: ask for configs, tell what became of them."""

@@ -1,0 +1,63 @@
+"""The tuner interface: ask for configs, tell what became of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What became of one config.
+
+    Attributes:
+        asked: The config that `Tuner.ask` proposed.
+        config: The config as applied (see `BuildResult.config`); equals `asked` where applying failed.
+        cost_sec: Median seconds per call; None unless `outcome` is ok.
+    """
+
+    asked: Config
+    config: Config
+    outcome: Outcome
+    cost_sec: float | None = None
+
+
+class Tuner(ABC):
+    """A search strategy over one config space: a state machine without I/O.
+
+    Ordering: `ask` may be called again before `tell`; no config is proposed twice, asked or applied.
+    Determinism: equal constructor arguments, seed and results give equal proposals. State rebuilds from
+        results alone: a fresh tuner told all results of an old one goes on from there (its random stream may differ).
+    Failure: `ask` returns fewer than `n`, at last an empty list, when the space is spent; it never raises for it.
+    Concurrency: one caller at a time.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
+        self.space = space
+        self.seed = seed
+
+    @abstractmethod
+    def ask(self, n: int) -> list[Config]:
+        """Propose up to `n` new configs."""
+
+    @abstractmethod
+    def tell(self, results: Sequence[TrialResult]) -> None:
+        """Take in what became of configs (also of configs that this tuner never proposed)."""
+
+    def load_history(self, records: Iterable[TuningRecord]) -> None:  # noqa: B027  (optional by design)
+        """Learn from earlier records of this workload on the same space; they count as not yet tried here.
+
+        Tuners without a model ignore them.
+        """
+
+    def close(self) -> None:  # noqa: B027  (optional by design)
+        """Release what the tuner holds outside itself (a child process, say)."""
