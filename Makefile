@@ -1,0 +1,58 @@
+# Everything runs in .venv, made from uv.lock. `make help` lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+PYTHON ?= python3
+UV_VERSION := 0.11.0
+# A uv on the PATH serves; without one, pip installs it into a folder of its own.
+UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
+BIN := .venv/bin
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.venv-uv/bin/uv:
+	$(PYTHON) -m venv .venv-uv
+	.venv-uv/bin/pip install --quiet 'uv>=$(UV_VERSION)'
+
+# The stamp keeps later runs offline: uv is asked again only when the lock or the project file changed.
+.venv/.synced: uv.lock pyproject.toml | $(filter .venv-uv/bin/uv,$(UV))
+	$(UV) sync --locked --all-extras --no-python-downloads
+	@touch $@
+
+.PHONY: setup
+setup: .venv/.synced ## Make the environment from the lock file
+
+.PHONY: demo
+demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
+	$(BIN)/python examples/demo.py $(DEMO_ARGS)
+
+.PHONY: test
+test: check ## Run everything that CI runs: checks, then all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: setup ## Formatting, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: fast
+fast: setup ## Run the unit tests alone
+	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+
+.PHONY: format
+format: setup ## Format the code and fix what lint can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: docs
+docs: setup ## Write the reference pages that are generated from code
+	$(BIN)/python docs/generate.py
+
+.PHONY: clean
+clean: ## Remove the environments and caches
+	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

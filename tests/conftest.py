@@ -1,0 +1,3 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
