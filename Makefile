@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 
 PYTHON ?= python3
-UV_VERSION := 0.11.0
+UV_VERSION := 0.13.8
 # A uv on the PATH serves; without one, pip installs it into a folder of its own.
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 BIN := .venv/bin
@@ -15,7 +15,7 @@ help: ## Show this list
 
 .venv-uv/bin/uv:
 	$(PYTHON) -m venv .venv-uv
-	.venv-uv/bin/pip install --quiet 'uv>=$(UV_VERSION)'
+	.venv-uv/bin/pip install --quiet 'uv==$(UV_VERSION)'
 
 # The stamp keeps later runs offline: uv is asked again only when the lock or the project file changed.
 .venv/.synced: uv.lock pyproject.toml | $(filter .venv-uv/bin/uv,$(UV))
