@@ -1,0 +1,242 @@
+"""Child processes: answers, the ways to die, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.child import (
+    ChildClosed,
+    ChildCrashed,
+    ChildLimits,
+    ChildOutOfMemory,
+    ChildProcess,
+    ChildTimedOut,
+    call_in_child,
+)
+from tunefarm_tuning.errors import InvalidModelError, InvariantError
+
+HANDLERS_DIR = Path(__file__).parent / "child_handlers"
+MODULE = "misbehaving_handlers"
+ENV = {"PYTHONPATH": str(HANDLERS_DIR)}
+LONG_SEC = 120.0
+
+
+@pytest.fixture
+def child() -> Iterator[ChildProcess]:
+    with ChildProcess(MODULE, env=ENV) as process:
+        yield process
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true within 60 s"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_answers_and_stays(child: ChildProcess) -> None:
+    assert child.pid is None
+    assert child.call("echo", {"a": [1, "ü"]}, timeout_sec=LONG_SEC) == {"a": [1, "ü"]}
+    assert child.alive
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) == child.pid
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) == child.pid
+
+
+def test_a_large_request_and_answer(child: ChildProcess) -> None:
+    text = "x" * 5_000_000
+    assert child.call("echo", {"text": text}, timeout_sec=LONG_SEC) == {"text": text}
+
+
+def test_prints_do_not_disturb_the_protocol(child: ChildProcess) -> None:
+    assert child.call("noise", {}, timeout_sec=LONG_SEC) == "fine"
+    assert child.call("noise", {}, timeout_sec=LONG_SEC) == "fine"
+
+
+def test_two_halves_of_a_call(child: ChildProcess) -> None:
+    child.start_call("echo", {"n": 1})
+    assert child.fileno() > 2
+    with pytest.raises(InvariantError, match="under way"):
+        child.start_call("echo", {"n": 2})
+    assert child.finish_call(timeout_sec=LONG_SEC) == {"n": 1}
+    with pytest.raises(InvariantError, match="no call"):
+        child.finish_call(timeout_sec=LONG_SEC)
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGFPE", "SIGBUS"])
+def test_a_crash_names_its_signal_and_the_next_call_works(child: ChildProcess, name: str) -> None:
+    with pytest.raises(ChildCrashed) as caught:
+        child.call("die", {"signal": name}, timeout_sec=LONG_SEC)
+    assert caught.value.signal_name == name
+    assert name in caught.value.message
+    assert "last words" in caught.value.detail
+    assert "\x1b" not in caught.value.detail
+    assert child.call("echo", {}, timeout_sec=LONG_SEC) == {}
+
+
+def test_an_early_exit_is_a_crash(child: ChildProcess) -> None:
+    with pytest.raises(ChildCrashed) as caught:
+        child.call("leave", {"code": 7}, timeout_sec=LONG_SEC)
+    assert (caught.value.exit_code, caught.value.signal_name) == (7, None)
+
+
+def test_a_child_killed_between_calls_is_replaced(child: ChildProcess) -> None:
+    first = child.call("pid", {}, timeout_sec=LONG_SEC)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: not child.alive)
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) != first
+
+
+@pytest.mark.parametrize("method", ["spin", "native_wait"])
+def test_a_timeout_kills_the_child(child: ChildProcess, method: str) -> None:
+    first = child.call("pid", {}, timeout_sec=LONG_SEC)
+    with pytest.raises(ChildTimedOut):
+        child.call(method, {}, timeout_sec=0.3)
+    assert not is_running(first)
+    assert child.call("echo", {}, timeout_sec=LONG_SEC) == {}
+
+
+def test_memory_limit() -> None:
+    with ChildProcess(MODULE, env=ENV, limits=ChildLimits(memory_bytes=1 << 30)) as child:
+        assert child.call("allocate", {"bytes": 1 << 20}, timeout_sec=LONG_SEC) == 1 << 20
+        with pytest.raises(ChildOutOfMemory):
+            child.call("allocate", {"bytes": 2 << 30}, timeout_sec=LONG_SEC)
+        assert child.call("allocate", {"bytes": 1 << 20}, timeout_sec=LONG_SEC) == 1 << 20
+
+
+def test_sigkill_from_outside_counts_as_memory(child: ChildProcess) -> None:
+    with pytest.raises(ChildOutOfMemory):
+        child.call("die", {"signal": "SIGKILL"}, timeout_sec=LONG_SEC)
+
+
+def test_cpu_limit() -> None:
+    with pytest.raises(ChildTimedOut, match="CPU seconds"):
+        call_in_child(MODULE, "spin", {}, env=ENV, limits=ChildLimits(cpu_sec=1), timeout_sec=LONG_SEC)
+
+
+def test_limits_survive_their_text() -> None:
+    limits = ChildLimits(memory_bytes=None, cpu_sec=3, file_bytes=5)
+    assert ChildLimits.from_text(limits.to_text()) == limits
+
+
+def test_errors_cross(child: ChildProcess) -> None:
+    with pytest.raises(InvalidModelError) as refused:
+        child.call("refuse", {}, timeout_sec=LONG_SEC)
+    assert refused.value.code == "unsupported-operator"
+    assert refused.value.fields == {"operator": "Loop"}
+    pid = child.pid
+    with pytest.raises(InvariantError, match="ZeroDivisionError") as stumbled:
+        child.call("stumble", {}, timeout_sec=LONG_SEC)
+    assert stumbled.value.code == "internal"
+    assert any("stumble" in line for line in stumbled.value.fields["traceback"])
+    assert "\x1b" not in str(stumbled.value.to_json())
+    with pytest.raises(InvariantError, match="not JSON"):
+        child.call("not_json", {}, timeout_sec=LONG_SEC)
+    with pytest.raises(InvariantError, match="no handler"):
+        child.call("nothing", {}, timeout_sec=LONG_SEC)
+    assert child.pid == pid
+
+
+def test_a_module_that_cannot_be_imported() -> None:
+    with pytest.raises(InvariantError, match="no_such_module"):
+        call_in_child("no_such_module", "echo", {}, timeout_sec=LONG_SEC)
+
+
+def test_close_from_another_thread_ends_the_call(child: ChildProcess) -> None:
+    pid = child.call("pid", {}, timeout_sec=LONG_SEC)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
+        time.sleep(0.2)
+        child.close()
+        with pytest.raises(ChildClosed):
+            call.result(timeout=60)
+    assert not is_running(pid)
+    with pytest.raises(ChildClosed):
+        child.call("echo", {}, timeout_sec=LONG_SEC)
+    child.close()
+
+
+def test_kill_from_another_thread_leaves_the_object_usable(child: ChildProcess) -> None:
+    child.call("pid", {}, timeout_sec=LONG_SEC)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
+        time.sleep(0.2)
+        child.kill()
+        with pytest.raises((ChildCrashed, ChildOutOfMemory)):
+            call.result(timeout=60)
+    assert child.call("echo", {}, timeout_sec=LONG_SEC) == {}
+
+
+def test_close_ends_grandchildren(child: ChildProcess) -> None:
+    grandchild = child.call("grandchild", {}, timeout_sec=LONG_SEC)
+    assert is_running(grandchild)
+    child.close()
+    wait_for(lambda: not is_running(grandchild))
+
+
+def test_a_child_outlives_the_thread_that_started_it(child: ChildProcess) -> None:
+    pids: list[int] = []
+    thread = threading.Thread(target=lambda: pids.append(child.call("pid", {}, timeout_sec=LONG_SEC)))
+    thread.start()
+    thread.join()
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) == pids[0]
+
+
+@pytest.mark.parametrize("busy_with", ["echo", "native_wait"])
+def test_sigkill_of_the_parent_ends_child_and_grandchild(busy_with: str) -> None:
+    script = f"""
+import threading
+from tunefarm_tuning.child import ChildProcess
+child = ChildProcess({MODULE!r}, env={ENV!r})
+print(child.call("pid", {{}}, timeout_sec=60), child.call("grandchild", {{}}, timeout_sec=60), flush=True)
+child.call({busy_with!r}, {{}}, timeout_sec=600)
+threading.Event().wait()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(is_running(pid) for pid in pids)
+    finally:
+        parent.kill()
+        parent.communicate()
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
+
+
+def test_nothing_is_left_open() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for method in ("echo", "leave"):
+        with ChildProcess(MODULE, env=ENV) as child:
+            try:
+                child.call(method, {"code": 1}, timeout_sec=LONG_SEC)
+            except ChildCrashed:
+                pass
+    wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) == before)
+
+
+def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNEFARM_DATABASE_URL", "postgresql://u:p@h/d")
+    monkeypatch.setenv("SOME_SECRET_KEY", "s")
+    monkeypatch.setenv("HARMLESS", "1")
+    seen = call_in_child(MODULE, "environment", {}, env=ENV, timeout_sec=LONG_SEC)
+    assert "TUNEFARM_DATABASE_URL" not in seen
+    assert "SOME_SECRET_KEY" not in seen
+    assert seen["HARMLESS"] == "1"

@@ -1,0 +1,50 @@
+"""Ending work that another thread waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Closable(Protocol):
+    """What a cancellation can end: a child process, a builder, a runner."""
+
+    def close(self) -> None: ...
+
+
+class Cancellation:
+    """A wish to stop, and what has to be closed for it. Concurrency: any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._attached: list[Closable] = []
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Close all that is attached, now and later. Calling it again does nothing."""
+        with self._lock:
+            self._cancelled = True
+            attached, self._attached = self._attached, []
+        for one in attached:
+            one.close()
+
+    @contextmanager
+    def attach(self, closable: Closable) -> Iterator[None]:
+        """Let `cancel` close `closable` for the length of the block (at once where it has come already)."""
+        with self._lock:
+            cancelled = self._cancelled
+            if not cancelled:
+                self._attached.append(closable)
+        if cancelled:
+            closable.close()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._attached = [one for one in self._attached if one is not closable]

@@ -1,0 +1,97 @@
+"""The child's side: ``python -m tunefarm_tuning.child MODULE LIMITS LIFELINE_FD``.
+
+One JSON object a line: ``{"method", "params"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out,
+after a first ``{"ready": true}``. What libraries print goes to standard error. Ends at the end of its input.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO
+
+from tunefarm_tuning.child.lifeline import hold_on
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.errors import InvariantError, TunefarmError
+from tunefarm_tuning.untrusted_text import clean
+
+_MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
+_TRACEBACK_LINES = 6
+
+
+def main(argv: list[str]) -> int:
+    """Serve until the input ends."""
+    module, limits, lifeline_fd = argv
+    requests, replies = _take_over_standard_streams()
+    hold_on(int(lifeline_fd))
+    faulthandler.enable()
+    ChildLimits.from_text(limits).apply()
+    handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}
+
+    def load() -> None:
+        nonlocal handlers
+        handlers = importlib.import_module(module).HANDLERS
+
+    _send(replies, _answer(load))
+    for line in requests:
+        request = json.loads(line)
+
+        def work(request: dict[str, Any] = request) -> Any:
+            handler = handlers.get(request["method"])
+            if handler is None:
+                raise InvariantError(f"{module} has no handler {request['method']!r}")
+            return handler(request["params"])
+
+        _send(replies, _answer(work))
+    return 0
+
+
+def _take_over_standard_streams() -> tuple[BinaryIO, BinaryIO]:
+    """Move the protocol to descriptors of its own, so that no library can write into it by a print."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return requests, replies
+
+
+def _answer(work: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": work()}
+    except TunefarmError as error:
+        return {"error": error.to_json()}
+    except MemoryError as error:
+        return {"out_of_memory": clean(str(error) or "MemoryError")}
+    except Exception as error:  # noqa: BLE001  (any of the libraries' own; the parent makes it a value)
+        text = str(error)
+        if any(word in text.lower() for word in _MEMORY_WORDS):
+            return {"out_of_memory": clean(text, 300)}
+        lines = traceback.format_exc().rstrip().splitlines()[-_TRACEBACK_LINES:]
+        return {
+            "error": InvariantError(
+                f"{type(error).__name__}: {clean(text, 500)}",
+                exception=type(error).__name__,
+                traceback=[clean(one, 200) for one in lines],
+            ).to_json()
+        }
+
+
+def _send(replies: BinaryIO, reply: dict[str, Any]) -> None:
+    try:
+        data = json.dumps(reply, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        data = json.dumps({"error": InvariantError(f"a handler's value is not JSON: {error}").to_json()})
+    view = memoryview(data.encode() + b"\n")
+    while view:
+        view = view[replies.write(view) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,270 @@
+"""`ChildProcess`: calls into a child process, with limits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from tunefarm_tuning.child.errors import (
+    ChildClosed,
+    ChildCrashed,
+    ChildOutOfMemory,
+    ChildTimedOut,
+)
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.running import RunningChild
+from tunefarm_tuning.errors import InvariantError, error_from_json
+from tunefarm_tuning.untrusted_text import clean
+
+START_TIMEOUT_SEC = 180.0
+"""For the interpreter and the module's imports (seconds, a minute on a small board); a call's clock starts after."""
+
+_MAX_REPLY_BYTES = 512 << 20
+_MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERROR: out of memory")
+
+
+class ChildProcess:
+    """One child at a time, started when it is first called and again after it failed.
+
+    Ordering: one call at a time; `start_call` then `finish_call` is a call in two halves.
+    Concurrency: one caller, but `close` and `kill` may come from any thread, also during a call.
+    Failure: a call raises the handler's own `TunefarmError`, or `ChildFailed` where the child gave no answer;
+        the next call starts a fresh child either way.
+    Ownership: the child leads a session and process group of its own. `close` and `kill` end the whole group; should
+        this process die without them, the kernel does (see `lifeline`).
+
+    Args:
+        module: Module with ``HANDLERS: dict[str, Callable[[dict], Any]]``, imported in the child alone.
+        env: Added to the environment (which the child gets without its secrets).
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self._module = module
+        self._limits = limits
+        self._env = dict(env or {})
+        self._cwd = cwd
+        self._lock = threading.Lock()
+        self._running: RunningChild | None = None
+        self._in_call = False
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether a child is running now."""
+        running = self._running
+        return running is not None and not running.ended
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, which is its group's; None where none is running."""
+        running = self._running
+        return running.pid if running is not None else None
+
+    def fileno(self) -> int:
+        """Return the descriptor that turns readable when `finish_call` would not wait."""
+        if self._running is None:
+            raise InvariantError("no call has been started")
+        return self._running.replies
+
+    def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> Any:
+        """Call a handler and return its value.
+
+        Args:
+            method: The handler's name in the module's table.
+            params: Its argument; JSON-able.
+            timeout_sec: Wall-clock from when the child is ready; starting it is not counted.
+
+        Raises:
+            TunefarmError: What the handler raised; any other exception of it as `InvariantError`.
+            ChildFailed: If the child crashed, ran out of time or memory, or was closed.
+        """
+        self.start_call(method, params)
+        return self.finish_call(timeout_sec=timeout_sec)
+
+    def start_call(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a call off; waits only for a child that has to be started.
+
+        Raises:
+            ChildFailed: If the child could not be started or is gone.
+        """
+        request = json.dumps({"method": method, "params": params}, separators=(",", ":")).encode() + b"\n"
+        running = self._begin()
+        deadline = time.monotonic() + START_TIMEOUT_SEC
+        try:
+            running.write(request, deadline=deadline)
+        except TimeoutError:
+            self._timed_out(running, f"did not take a call within {START_TIMEOUT_SEC:.0f} s")
+        except BrokenPipeError:
+            self._died(running)
+
+    def finish_call(self, *, timeout_sec: float) -> Any:
+        """Wait for the value of the call that `start_call` sent (see `call`)."""
+        with self._lock:
+            running = self._running
+            if running is None or not self._in_call:
+                raise InvariantError("no call has been started")
+        value = self._receive(running, timeout_sec)
+        self._end_call(running, keep=True)
+        return value
+
+    def kill(self) -> None:
+        """End the child, if there is one; the next call starts a fresh one."""
+        with self._lock:
+            running = self._running
+            if running is None:
+                return
+            running.kill()
+            if not self._in_call:  # else the caller still reads the pipes, sees their end, and tidies up
+                self._running = None
+                running.release()
+
+    def close(self) -> None:
+        """End the child for good. A call that waits in another thread raises `ChildClosed`, as do later ones."""
+        self._closed = True
+        self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> RunningChild:
+        """Return a child that is ready, and mark it as in a call."""
+        with self._lock:
+            self._check_open()
+            if self._in_call:
+                raise InvariantError("a call is under way already")
+            running = self._running
+            if running is not None and running.ended:  # killed from outside between two calls
+                running.kill()
+                running.release()
+                running = None
+            self._in_call = True
+            fresh = running is None
+            if running is None:
+                try:
+                    running = RunningChild(self._module, limits=self._limits, env=self._env, cwd=self._cwd)
+                except BaseException:
+                    self._in_call = False
+                    self._running = None
+                    raise
+            self._running = running
+        if fresh:
+            self._receive(running, START_TIMEOUT_SEC)  # its "ready"
+        return running
+
+    def _receive(self, running: RunningChild, timeout_sec: float) -> Any:
+        """Return the next reply's value; leaves the call where there is none."""
+        try:
+            line = running.read_line(deadline=time.monotonic() + timeout_sec, max_bytes=_MAX_REPLY_BYTES)
+            reply = json.loads(line) if line is not None else None
+            error = error_from_json(reply["error"]) if reply and "error" in reply else None
+        except TimeoutError:
+            self._timed_out(running, f"was not done within {timeout_sec:g} s")
+        except (ValueError, TypeError, AttributeError):
+            self._end_call(running, keep=False)
+            raise ChildCrashed(f"{self._name} sent an answer that cannot be read") from None
+        except BaseException:  # an interrupt: the answer that is still to come must not meet the next call
+            self._end_call(running, keep=False)
+            raise
+        if reply is None:
+            self._died(running)
+        if error is not None:
+            self._end_call(running, keep=True)
+            raise error
+        if "out_of_memory" in reply:
+            self._end_call(running, keep=False)  # its memory may be in pieces
+            raise ChildOutOfMemory(
+                f"{self._name} ran out of memory: {clean(str(reply['out_of_memory']), 300)}",
+                limit_bytes=self._limits.memory_bytes,
+            )
+        return reply.get("value")
+
+    def _end_call(self, running: RunningChild, *, keep: bool, grace_sec: float = 0.0) -> int | None:
+        """Leave the call and, unless it is to be kept, the child; return its code where it has ended."""
+        if not keep:
+            running.wait(grace_sec)
+        with self._lock:
+            self._in_call = False
+            if keep and not running.ended:
+                return None
+            code = running.kill()
+            self._running = None
+            running.release()
+            return code
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ChildClosed(f"{self._name} has been closed")
+
+    @property
+    def _name(self) -> str:
+        return f"the {self._module.rpartition('.')[2]} process"
+
+    def _timed_out(self, running: RunningChild, what: str) -> NoReturn:
+        self._end_call(running, keep=False)
+        self._check_open()
+        raise ChildTimedOut(f"{self._name} {what}", detail=running.errors.last_lines(wait_sec=1.0))
+
+    def _died(self, running: RunningChild) -> NoReturn:
+        # Its own signal or exit code says more than the SIGKILL that we would send.
+        code = self._end_call(running, keep=False, grace_sec=2.0)
+        self._check_open()
+        detail = running.errors.last_lines(wait_sec=1.0)
+        text = running.errors.text()
+        signal_name = _signal_name(-code) if code is not None and code < 0 else None
+        exit_code = code if signal_name is None else None
+        if signal_name == "SIGXCPU":
+            limit = self._limits.cpu_sec
+            raise ChildTimedOut(
+                f"{self._name} used more than {limit} CPU seconds", detail=detail, limit_cpu_sec=limit
+            )
+        if signal_name == "SIGKILL" or any(word in text for word in _MEMORY_WORDS):
+            raise ChildOutOfMemory(
+                f"{self._name} was killed, most likely for memory ({signal_name or f'exit code {exit_code}'})",
+                detail=detail,
+                limit_bytes=self._limits.memory_bytes,
+            )
+        raise ChildCrashed(
+            f"{self._name} died ({signal_name or f'exit code {exit_code}'})",
+            detail=detail,
+            signal_name=signal_name,
+            exit_code=exit_code,
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def call_in_child(
+    module: str,
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
+    timeout_sec: float,
+    env: Mapping[str, str] | None = None,
+) -> Any:
+    """Call a handler in a child of its own (see `ChildProcess.call`)."""
+    with ChildProcess(module, limits=limits, env=env) as child:
+        return child.call(method, params, timeout_sec=timeout_sec)

@@ -1,0 +1,155 @@
+"""One running child as its parent sees it: a process group and three pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tunefarm_tuning.child.error_output import ErrorOutput
+from tunefarm_tuning.child.limits import ChildLimits
+
+_PIPE_BYTES = 1 << 20
+_SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
+
+
+def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment without its secrets, plus `extra`.
+
+    A child runs strangers' models, and a device that it talks to can call back into it: it gets no
+    database, broker or API credentials.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TUNEFARM_", "CELERY_"))
+        and not any(word in name.upper() for word in _SECRET_WORDS)
+    }
+    return {**kept, **extra}
+
+
+class RunningChild:
+    """A started child. Concurrency: `kill` and `ended` from any thread; the rest from one at a time."""
+
+    def __init__(self, module: str, *, limits: ChildLimits, env: Mapping[str, str], cwd: Path | None) -> None:
+        requests_read, self._requests = os.pipe()
+        self.replies, replies_write = os.pipe()
+        lifeline_read, self._lifeline = os.pipe()
+        stderr_read, stderr_write = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                # -P: a folder called tvm in the working directory must not be imported.
+                [
+                    *(sys.executable, "-P", "-m", "tunefarm_tuning.child"),
+                    *(module, limits.to_text(), str(lifeline_read)),
+                ],
+                stdin=requests_read,
+                stdout=replies_write,
+                stderr=stderr_write,
+                pass_fds=(lifeline_read,),
+                start_new_session=True,
+                env=child_environment(env),
+                cwd=cwd,
+            )
+        except BaseException:
+            for fd in (self._requests, self.replies, self._lifeline, stderr_read):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (requests_read, replies_write, lifeline_read, stderr_write):
+                os.close(fd)
+        with contextlib.suppress(OSError):  # a whole workload fits then; without it, it is only slower
+            fcntl.fcntl(self._requests, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        os.set_blocking(self._requests, False)
+        os.set_blocking(self.replies, False)
+        self.errors = ErrorOutput(stderr_read)
+        self._lock = threading.Lock()
+        self._received = bytearray()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is over. Looks without reaping: its group's number stays ours until `kill`."""
+        with self._lock:
+            return self._process.returncode is not None or _peek(self.pid)
+
+    def write(self, data: bytes, *, deadline: float) -> None:
+        """Send bytes.
+
+        Raises:
+            BrokenPipeError: If the child is gone.
+            TimeoutError: If it does not read them before `deadline` (`time.monotonic`).
+        """
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._requests, view) :]
+            except BlockingIOError:
+                _wait(self._requests, select.POLLOUT, deadline)
+
+    def read_line(self, *, deadline: float, max_bytes: int) -> bytes | None:
+        """Return the next line, or None at the end of the child's output.
+
+        Raises:
+            TimeoutError: If no line is there before `deadline`.
+            ValueError: If the line is longer than `max_bytes`.
+        """
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if searched > max_bytes:
+                raise ValueError("line too long")
+            try:
+                chunk = os.read(self.replies, 1 << 20)
+            except BlockingIOError:
+                _wait(self.replies, select.POLLIN, deadline)
+                continue
+            if not chunk:
+                return None
+            self._received += chunk
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
+
+    def wait(self, timeout_sec: float) -> None:
+        """Wait until the child ends by itself, but no longer than `timeout_sec`."""
+        until = time.monotonic() + timeout_sec
+        while not self.ended and time.monotonic() < until:
+            time.sleep(0.005)
+
+    def kill(self) -> int:
+        """End the whole process group and reap the child; return its code as `subprocess` gives it."""
+        with self._lock:
+            if self._process.returncode is None:
+                # Before the child is reaped: until then nobody else can get its number.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                self._process.wait()
+            return self._process.returncode
+
+    def release(self) -> None:
+        """Close the pipes. Only when nobody reads or writes them any more."""
+        for fd in (self._requests, self.replies, self._lifeline):
+            os.close(fd)
+
+
+def _peek(pid: int) -> bool:
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _wait(fd: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        raise TimeoutError
