@@ -1,0 +1,37 @@
+"""Database identities: text, prefixed by kind, sorted by time of birth."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from typing import Literal
+
+Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "art", "key"]
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter is mistaken for a digit
+_RANDOM_BITS = 80
+_lock = threading.Lock()
+_last = 0  # the newest number given out by this process
+
+
+def new_id(prefix: Prefix) -> str:
+    """Return a new identity: ``job_`` and 26 characters, later ones sort after earlier ones.
+
+    The number is 48 bits of milliseconds and 80 random bits, and grows strictly within a process. Across
+    machines the order is only as good as their clocks: it is for pages of a list, never for correctness.
+    """
+    return f"{prefix}_{_encode(_next_number())}"
+
+
+def _next_number() -> int:
+    global _last
+    number = time.time_ns() // 1_000_000 << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    with _lock:
+        _last = max(number, _last + 1)
+        return _last
+
+
+def _encode(number: int) -> str:
+    digits = [_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)]
+    return "".join(digits)

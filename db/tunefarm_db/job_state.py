@@ -1,0 +1,46 @@
+"""The states of a tuning job, and the one table of the ways between them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """Where a tuning job stands."""
+
+    QUEUED = "queued"
+    EXTRACTING = "extracting"
+    TUNING = "tuning"
+    COMPILING = "compiling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing follows."""
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.EXTRACTING, JobState.FAILED, JobState.CANCELLED}),
+    # A model without a kernel to tune goes straight on to the compiler.
+    JobState.EXTRACTING: frozenset(
+        {JobState.TUNING, JobState.COMPILING, JobState.FAILED, JobState.CANCELLED},
+    ),
+    JobState.TUNING: frozenset({JobState.COMPILING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.COMPILING: frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+"""State -> the states that may follow it. Nothing else is ever written to ``jobs.state``."""
+
+
+def sources(to: JobState) -> frozenset[JobState]:
+    """Return the states from which `to` may be entered."""
+    return frozenset(state for state, targets in TRANSITIONS.items() if to in targets)
+
+
+OPEN_STATES: frozenset[JobState] = frozenset(state for state in JobState if TRANSITIONS[state])
+"""The states that are not final."""
