@@ -1,0 +1,183 @@
+"""Sending steps to the workers: the doorbell, never the truth.
+
+A message holds a step's id and nothing else, and is sent after the commit that made the step due. A lost message is
+sent again by the reconciler, a second one finds the step taken: so a broker that is down costs time and no work, and
+sending never raises.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Lock
+from typing import Any, Protocol
+
+import structlog
+from celery import Celery
+from kombu import Queue
+from kombu.exceptions import OperationalError
+
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import StepKind
+
+log = structlog.stdlib.get_logger(__name__)
+
+RUN_STEP = "tunefarm.run_step"
+"""Name of the one Celery task; its only argument is a step's id."""
+
+QUEUES = ("import", "tune", "compile")
+KEY_PREFIX = "tunefarm:"
+"""Before every key in the broker, so that a shared Redis stays tidy."""
+
+_QUEUE_OF: dict[StepKind, str] = {
+    StepKind.IMPORT: "import",
+    StepKind.EXTRACT: "import",
+    StepKind.TUNE: "tune",
+    StepKind.COMPILE: "compile",
+}
+_HARD_LIMIT_SLACK_SEC = 60.0
+
+
+class Dispatcher(Protocol):
+    """Tells the workers that a step is due.
+
+    Failure: never raises; False means that the message was not sent, and the reconciler will see to it.
+    Concurrency: any thread.
+    """
+
+    def send(self, step_id: str, kind: StepKind) -> bool: ...
+
+    def is_queue_empty(self, kind: StepKind) -> bool | None:
+        """Return whether no message waits for a worker, None where the broker does not say."""
+        ...
+
+    def ping(self) -> bool:
+        """Return whether the broker answers."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def queue_of(kind: StepKind) -> str:
+    """Return the queue that steps of this kind go to."""
+    return _QUEUE_OF[kind]
+
+
+def hard_limit_sec(settings: Settings, kind: StepKind) -> float:
+    """Return when Celery kills the process that runs a step of this kind.
+
+    A backstop: the step's own deadline (`step_lease`) ends it in good order before. A message may cover a chain of
+    steps, hence the chain's length on top.
+    """
+    if kind is StepKind.COMPILE:
+        return settings.compile_time_limit_sec + _HARD_LIMIT_SLACK_SEC
+    return settings.step_time_limit_sec + settings.step_chain_sec + _HARD_LIMIT_SLACK_SEC
+
+
+def visibility_timeout_sec(settings: Settings) -> int:
+    """Return after how long the broker may hand a message out again: three times the longest step.
+
+    The shortest value of all programs on one broker wins, so API and workers both take it from here.
+    """
+    return int(3 * max(hard_limit_sec(settings, kind) for kind in StepKind))
+
+
+def make_celery(settings: Settings, *, socket_timeout_sec: float) -> Celery:
+    """Return the Celery application with what senders and workers must agree on. Connects to nothing."""
+    app = Celery("tunefarm", set_as_current=False)
+    visibility_timeout = visibility_timeout_sec(settings)
+    app.conf.update(
+        broker_url=settings.broker_url.get_secret_value(),
+        result_backend=None,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        task_queues=[Queue(name) for name in QUEUES],
+        task_default_queue="import",
+        task_create_missing_queues=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_pool_acquire_timeout=socket_timeout_sec,
+        visibility_timeout=visibility_timeout,
+        broker_transport_options={
+            "visibility_timeout": visibility_timeout,
+            "unacked_restore_interval": 5,
+            "unacked_restore_throttle": 1,
+            "socket_timeout": socket_timeout_sec,
+            "socket_connect_timeout": min(5.0, socket_timeout_sec),
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+            "retry_on_timeout": True,
+            "global_keyprefix": KEY_PREFIX,
+        },
+    )
+    return app
+
+
+class CeleryDispatcher:
+    """Sends steps through Celery.
+
+    A broker that does not answer costs a caller one short time-out; for a few seconds after that every call gives up
+    at once, so that neither requests nor the reconciler queue up behind a dead socket.
+    """
+
+    def __init__(
+        self, settings: Settings, *, socket_timeout_sec: float = 2.0, rest_sec: float = 5.0
+    ) -> None:
+        self._settings = settings
+        self._app = make_celery(settings, socket_timeout_sec=socket_timeout_sec)
+        self._app.conf.broker_transport_options = {
+            **self._app.conf.broker_transport_options,
+            "retry_on_timeout": False,
+        }
+        self._rest_sec = rest_sec
+        self._resting_until = 0.0
+        self._lock = Lock()
+
+    def send(self, step_id: str, kind: StepKind) -> bool:
+        hard_limit = hard_limit_sec(self._settings, kind)
+        return (
+            self._guarded(
+                "step not sent",
+                lambda: self._app.send_task(
+                    RUN_STEP,
+                    args=[step_id],
+                    queue=queue_of(kind),
+                    retry=False,
+                    ignore_result=True,
+                    time_limit=hard_limit,
+                    soft_time_limit=hard_limit - _HARD_LIMIT_SLACK_SEC / 2,
+                ),
+                step_id=step_id,
+            )
+            is not None
+        )
+
+    def is_queue_empty(self, kind: StepKind) -> bool | None:
+        def count() -> int:
+            with self._app.connection_for_write() as connection, connection.channel() as channel:
+                return int(channel.queue_declare(queue_of(kind)).message_count)
+
+        waiting = self._guarded("queue not counted", count)
+        return None if waiting is None else waiting == 0
+
+    def ping(self) -> bool:
+        return self.is_queue_empty(StepKind.IMPORT) is not None
+
+    def close(self) -> None:
+        self._app.close()
+
+    def _guarded(self, complaint: str, call: Any, **fields: Any) -> Any:
+        with self._lock:
+            if time.monotonic() < self._resting_until:
+                return None
+        try:
+            return call()
+        except (OperationalError, OSError, *self._broker_errors()) as error:
+            with self._lock:
+                self._resting_until = time.monotonic() + self._rest_sec
+            log.warning(complaint, error=type(error).__name__, **fields)
+            return None
+
+    def _broker_errors(self) -> tuple[type[Exception], ...]:
+        connection = self._app.connection_for_write()
+        return tuple(connection.connection_errors) + tuple(connection.channel_errors)

@@ -1,0 +1,105 @@
+"""Settings of the farm's processes, read from ``TUNEFARM_*`` environment variables once, at start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tunefarm_tuning.errors import InvalidInputError
+
+
+def _host_port(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError("must be host:port, for example 127.0.0.1:9190")
+    return text
+
+
+class Settings(BaseSettings):
+    """What a farm process (API, worker) must know; every field is ``TUNEFARM_<NAME>`` in the environment.
+
+    Attributes:
+        database_url: SQLAlchemy URL, ``sqlite:////var/lib/tunefarm/tunefarm.db`` or
+            ``postgresql+psycopg://user:password@host/name``.
+        broker_url: Celery's broker, ``redis://[:password@]host:port/0`` (Valkey speaks it too).
+        store_dir: Folder of uploaded models and finished artifacts; every API and worker process sees the same one.
+        tracker: ``host:port`` of the TVM RPC tracker, for devices that name none themselves.
+        max_upload_bytes: Largest model that is accepted. Protobuf itself ends at 2 GiB.
+        import_memory_bytes: Address space of each child process that parses a stranger's model.
+        import_timeout_sec: Wall-clock of importing one model.
+        build_workers: Compiler processes of one worker child; one per core where it is not set.
+        round_size: Candidates of one tuning step.
+        lease_sec: How long a step or a device is held without a sign of life. A killed worker's step starts
+            again after this time.
+        max_attempts: How often a step is tried before its job fails.
+        step_time_limit_sec: Wall-clock of one import, extract or tune step.
+        compile_time_limit_sec: Wall-clock of one compile step.
+        step_chain_sec: A worker goes on with a job's next step by itself until it has spent this long on the job;
+            then others get their turn.
+        device_stale_sec: A device that has not been heard of for this long is offline.
+        device_retry_sec: How soon a step that found no free device looks again.
+        engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
+        history_limit: Earlier records of the same workload that a tuner learns from.
+        engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function: no TVM, no device
+            sessions, artifacts that cannot be run. For tests and simulations of the service itself.
+        log_level: Level of the JSON log on standard error.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="TUNEFARM_", frozen=True, extra="ignore")
+
+    database_url: SecretStr
+    broker_url: SecretStr
+    store_dir: Path
+    tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
+    max_upload_bytes: PositiveInt = 2 << 30
+    import_memory_bytes: PositiveInt = 8 << 30
+    import_timeout_sec: PositiveFloat = 120.0
+    build_workers: PositiveInt | None = None
+    round_size: Annotated[int, Field(ge=1, le=256)] = 8
+    lease_sec: Annotated[float, Field(ge=1.0)] = 60.0
+    max_attempts: PositiveInt = 3
+    step_time_limit_sec: PositiveFloat = 300.0
+    compile_time_limit_sec: PositiveFloat = 1800.0
+    step_chain_sec: Annotated[float, Field(ge=0.0)] = 45.0
+    device_stale_sec: PositiveFloat = 30.0
+    device_retry_sec: PositiveFloat = 3.0
+    engine_idle_sec: PositiveFloat = 120.0
+    history_limit: Annotated[int, Field(ge=0)] = 512
+    engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
+    log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
+
+    def redacted(self) -> dict[str, Any]:
+        """Return the settings as JSON, without passwords: fit for a log."""
+        data = self.model_dump(mode="json")
+        for name in ("database_url", "broker_url"):
+            data[name] = redact_url(getattr(self, name).get_secret_value())
+        return data
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the environment; `overrides` win.
+
+    Raises:
+        InvalidInputError: If a variable is missing or wrong; the message names every one of them, never a value.
+    """
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"TUNEFARM_{'.'.join(str(part) for part in item['loc']).upper()}: {item['msg'].lower()}"
+            for item in error.errors(include_input=False, include_url=False)
+        )
+        raise InvalidInputError(f"the settings are not usable: {problems}", code="invalid-settings") from None
+
+
+def redact_url(url: str) -> str:
+    """Return `url` with its password, if it has one, as ``***``, and without its query."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return urlunsplit(parts._replace(query=""))
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}", query=""))

@@ -1,0 +1,50 @@
+"""The worker's Celery application.
+
+Celery is the doorbell here and the database the truth (design.md, section 5), so nothing is asked of the broker that
+only the leases can promise. The settings below were chosen by killing processes; each says what goes wrong without it.
+"""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from tunefarm_app.dispatch import hard_limit_sec, make_celery
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import StepKind
+
+SOCKET_TIMEOUT_SEC = 10.0
+
+
+def make_worker_app(settings: Settings) -> Celery:
+    """Return the application that `tunefarm_workers.worker` runs. Connects to nothing."""
+    app = make_celery(settings, socket_timeout_sec=SOCKET_TIMEOUT_SEC)
+    longest_sec = max(hard_limit_sec(settings, kind) for kind in StepKind)
+    app.conf.update(
+        include=["tunefarm_workers.steps"],
+        # A message is acknowledged when its step is over, also when the child that ran it was killed in between:
+        # without the second setting Celery acknowledges, and the step waits for its lease to run out.
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        # Whether a failed step is tried again is decided in the database, where attempts are counted.
+        task_acks_on_failure=True,
+        task_acks_on_timeout=True,
+        # A message taken in advance would wait behind a compile while another child is idle.
+        worker_prefetch_multiplier=1,
+        # xgboost hangs in a forked child, and TVM has threads: children are fresh interpreters.
+        worker_pool="prefork",
+        worker_pool_start_method="spawn",
+        worker_max_tasks_per_child=200,
+        # Backstops; every message brings the limits of its kind of step.
+        task_time_limit=longest_sec,
+        task_soft_time_limit=longest_sec - 10,
+        # The lease decides who goes on after an outage of the broker, not the connection.
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_soft_shutdown_timeout=60,
+        worker_enable_soft_shutdown_on_idle=True,
+        # Nobody listens, and whoever can reach the broker should not be able to steer workers.
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+    )
+    return app

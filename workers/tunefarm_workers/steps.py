@@ -1,0 +1,48 @@
+"""The one Celery task: run a step, by its id."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import structlog
+from celery import shared_task
+from celery.signals import setup_logging, worker_process_shutdown
+
+from tunefarm_app.composition import Services, compose_worker
+from tunefarm_app.dispatch import RUN_STEP
+from tunefarm_app.logs import configure_logging
+from tunefarm_app.run_step import run_steps
+from tunefarm_app.settings import load_settings
+
+log = structlog.stdlib.get_logger(__name__)
+
+_services: Services | None = None
+"""This pool child's services: compilers and measuring processes are kept from one step to the next."""
+
+
+@shared_task(name=RUN_STEP, bind=False, ignore_result=True)
+def run_step(step_id: str) -> None:
+    """Run the step, and what follows it for a while; see `tunefarm_app.run_step`."""
+    run_steps(step_id, _this_process())
+
+
+def _this_process() -> Services:
+    global _services
+    if _services is None:
+        _services = compose_worker(load_settings(), owner=f"{socket.gethostname()}:{os.getpid()}")
+    return _services
+
+
+@worker_process_shutdown.connect
+def _close(**_: object) -> None:
+    global _services
+    services, _services = _services, None
+    if services is not None:
+        services.close()
+
+
+@setup_logging.connect
+def _configure_logging(**_: object) -> None:
+    # Also keeps Celery from configuring logging its own way.
+    configure_logging(load_settings().log_level, role="worker")

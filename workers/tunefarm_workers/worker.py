@@ -1,0 +1,87 @@
+"""A worker process: ``python -m tunefarm_workers.worker --queues import,tune,compile --concurrency 2``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import socket
+import sys
+
+import structlog
+from celery.signals import worker_ready
+
+from tunefarm_app.dispatch import QUEUES
+from tunefarm_app.logs import configure_logging
+from tunefarm_app.settings import load_settings
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.celery_app import make_worker_app
+
+log = structlog.stdlib.get_logger(__name__)
+
+DEFAULT_CONCURRENCY = 2
+"""Two steps at once: a compile of many minutes then leaves a child for imports and tuning rounds, which are short."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run until told to stop; return the exit code."""
+    options = _parse(argv)
+    try:
+        settings = load_settings()
+    except InvalidInputError as error:
+        print(f"worker: {error.message}", file=sys.stderr)
+        return 2
+    configure_logging(settings.log_level, role="worker")
+    app = make_worker_app(settings)
+    app.set_current()  # `shared_task` looks for it
+    node = f"{options.name}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    log.info("worker starts", node=node, queues=options.queues, settings=settings.redacted())
+
+    @worker_ready.connect(weak=False)
+    def _ready(**_: object) -> None:
+        log.info("worker is ready", node=node)
+
+    worker = app.Worker(
+        hostname=node,
+        queues=options.queues,
+        concurrency=options.concurrency,
+        loglevel=settings.log_level,
+        quiet=True,  # the banner prints the broker's address
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tunefarm_workers.worker", description=__doc__)
+    parser.add_argument(
+        "--queues",
+        type=_queues,
+        default=list(QUEUES),
+        metavar="LIST",
+        help=f"comma-separated; of {', '.join(QUEUES)} (default: all)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=DEFAULT_CONCURRENCY,
+        metavar="N",
+        help="steps at once (default: %(default)s)",
+    )
+    parser.add_argument("--name", default="tunefarm", help="what the node's name begins with")
+    return parser.parse_args(argv)
+
+
+def _queues(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(QUEUES))
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"the queues are {', '.join(QUEUES)}")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())
