@@ -1,0 +1,39 @@
+"""The README's examples run as they are written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+def example(name: str) -> str:
+    """Return the code block that follows ``<!-- test: name -->`` in the README."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"<!-- test: {name} -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert found, f"README.md has no example {name!r}"
+    return found.group(1)
+
+
+def run(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_readmes_examples_run(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "examples" / "tiny_convnet.py", tmp_path / "model.onnx"], check=True)
+
+    library = example("library")
+    assert len([line for line in library.splitlines() if line.strip()]) <= 10
+    printed = run(library, tmp_path)
+    assert "Coverage" in printed
+    assert (tmp_path / "model.tunefarm").is_file()
+    assert (tmp_path / "records.jsonl").read_text(encoding="utf-8").count("\n") == 32
+
+    run(example("artifact"), tmp_path)
