@@ -1,0 +1,289 @@
+"""The config space of a workload: sketches, each with its knobs.
+
+Inside, a config is a *row* of ints, ``[sketch, choice of knob 0, choice of knob 1, ...]``, padded with zeros
+to the widest sketch, so that sampling, mutation and features work on thousands of configs at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.knob import Knob
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """One design space of a workload: its knobs, in the order of the trace's sampling instructions."""
+
+    knobs: tuple[Knob, ...]
+
+    @property
+    def size(self) -> int:
+        """How many configs this sketch has; no bound."""
+        return prod(len(knob) for knob in self.knobs)
+
+
+class ConfigSpace:
+    """All configs of a workload that a tuner may ask for.
+
+    Applying a config can give one that is not in the space (a compute location snaps to a legal loop that no
+    sketch listed): `contains` is false for it, and `row_of` gives the row of the nearest config that is.
+
+    Args:
+        sketches: At least one.
+
+    Raises:
+        ValueError: If there is no sketch.
+    """
+
+    def __init__(self, sketches: Sequence[Sketch]) -> None:
+        if not sketches:
+            raise ValueError("a config space needs at least one sketch")
+        self.sketches = tuple(sketches)
+        self.width = 1 + max(len(sketch.knobs) for sketch in self.sketches)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConfigSpace) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"ConfigSpace({len(self.sketches)} sketches, {self.size:.3g} configs, {self.key})"
+
+    @cached_property
+    def key(self) -> str:
+        """Content hash of what decisions mean here; knob names and sampling weights do not enter it."""
+        identity = [[knob.identity for knob in sketch.knobs] for sketch in self.sketches]
+        text = json.dumps([_VERSION, identity], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def size(self) -> int:
+        """How many configs there are; no bound."""
+        return sum(sketch.size for sketch in self.sketches)
+
+    # ---- one config
+
+    def contains(self, config: Config) -> bool:
+        """Return whether `config` is a point of this space."""
+        if not self._fits(config):
+            return False
+        knobs = self.sketches[config.sketch].knobs
+        return all(knob.find(d) is not None for knob, d in zip(knobs, config.decisions, strict=True))
+
+    def config_at(self, index: int) -> Config:
+        """Return the config at an index of the canonical order, ``0 <= index < size``.
+
+        Raises:
+            IndexError: If there is no such index.
+        """
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        for number, sketch in enumerate(self.sketches):
+            if index < sketch.size:
+                decisions = []
+                for knob in reversed(sketch.knobs):
+                    index, choice = divmod(index, len(knob))
+                    decisions.append(knob.decision_at(choice))
+                return Config(number, tuple(reversed(decisions)))
+            index -= sketch.size
+        raise AssertionError("unreachable")
+
+    def index_of(self, config: Config) -> int:
+        """Return the index of a config in the canonical order.
+
+        Raises:
+            ValueError: If the space does not contain it.
+        """
+        if not self._fits(config):
+            raise ValueError(f"config {config.key} is of another space")
+        index = 0
+        for knob, decision in zip(self.sketches[config.sketch].knobs, config.decisions, strict=True):
+            choice = knob.find(decision)
+            if choice is None:
+                raise ValueError(f"config {config.key}: knob {knob.name} has no choice {decision}")
+            index = index * len(knob) + choice
+        return index + sum(sketch.size for sketch in self.sketches[: config.sketch])
+
+    def sample(self, rng: np.random.Generator, n: int) -> list[Config]:
+        """Draw up to `n` different configs; fewer only where the space has fewer."""
+        if self.size <= 4 * n:
+            order = rng.permutation(self.size)[:n]
+            return [self.config_at(int(i)) for i in order]
+        found: dict[bytes, IntArray] = {}
+        for _ in range(64):  # a rare choice may have a sampling weight near zero: give up in the end
+            for row in self.sample_rows(rng, n):
+                found.setdefault(row.tobytes(), row)
+            if len(found) >= n:
+                break
+        return self.configs(np.array(list(found.values())[:n]))
+
+    def neighbours(self, config: Config) -> Iterator[Config]:
+        """Yield the configs that differ by one step in one knob, in canonical order.
+
+        A step moves one prime factor of a tile, or takes the choice next to the present one.
+        """
+        row = self.row_of(config)
+        if row is None:
+            return
+        for column, knob in enumerate(self.sketches[config.sketch].knobs, start=1):
+            for choice in knob.neighbour_indices(int(row[column])):
+                near = row.copy()
+                near[column] = choice
+                yield self.configs(near[None])[0]
+
+    def mutate(self, config: Config, rng: np.random.Generator) -> Config:
+        """Return a config that differs in one knob (see `mutate_rows`)."""
+        row = self.row_of(config)
+        if row is None:
+            raise ValueError(f"config {config.key} is of another space")
+        return self.configs(self.mutate_rows(row[None], rng))[0]
+
+    def crossover(self, one: Config, other: Config, rng: np.random.Generator) -> Config:
+        """Return a child of two configs (see `crossover_rows`)."""
+        rows = [self.row_of(one), self.row_of(other)]
+        if rows[0] is None or rows[1] is None:
+            raise ValueError("a parent is of another space")
+        return self.configs(self.crossover_rows(rows[0][None], rows[1][None], rng))[0]
+
+    # ---- rows
+
+    def row_of(self, config: Config) -> IntArray | None:
+        """Return the row of the config, or of the nearest in the space; None where the sketch does not fit."""
+        if not self._fits(config):
+            return None
+        row = np.zeros(self.width, dtype=np.int64)
+        row[0] = config.sketch
+        knobs = self.sketches[config.sketch].knobs
+        for column, (knob, decision) in enumerate(zip(knobs, config.decisions, strict=True), start=1):
+            choice = knob.nearest(decision)
+            if choice is None:
+                return None
+            row[column] = choice
+        return row
+
+    def configs(self, rows: IntArray) -> list[Config]:
+        """Return the config of each row."""
+        found = []
+        for sketch, *choices in rows.tolist():
+            knobs = self.sketches[sketch].knobs
+            found.append(
+                Config(sketch, tuple(k.decision_at(c) for k, c in zip(knobs, choices, strict=False)))
+            )
+        return found
+
+    def sample_rows(self, rng: np.random.Generator, n: int) -> IntArray:
+        """Draw `n` rows with repetition: a sketch, then each of its knobs on its own. Shape ``(n, width)``."""
+        rows = np.zeros((n, self.width), dtype=np.int64)
+        rows[:, 0] = rng.integers(len(self.sketches), size=n)
+        for number, sketch in enumerate(self.sketches):
+            chosen = np.flatnonzero(rows[:, 0] == number)
+            for column, knob in enumerate(sketch.knobs, start=1):
+                rows[chosen, column] = knob.sample_indices(rng, len(chosen))
+        return rows
+
+    def mutate_rows(self, rows: IntArray, rng: np.random.Generator, *, jump: float = 0.5) -> IntArray:
+        """Return a copy in which one knob of each row has another choice.
+
+        Args:
+            rows: Shape ``(n, width)``.
+            rng: Where chance comes from.
+            jump: Share of rows whose knob takes any other choice; the rest take a step to a neighbour.
+        """
+        changed = rows.copy()
+        if self.width == 1:
+            return changed
+        movable = self._sizes[rows[:, 0]] > 1
+        column = np.where(movable, rng.random(movable.shape), -1.0).argmax(axis=1) + 1
+        jumps = rng.random(len(rows)) < jump
+        for number, sketch in enumerate(self.sketches):
+            for place, knob in enumerate(sketch.knobs, start=1):
+                if len(knob) < 2:
+                    continue
+                chosen = np.flatnonzero((rows[:, 0] == number) & (column == place))
+                far, near = chosen[jumps[chosen]], chosen[~jumps[chosen]]
+                shift = rng.integers(1, len(knob), size=len(far))
+                changed[far, place] = (rows[far, place] + shift) % len(knob)
+                changed[near, place] = knob.step_indices(rows[near, place], rng)
+        return changed
+
+    def crossover_rows(self, ones: IntArray, others: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return children that take each knob from one of two parents, at even odds.
+
+        A child has the sketch of its parent in `ones`. Parents of two sketches exchange the knobs that are the
+        same dimension at the same place in both.
+        """
+        alike = self._alike[ones[:, 0], others[:, 0]]
+        take = alike & (rng.random(alike.shape) < 0.5)
+        children = ones.copy()
+        children[:, 1:][take] = others[:, 1:][take]
+        return children
+
+    def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
+        """Return in how many places each of `rows` differs from each of `others`, the sketch included.
+
+        Returns:
+            Shape ``(len(rows), len(others))``.
+        """
+        differs = rows[:, None, :] != others[None, :, :]
+        return np.asarray(differs.sum(axis=2), dtype=np.float64)
+
+    # ---- JSON
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a compact object: a tile is written by its extent, not by its choices."""
+        return {
+            "version": _VERSION,
+            "sketches": [[knob.to_json() for knob in sketch.knobs] for sketch in self.sketches],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ConfigSpace:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If it is not such an object.
+        """
+        if data.get("version") != _VERSION or not isinstance(data.get("sketches"), list):
+            raise ValueError(f"not a config space of version {_VERSION}: {str(data)[:80]}")
+        return cls([Sketch(tuple(Knob.from_json(knob) for knob in sketch)) for sketch in data["sketches"]])
+
+    # ---- inside
+
+    def _fits(self, config: Config) -> bool:
+        return 0 <= config.sketch < len(self.sketches) and len(config.decisions) == len(
+            self.sketches[config.sketch].knobs
+        )
+
+    @cached_property
+    def _sizes(self) -> IntArray:
+        """Number of choices per sketch and knob, 0 where there is no knob. Shape ``(sketches, width - 1)``."""
+        sizes = np.zeros((len(self.sketches), self.width - 1), dtype=np.int64)
+        for number, sketch in enumerate(self.sketches):
+            sizes[number, : len(sketch.knobs)] = [len(knob) for knob in sketch.knobs]
+        return sizes
+
+    @cached_property
+    def _alike(self) -> npt.NDArray[np.bool_]:
+        """Whether two sketches have the same knob at a place. Shape ``(sketches, sketches, width - 1)``."""
+        count = len(self.sketches)
+        alike = np.zeros((count, count, self.width - 1), dtype=np.bool_)
+        for i, one in enumerate(self.sketches):
+            for j, other in enumerate(self.sketches):
+                same = [a.identity == b.identity for a, b in zip(one.knobs, other.knobs, strict=False)]
+                alike[i, j, : len(same)] = same
+        return alike

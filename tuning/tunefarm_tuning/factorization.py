@@ -1,0 +1,104 @@
+"""All ways to write an extent as a product of a given number of factors, in canonical order."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+MAX_FACTORIZATIONS = 1 << 16
+"""More than this many are thinned evenly; 2^14 times 7^2 in five parts has 46 thousand."""
+
+
+def prime_factors(number: int) -> list[int]:
+    """Return the prime factors of `number`, ascending, repeated as often as they divide it."""
+    primes = []
+    rest, candidate = number, 2
+    while candidate * candidate <= rest:
+        while rest % candidate == 0:
+            primes.append(candidate)
+            rest //= candidate
+        candidate += 1 if candidate == 2 else 2
+    if rest > 1:
+        primes.append(rest)
+    return primes
+
+
+@lru_cache(maxsize=1024)
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of `number`, ascending."""
+    found = {1}
+    for prime in prime_factors(number):
+        found |= {d * prime for d in found}
+    return tuple(sorted(found))
+
+
+class _Counter:
+    """Counts and unranks the factorizations with a bounded last factor, without listing them."""
+
+    def __init__(self, max_innermost: int) -> None:
+        self._max_innermost = max_innermost
+        self._counts: dict[tuple[int, int], int] = {}
+
+    def count(self, extent: int, parts: int) -> int:
+        if parts == 1:
+            return 1 if extent <= self._max_innermost else 0
+        held = self._counts.get((extent, parts))
+        if held is None:
+            held = sum(self.count(extent // d, parts - 1) for d in divisors(extent))
+            self._counts[extent, parts] = held
+        return held
+
+    def at(self, rank: int, extent: int, parts: int) -> list[int]:
+        """Return the factorization of that rank in lexicographic order."""
+        factors: list[int] = []
+        for remaining in range(parts, 1, -1):
+            for divisor in divisors(extent):
+                below = self.count(extent // divisor, remaining - 1)
+                if rank < below:
+                    factors.append(divisor)
+                    extent //= divisor
+                    break
+                rank -= below
+        return [*factors, extent]
+
+
+@lru_cache(maxsize=256)
+def factorizations(extent: int, parts: int, max_innermost: int) -> IntArray:
+    """Return every factorization of `extent` into `parts` factors whose last is at most `max_innermost`.
+
+    Rows ascend lexicographically. Where there are more than `MAX_FACTORIZATIONS`, that many evenly
+    spaced ones stand for them all. The array is shared between callers: it is read-only.
+
+    Returns:
+        Shape ``(n, parts)``.
+    """
+    counter = _Counter(max_innermost)
+    total = counter.count(extent, parts)
+    if total > MAX_FACTORIZATIONS:
+        ranks = [rank * total // MAX_FACTORIZATIONS for rank in range(MAX_FACTORIZATIONS)]
+        table = np.array([counter.at(rank, extent, parts) for rank in ranks], dtype=np.int64)
+    else:
+        rows: list[list[int]] = [[]]
+        rests = [extent]
+        for remaining in range(parts - 1, 0, -1):
+            rows, rests = _extend(rows, rests, remaining, counter)
+        table = np.array([[*row, rest] for row, rest in zip(rows, rests, strict=True)], dtype=np.int64)
+    table.flags.writeable = False
+    return table
+
+
+def _extend(
+    rows: list[list[int]], rests: list[int], remaining: int, counter: _Counter
+) -> tuple[list[list[int]], list[int]]:
+    """Append every legal next factor to every row."""
+    longer, left = [], []
+    for row, rest in zip(rows, rests, strict=True):
+        for divisor in divisors(rest):
+            if counter.count(rest // divisor, remaining):
+                longer.append([*row, divisor])
+                left.append(rest // divisor)
+    return longer, left

@@ -1,0 +1,263 @@
+"""A knob: one dimension of a config space, with every decision that it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tunefarm_tuning.config import Decision
+from tunefarm_tuning.factorization import IntArray, divisors, factorizations, prime_factors
+
+_MAX_EXTENT = 1 << 31
+_MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)
+
+
+class KnobKind(StrEnum):
+    """What a decision means.
+
+    TILE: a tuple of factors whose product is the extent. CATEGORICAL: an index into `Knob.values`.
+    LOCATION: a loop's index, -1 for the root, -2 for inlining.
+    """
+
+    TILE = "tile"
+    CATEGORICAL = "categorical"
+    LOCATION = "location"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One dimension of a sketch; make one with `tile`, `categorical` or `location`.
+
+    Attributes:
+        name: For people; it is no part of equality.
+        parts: Number of factors (tiles).
+        max_innermost: Upper bound of the last factor (tiles).
+        values: What the categorical chooses from, or the locations themselves. Empty for tiles.
+        weights: How often each of `values` is sampled, relative to the others. Empty means equally often.
+    """
+
+    name: str
+    kind: KnobKind
+    extent: int = 0
+    parts: int = 0
+    max_innermost: int = 0
+    values: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    @classmethod
+    def tile(cls, name: str, extent: int, parts: int, max_innermost: int) -> Knob:
+        """Return a knob that splits a loop of `extent` iterations into `parts` perfect factors."""
+        if not 1 <= extent <= _MAX_EXTENT or not 1 <= parts <= _MAX_PARTS:
+            raise ValueError(f"knob {name}: cannot split {extent} into {parts} parts")
+        if max_innermost < 1 or (parts == 1 and extent > max_innermost):
+            raise ValueError(
+                f"knob {name}: no factorization of {extent} has a last factor up to {max_innermost}"
+            )
+        return cls(name=name, kind=KnobKind.TILE, extent=extent, parts=parts, max_innermost=max_innermost)
+
+    @classmethod
+    def categorical(
+        cls, name: str, candidates: Sequence[float], probs: Sequence[float] | None = None
+    ) -> Knob:
+        """Return a knob that picks one of `candidates`; its decision is the index."""
+        if not candidates or (probs is not None and len(probs) != len(candidates)):
+            raise ValueError(
+                f"knob {name}: {len(candidates)} candidates with {len(probs or ())} probabilities"
+            )
+        weights = tuple(float(p) for p in probs or ())
+        if weights and (min(weights) < 0 or sum(weights) <= 0):
+            raise ValueError(f"knob {name}: probabilities must be non-negative and not all zero")
+        return cls(
+            name=name,
+            kind=KnobKind.CATEGORICAL,
+            values=tuple(_plain(c) for c in candidates),
+            weights=weights,
+        )
+
+    @classmethod
+    def location(cls, name: str, candidates: Sequence[int]) -> Knob:
+        """Return a knob that picks a compute location; its decision is the location itself."""
+        if not candidates:
+            raise ValueError(f"knob {name}: no compute location to choose from")
+        return cls(name=name, kind=KnobKind.LOCATION, values=tuple(sorted({int(c) for c in candidates})))
+
+    def __len__(self) -> int:
+        """Return how many decisions there are."""
+        return len(self.table) if self.kind is KnobKind.TILE else len(self.values)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What makes two knobs the same dimension: all but the name and the sampling weights."""
+        return (self.kind, self.extent, self.parts, self.max_innermost, self.values)
+
+    @property
+    def table(self) -> IntArray:
+        """The factors of every decision of a tile, shape ``(len(self), parts)``, read-only."""
+        return factorizations(self.extent, self.parts, self.max_innermost)
+
+    @property
+    def choices(self) -> Sequence[Decision]:
+        """Every decision, in canonical order. Very many tilings are thinned (`MAX_FACTORIZATIONS`)."""
+        return [self.decision_at(i) for i in range(len(self))]
+
+    def decision_at(self, index: int) -> Decision:
+        """Return the decision at `index` of the canonical order."""
+        if self.kind is KnobKind.TILE:
+            return tuple(self.table[index].tolist())
+        if not 0 <= index < len(self.values):
+            raise IndexError(index)
+        return index if self.kind is KnobKind.CATEGORICAL else int(self.values[index])
+
+    def find(self, decision: Decision) -> int | None:
+        """Return the index of a decision, None where it is not among the choices."""
+        if isinstance(decision, tuple):
+            if self.kind is not KnobKind.TILE or len(decision) != self.parts:
+                return None
+            found = int(self.find_factors(np.array([decision], dtype=np.int64))[0])
+            return None if found < 0 else found
+        if self.kind is KnobKind.CATEGORICAL:
+            return decision if 0 <= decision < len(self.values) else None
+        if self.kind is KnobKind.LOCATION and decision in self.values:
+            return self.values.index(decision)
+        return None
+
+    def nearest(self, decision: Decision) -> int | None:
+        """Return the index of the choice nearest to a decision; None where it is of another kind of knob.
+
+        An applied config can hold a location that the sketch did not list, and a thinned tile
+        knob does not list every tiling.
+        """
+        found = self.find(decision)
+        if found is not None:
+            return found
+        if isinstance(decision, tuple):
+            if self.kind is not KnobKind.TILE or len(decision) != self.parts or min(decision) < 1:
+                return None
+            away = np.log2(self.table) - np.log2(np.array(decision, dtype=np.float64))
+            return int(np.argmin((away**2).sum(axis=1)))
+        if self.kind is KnobKind.TILE:
+            return None
+        if self.kind is KnobKind.CATEGORICAL:
+            return min(max(decision, 0), len(self.values) - 1)
+        return int(np.argmin([abs(value - decision) for value in self.values]))
+
+    def find_factors(self, factors: IntArray) -> IntArray:
+        """Return the index of each row of factors, -1 where it is not among the choices. Shape ``(n,)``."""
+        codes, sorted_divisors = _tile_codes(self.extent, self.parts, self.max_innermost)
+        place = np.searchsorted(sorted_divisors, factors)
+        known = (place < len(sorted_divisors)) & (
+            sorted_divisors[np.minimum(place, len(sorted_divisors) - 1)] == factors
+        )
+        wanted = _encode(place, len(sorted_divisors))
+        index = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
+        return np.where((codes[index] == wanted) & known.all(axis=1), index, -1)
+
+    def sample_indices(self, rng: np.random.Generator, n: int) -> IntArray:
+        """Draw `n` indices, with repetition. Shape ``(n,)``."""
+        if self.weights:
+            share = np.array(self.weights) / sum(self.weights)
+            return rng.choice(len(self), size=n, p=share).astype(np.int64)
+        return rng.integers(len(self), size=n)
+
+    def step_indices(self, indices: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return a random neighbour of each index: one prime factor moved, or the choice next to it.
+
+        Source: TVM's ``MutateTileSize``, which moves any divisor.
+        """
+        if len(self) < 2:
+            return indices
+        n = len(indices)
+        if self.kind is not KnobKind.TILE:
+            step = np.where(rng.integers(2, size=n) == 1, 1, -1)
+            moved = indices + step
+            return np.where((moved < 0) | (moved >= len(self)), indices - step, moved)
+        factors = self.table[indices]
+        prime = rng.choice(prime_factors(self.extent), size=n)
+        divisible = factors % prime[:, None] == 0
+        source = np.where(divisible, rng.random(factors.shape), -1.0).argmax(axis=1)
+        target = (source + rng.integers(1, max(self.parts, 2), size=n)) % self.parts
+        rows = np.arange(n)
+        moved_factors = factors.copy()
+        moved_factors[rows, source] //= prime
+        moved_factors[rows, target] *= prime
+        found = self.find_factors(moved_factors)
+        # The move may break max_innermost, or lead to a tiling that was thinned away.
+        return np.where(found < 0, rng.integers(len(self), size=n), found)
+
+    def neighbour_indices(self, index: int) -> list[int]:
+        """Return all neighbours that `step_indices` can reach by a legal move, ascending."""
+        if self.kind is not KnobKind.TILE:
+            return [i for i in (index - 1, index + 1) if 0 <= i < len(self)]
+        factors = self.table[index]
+        moved = []
+        for prime in sorted(set(prime_factors(self.extent))):
+            for source in range(self.parts):
+                if factors[source] % prime:
+                    continue
+                for target in range(self.parts):
+                    if target != source:
+                        row = factors.copy()
+                        row[source] //= prime
+                        row[target] *= prime
+                        moved.append(row)
+        if not moved:
+            return []
+        found = self.find_factors(np.array(moved))
+        return sorted({int(i) for i in found if i >= 0 and i != index})
+
+    def to_json(self) -> list[Any]:
+        """Return a compact list: a tile is written by its extent, not by its choices."""
+        if self.kind is KnobKind.TILE:
+            return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost]
+        if self.kind is KnobKind.CATEGORICAL:
+            return [self.kind.value, self.name, list(self.values), list(self.weights)]
+        return [self.kind.value, self.name, list(self.values)]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> Knob:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If it is not such a list.
+        """
+        try:
+            kind, name, *rest = data
+            if kind == KnobKind.TILE:
+                extent, parts, max_innermost = rest
+                return cls.tile(str(name), int(extent), int(parts), int(max_innermost))
+            if kind == KnobKind.CATEGORICAL:
+                candidates, probs = rest
+                return cls.categorical(str(name), candidates, probs or None)
+            if kind == KnobKind.LOCATION:
+                (candidates,) = rest
+                return cls.location(str(name), candidates)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"not a knob: {str(data)[:80]} ({error})") from error
+        raise ValueError(f"not a knob: {str(data)[:80]}")
+
+
+def _plain(value: float) -> float:
+    """Return an int where the value is one, so that 16 and 16.0 are written alike."""
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
+def _encode(places: IntArray, base: int) -> IntArray:
+    """Return one number per row that orders rows lexicographically."""
+    code = np.zeros(len(places), dtype=np.int64)
+    for column in places.T:
+        code = code * base + column
+    return code
+
+
+@lru_cache(maxsize=256)
+def _tile_codes(extent: int, parts: int, max_innermost: int) -> tuple[IntArray, IntArray]:
+    """Return the ascending code of every tiling, and the extent's divisors, to look tilings up by."""
+    sorted_divisors = np.array(divisors(extent), dtype=np.int64)
+    table = factorizations(extent, parts, max_innermost)
+    return _encode(np.searchsorted(sorted_divisors, table), len(sorted_divisors)), sorted_divisors
