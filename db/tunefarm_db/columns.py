@@ -1,0 +1,59 @@
+"""Column types and the database's clock, one spelling for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import JSON, Dialect, Double, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.types import TypeDecorator
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class EnumText(TypeDecorator[E], Generic[E]):
+    """A `StrEnum` stored by value as text. A native enum would need a migration for each new member."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[E]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: E | None, dialect: Dialect) -> str | None:
+        return None if value is None else self.kind(value).value
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> E | None:
+        return None if value is None else self.kind(value)
+
+
+class JsonText(TypeDecorator[Any]):
+    """JSON; None is SQL's NULL. Plain ``json`` on PostgreSQL: it keeps the text as written, ``jsonb`` does not."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+
+class db_now(ColumnElement[float]):  # noqa: N801  (reads as an SQL function)
+    """Unix seconds by the database's clock, as of the statement's start.
+
+    The statement's and not the transaction's: a transaction that waited for a lock must see the time after it.
+    """
+
+    inherit_cache = True
+    type = Double()
+
+
+@compiles(db_now, "sqlite")
+def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(db_now, "postgresql")
+def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+    # The cast keeps comparisons with double precision columns indexable: extract() is numeric.
+    return "extract(epoch from statement_timestamp())::double precision"

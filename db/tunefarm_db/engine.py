@@ -1,0 +1,83 @@
+"""Engines: one place that knows how to open SQLite and PostgreSQL well."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+
+from tunefarm_tuning.errors import InvalidInputError
+
+BUSY_TIMEOUT_MS = 15_000
+
+
+def make_engine(url: str) -> Engine:
+    """Return an engine for ``sqlite:////path/to/file.db`` or ``postgresql://user@host/name``; connects to nothing yet.
+
+    Raises:
+        InvalidInputError: ``invalid-database-url``. The message never holds the URL, which may hold a password.
+    """
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite_engine(parsed)
+    return create_engine(
+        parsed,
+        pool_size=5,
+        max_overflow=20,
+        pool_pre_ping=True,  # a restarted server must not cost a request
+        connect_args={"connect_timeout": 10, "application_name": "tunefarm"},
+    )
+
+
+def parse_url(url: str) -> URL:
+    """Return the URL with its driver: psycopg 3 for PostgreSQL, the standard library's for SQLite."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        raise InvalidInputError("the database URL cannot be read", code="invalid-database-url") from error
+    if parsed.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite"):
+        if not parsed.database or parsed.database == ":memory:" or "mode=memory" in url:
+            raise InvalidInputError(
+                "an in-memory SQLite database cannot be shared between processes: name a file",
+                code="invalid-database-url",
+            )
+        return parsed.set(drivername="sqlite")
+    raise InvalidInputError(
+        f"the database must be sqlite or postgresql, not {parsed.drivername}", code="invalid-database-url"
+    )
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=5,
+        max_overflow=20,
+        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: sqlite3.Connection, _record: Any) -> None:
+        # We say BEGIN ourselves (below): the driver's own would come late, and never IMMEDIATE.
+        connection.isolation_level = None
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "journal_mode=WAL",
+            "foreign_keys=ON",
+            "synchronous=FULL",  # what was answered with 2xx survives a power cut
+            "temp_store=MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A transaction that reads first and writes later fails at once with "database is locked" when another
+        # wrote in between, whatever the timeout. Taking the write lock at BEGIN waits for it instead.
+        read_only = bool(connection.get_execution_options().get("tunefarm_read_only", False))
+        connection.exec_driver_sql(f"PRAGMA query_only={'ON' if read_only else 'OFF'}")
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+    return engine

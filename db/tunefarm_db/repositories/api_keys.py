@@ -1,0 +1,52 @@
+"""API keys: hashes and scopes, by public id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import insert, select, update
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import ApiKeyRow, table_of
+from tunefarm_db.values import ApiKey
+from tunefarm_tuning.errors import NotFoundError
+
+_KEYS = table_of(ApiKeyRow)
+
+
+class ApiKeys(Repository):
+    def add(self, *, key_id: str, name: str, secret_sha256: str, scopes: Sequence[str]) -> ApiKey:
+        """Store a key. Raises `ConflictError` if the id is taken."""
+        values = {"id": key_id, "name": name, "secret_sha256": secret_sha256, "scopes": list(scopes)}
+        key = self._first(ApiKey, insert(_KEYS).values(values).returning(_KEYS))
+        assert key is not None
+        return key
+
+    def find(self, key_id: str) -> ApiKey | None:
+        """Return the key, revoked or not."""
+        return self._first(ApiKey, select(_KEYS).where(ApiKeyRow.id == key_id))
+
+    def list(self) -> tuple[ApiKey, ...]:
+        """Return all keys, oldest first."""
+        return self._all(ApiKey, select(_KEYS).order_by(ApiKeyRow.created_at, ApiKeyRow.id))
+
+    def touch(self, key_id: str) -> None:
+        """Note that the key was used now."""
+        self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(last_used_at=db_now()))
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """Make the key worthless from now on; revoking again keeps the first time.
+
+        Raises:
+            NotFoundError: If there is no such key.
+        """
+        self._run(
+            update(_KEYS)
+            .where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))
+            .values(revoked_at=db_now())
+        )
+        key = self.find(key_id)
+        if key is None:
+            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+        return key

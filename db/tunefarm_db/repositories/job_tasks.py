@@ -1,0 +1,86 @@
+"""The tuning tasks of a job, and how far each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import insert, select, update
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import JobTaskRow, table_of
+from tunefarm_db.values import JobTask, Json
+from tunefarm_tuning.errors import NotFoundError
+
+_TASKS = table_of(JobTaskRow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJobTask:
+    """A task to be added to a job; the first is position 0."""
+
+    workload_key: str
+    toolchain: str
+    weight: int
+    name: str
+
+
+class JobTaskChanges(TypedDict, total=False):
+    """The columns of a job's task that a round changes. What is left out stays as it is."""
+
+    space: Json | None
+    space_key: str | None
+    trials: int
+    failures: int
+    best_cost_sec: float | None
+    untuned_cost_sec: float | None
+    spent_sec: float
+    exhausted: bool
+    rounds: int
+    history: list[list[Any]]
+
+
+class JobTasks(Repository):
+    """The part of `Jobs` that is about their tasks."""
+
+    def add_tasks(self, job_id: str, tasks: Sequence[NewJobTask]) -> None:
+        """Give the job its tasks, once.
+
+        Raises:
+            ConflictError: If it has tasks already.
+        """
+        rows = [
+            {
+                "job_id": job_id,
+                "position": position,
+                "workload_key": task.workload_key,
+                "toolchain": task.toolchain,
+                "weight": task.weight,
+                "name": task.name,
+            }
+            for position, task in enumerate(tasks)
+        ]
+        if rows:
+            self._run(insert(_TASKS), rows)
+
+    def tasks(self, job_id: str) -> tuple[JobTask, ...]:
+        """Return the job's tasks by position."""
+        return self._all(
+            JobTask, select(_TASKS).where(JobTaskRow.job_id == job_id).order_by(JobTaskRow.position)
+        )
+
+    def update_task(self, job_id: str, position: int, **changes: Unpack[JobTaskChanges]) -> JobTask:
+        """Set columns of one task.
+
+        Raises:
+            NotFoundError: If the job has no such task.
+        """
+        where = (JobTaskRow.job_id == job_id, JobTaskRow.position == position)
+        statement = update(_TASKS).where(*where).values({**changes}).returning(_TASKS)
+        task = self._first(JobTask, statement if changes else select(_TASKS).where(*where))
+        if task is None:
+            raise NotFoundError(
+                "the job has no such task", code="task-not-found", job_id=job_id, position=position
+            )
+        return task

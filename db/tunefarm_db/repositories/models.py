@@ -1,0 +1,205 @@
+"""Models, and the tuning tasks that were found in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.tables import ModelRow, ModelTaskRow, WorkloadRow, table_of
+from tunefarm_db.values import Json, Model, ModelState, ModelTask, Page
+from tunefarm_tuning.errors import ConflictError, NotFoundError
+
+_MODELS = table_of(ModelRow)
+_TASKS = table_of(ModelTaskRow)
+
+
+class Models(Repository):
+    def add(
+        self, *, name: str, sha256: str, size_bytes: int, shapes: Mapping[str, Sequence[int]] | None = None
+    ) -> Model:
+        """Add a model in state importing.
+
+        Raises:
+            ConflictError: If a model that is not deleted has the same bytes and shapes (found at once).
+        """
+        values = {
+            "id": new_id("mdl"),
+            "name": name,
+            "sha256": sha256,
+            "size_bytes": size_bytes,
+            "shapes": _plain(shapes),
+            "shapes_key": shapes_key(shapes),
+            "state": ModelState.IMPORTING,
+            "inputs": [],
+            "outputs": [],
+            "operators": [],
+        }
+        model = self._first(Model, insert(_MODELS).values(values).returning(_MODELS))
+        assert model is not None
+        return model
+
+    def find(self, sha256: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Model | None:
+        """Return the model with these bytes and shapes, in any state but deleted."""
+        return self._first(
+            Model,
+            select(_MODELS).where(
+                ModelRow.sha256 == sha256,
+                ModelRow.shapes_key == shapes_key(shapes),
+                ModelRow.state != ModelState.DELETED,
+            ),
+        )
+
+    def get(self, model_id: str, *, deleted: bool = False) -> Model:
+        """Return a model.
+
+        Args:
+            model_id: Its id.
+            deleted: Whether a deleted model is wanted as well.
+
+        Raises:
+            NotFoundError: ``model-not-found``, or ``model-deleted`` unless `deleted`.
+        """
+        model = self._first(Model, select(_MODELS).where(ModelRow.id == model_id))
+        if model is None:
+            raise NotFoundError("there is no such model", code="model-not-found", model_id=model_id)
+        if model.state is ModelState.DELETED and not deleted:
+            raise NotFoundError("this model was deleted", code="model-deleted", model_id=model_id)
+        return model
+
+    def list(
+        self, *, state: ModelState | None = None, cursor: str | None = None, limit: int = 50
+    ) -> Page[Model]:
+        """Return models, newest first; deleted ones only when asked for by `state`."""
+        limit = checked_limit(limit)
+        query = select(_MODELS).order_by(ModelRow.id.desc()).limit(limit + 1)
+        query = query.where(
+            ModelRow.state == state if state is not None else ModelRow.state != ModelState.DELETED
+        )
+        if cursor is not None:
+            query = query.where(ModelRow.id < cursor)
+        return page_of(self._all(Model, query), limit, lambda model: model.id)
+
+    def set_ready(
+        self,
+        model_id: str,
+        *,
+        inputs: Sequence[Json],
+        outputs: Sequence[Json],
+        operators: Sequence[Sequence[Any]],
+        opset: int,
+        num_params: int,
+    ) -> Model:
+        """Importing -> ready.
+
+        Raises:
+            ConflictError: If the model is in another state.
+        """
+        return self._move(
+            model_id,
+            ModelState.IMPORTING,
+            ModelState.READY,
+            error=None,
+            inputs=list(inputs),
+            outputs=list(outputs),
+            operators=[list(pair) for pair in operators],
+            opset=opset,
+            num_params=num_params,
+        )
+
+    def set_failed(self, model_id: str, error: Json) -> Model:
+        """Importing -> failed. Raises `ConflictError` if the model is in another state."""
+        return self._move(model_id, ModelState.IMPORTING, ModelState.FAILED, error=error)
+
+    def set_importing(self, model_id: str) -> Model:
+        """Failed -> importing: try again. Raises `ConflictError` if the model is in another state."""
+        return self._move(model_id, ModelState.FAILED, ModelState.IMPORTING, error=None)
+
+    def delete(self, model_id: str) -> Model:
+        """Any state -> deleted. The row stays: jobs and records point at it.
+
+        Raises:
+            NotFoundError: If there is no such model, or it is deleted already.
+        """
+        model = self.get(model_id)
+        return self._move(model_id, model.state, ModelState.DELETED)
+
+    def _move(self, model_id: str, expected: ModelState, to: ModelState, **changes: Any) -> Model:
+        model = self._first(
+            Model,
+            update(_MODELS)
+            .where(ModelRow.id == model_id, ModelRow.state == expected)
+            .values(state=to, **changes)
+            .returning(_MODELS),
+        )
+        if model is None:
+            present = self.get(model_id, deleted=True).state
+            raise ConflictError(
+                f"the model is {present}, so it cannot become {to}", code="model-state", state=present.value
+            )
+        return model
+
+    def set_tasks(
+        self, model_id: str, *, pipeline: str, toolchain: str, tasks: Sequence[tuple[str, int]]
+    ) -> None:
+        """Replace what was found for this pipeline and toolchain.
+
+        Args:
+            model_id: The model.
+            pipeline: ``"cpu"`` or ``"gpu"``.
+            toolchain: Whose workloads these are.
+            tasks: (workload key, weight), in order. The workloads must be stored already.
+        """
+        self._run(
+            delete(_TASKS).where(
+                ModelTaskRow.model_id == model_id,
+                ModelTaskRow.pipeline == pipeline,
+                ModelTaskRow.toolchain == toolchain,
+            )
+        )
+        rows = [
+            {
+                "model_id": model_id,
+                "pipeline": pipeline,
+                "toolchain": toolchain,
+                "position": position,
+                "workload_key": workload_key,
+                "weight": weight,
+            }
+            for position, (workload_key, weight) in enumerate(tasks)
+        ]
+        if rows:
+            self._run(insert(_TASKS), rows)
+
+    def tasks(
+        self, model_id: str, *, pipeline: str | None = None, toolchain: str | None = None
+    ) -> tuple[ModelTask, ...]:
+        """Return the model's tasks by pipeline, toolchain, position; empty where nothing was extracted yet."""
+        query = (
+            select(_TASKS, WorkloadRow.name, WorkloadRow.flops, WorkloadRow.args)
+            .join(
+                table_of(WorkloadRow),
+                (WorkloadRow.key == ModelTaskRow.workload_key)
+                & (WorkloadRow.toolchain == ModelTaskRow.toolchain),
+            )
+            .where(ModelTaskRow.model_id == model_id)
+            .order_by(ModelTaskRow.pipeline, ModelTaskRow.toolchain, ModelTaskRow.position)
+        )
+        if pipeline is not None:
+            query = query.where(ModelTaskRow.pipeline == pipeline)
+        if toolchain is not None:
+            query = query.where(ModelTaskRow.toolchain == toolchain)
+        return self._all(ModelTask, query)
+
+
+def _plain(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+    return {name: list(shape) for name, shape in (shapes or {}).items()}
+
+
+def shapes_key(shapes: Mapping[str, Sequence[int]] | None) -> str:
+    """Return canonical text of shapes: equal shapes, equal text."""
+    return json.dumps(_plain(shapes), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,82 @@
+"""Trials: every config that a job scheduled, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlalchemy import Select, func, insert, select, tuple_
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.tables import TrialRow, table_of
+from tunefarm_db.values import NewTrial, Page, Trial
+from tunefarm_tuning.errors import InvalidInputError
+
+_TRIALS = table_of(TrialRow)
+
+
+class Trials(Repository):
+    def add_many(self, job_id: str, round: int, trials: Sequence[NewTrial]) -> tuple[str, ...]:  # noqa: A002
+        """Store a round's trials; return their ids, in order.
+
+        Raises:
+            ConflictError: If the round, or one of the configs of its task, was stored before (infrastructure
+                errors do not count as the config's).
+        """
+        rows = [{"id": new_id("trl"), "job_id": job_id, "round": round, **asdict(t)} for t in trials]
+        if rows:
+            self._run(insert(_TRIALS), rows)
+        return tuple(row["id"] for row in rows)
+
+    def page(
+        self,
+        job_id: str,
+        *,
+        position: int | None = None,
+        outcome: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Trial]:
+        """Return the job's trials in the order they were made.
+
+        Raises:
+            InvalidInputError: If the cursor did not come from here.
+        """
+        limit = checked_limit(limit)
+        query: Select[tuple[Trial]] = (
+            select(_TRIALS).where(TrialRow.job_id == job_id).order_by(TrialRow.round, TrialRow.ordinal)
+        )
+        if position is not None:
+            query = query.where(TrialRow.position == position)
+        if outcome is not None:
+            query = query.where(TrialRow.outcome == outcome)
+        if cursor is not None:
+            query = query.where(tuple_(TrialRow.round, TrialRow.ordinal) > _parse_cursor(cursor))
+        trials = self._all(Trial, query.limit(limit + 1))
+        return page_of(trials, limit, lambda trial: f"{trial.round}-{trial.ordinal}")
+
+    def of_task(self, job_id: str, position: int) -> tuple[Trial, ...]:
+        """Return all trials of one task in order: what a tuner's state is rebuilt from."""
+        query = select(_TRIALS).where(TrialRow.job_id == job_id, TrialRow.position == position)
+        return self._all(Trial, query.order_by(TrialRow.round, TrialRow.ordinal))
+
+    def outcomes(self, job_id: str) -> dict[int, dict[str, int]]:
+        """Return how many trials ended how, by task position and outcome."""
+        query = (
+            select(TrialRow.position, TrialRow.outcome, func.count())
+            .where(TrialRow.job_id == job_id)
+            .group_by(TrialRow.position, TrialRow.outcome)
+            .order_by(TrialRow.position, TrialRow.outcome)
+        )
+        counts: dict[int, dict[str, int]] = {}
+        for position, outcome, count in self._run(query):
+            counts.setdefault(position, {})[outcome] = count
+        return counts
+
+
+def _parse_cursor(cursor: str) -> tuple[int, int]:
+    first, _, second = cursor.partition("-")
+    if not (first.isdecimal() and second.isdecimal() and len(cursor) < 20):
+        raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+    return int(first), int(second)

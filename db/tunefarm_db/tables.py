@@ -1,0 +1,338 @@
+"""The tables. Rows never leave this package: repositories return `tunefarm_db.values`.
+
+No relationships: every query is written out in a repository, so none can hide in an attribute access.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from tunefarm_db.columns import EnumText, JsonText, db_now
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
+
+
+class Base(DeclarativeBase):
+    """Base of the tables; every constraint has a name, so that a migration can speak of it."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {
+        str: Text(),
+        float: Double(),
+        int: Integer(),
+        bool: Boolean(),
+        Json: JsonText(),
+        list[Any]: JsonText(),
+        JobState: EnumText(JobState),
+        ModelState: EnumText(ModelState),
+        StepKind: EnumText(StepKind),
+        StepState: EnumText(StepState),
+        DeviceState: EnumText(DeviceState),
+    }
+
+
+def table_of(row: type[Base]) -> Table:
+    """Return the table behind a row class, typed as one."""
+    return cast("Table", row.__table__)
+
+
+class BlobRow(Base):
+    __tablename__ = "blobs"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    media_type: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ModelRow(Base):
+    __tablename__ = "models"
+    __table_args__ = (
+        Index(
+            "uq_models_sha256_shapes_key",
+            "sha256",
+            "shapes_key",
+            unique=True,
+            sqlite_where=text("state != 'deleted'"),
+            postgresql_where=text("state != 'deleted'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    # No foreign key: a deleted model remembers its hash when the blob is gone.
+    sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    shapes: Mapped[Json]
+    shapes_key: Mapped[str]
+    state: Mapped[ModelState]
+    error: Mapped[Json | None]
+    inputs: Mapped[list[Any]]
+    outputs: Mapped[list[Any]]
+    operators: Mapped[list[Any]]
+    opset: Mapped[int | None]
+    num_params: Mapped[int | None] = mapped_column(BigInteger)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+
+
+class WorkloadRow(Base):
+    __tablename__ = "workloads"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    flops: Mapped[float]
+    args: Mapped[list[Any]]
+    ir: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ModelTaskRow(Base):
+    __tablename__ = "model_tasks"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+    )
+
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    pipeline: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    weight: Mapped[int]
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+    __table_args__ = (Index(None, "state", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), index=True)
+    target: Mapped[Json]
+    target_key: Mapped[str]
+    device_key: Mapped[str]
+    tuner: Mapped[str]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    budget: Mapped[Json]
+    options: Mapped[Json]
+    state: Mapped[JobState]
+    error: Mapped[Json | None]
+    idempotency_key: Mapped[str | None] = mapped_column(unique=True)
+    request_digest: Mapped[str | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    started_tuning_at: Mapped[float | None]
+    tuned_sec: Mapped[float] = mapped_column(default=0.0)
+    trials: Mapped[int] = mapped_column(default=0)
+    failures: Mapped[int] = mapped_column(default=0)
+    trials_since_improvement: Mapped[int] = mapped_column(default=0)
+    best_latency_sec: Mapped[float | None]
+    stop_reason: Mapped[str | None]
+    progress: Mapped[Json]
+    event_seq: Mapped[int] = mapped_column(default=0)
+    # No foreign key: artifacts point at jobs, and a circle of keys cannot be created in one pass on SQLite.
+    artifact_id: Mapped[str | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+    finished_at: Mapped[float | None]
+
+
+class JobTaskRow(Base):
+    __tablename__ = "job_tasks"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+    )
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    toolchain: Mapped[str]
+    weight: Mapped[int]
+    name: Mapped[str]
+    space: Mapped[Json | None]
+    space_key: Mapped[str | None]
+    trials: Mapped[int] = mapped_column(default=0)
+    failures: Mapped[int] = mapped_column(default=0)
+    best_cost_sec: Mapped[float | None]
+    untuned_cost_sec: Mapped[float | None]
+    spent_sec: Mapped[float] = mapped_column(default=0.0)
+    exhausted: Mapped[bool] = mapped_column(default=False)
+    rounds: Mapped[int] = mapped_column(default=0)
+    history: Mapped[list[Any]] = mapped_column(default=list)
+
+
+class StepRow(Base):
+    __tablename__ = "steps"
+    __table_args__ = (
+        # A second barrier: the same step cannot be planned twice, whoever plans it.
+        UniqueConstraint("kind", "subject_id", "round"),
+        Index(None, "state", "not_before"),
+        Index(None, "job_id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[StepKind]
+    subject_id: Mapped[str]
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    state: Mapped[StepState] = mapped_column(default=StepState.READY)
+    fence: Mapped[int] = mapped_column(default=0)
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[float | None]
+    attempts: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[float] = mapped_column(default=db_now())
+    sent_at: Mapped[float | None]
+    error: Mapped[Json | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    finished_at: Mapped[float | None]
+
+
+class RecordRow(Base):
+    __tablename__ = "records"
+    __table_args__ = (
+        # The best record of a workload is this index's first entry, however many records there are.
+        Index(
+            "ix_records_best",
+            "workload_key",
+            "target_key",
+            "device_model",
+            "toolchain",
+            "cost_sec",
+            sqlite_where=text("cost_sec IS NOT NULL"),
+            postgresql_where=text("cost_sec IS NOT NULL"),
+        ),
+        Index("ix_records_history", "workload_key", "target_key", "device_model", "toolchain", "id"),
+        Index(None, "job_id", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    target_key: Mapped[str]
+    device_model: Mapped[str]
+    toolchain: Mapped[str]
+    space_key: Mapped[str]
+    config: Mapped[list[Any]]
+    outcome: Mapped[str]
+    cost_sec: Mapped[float | None]
+    samples_sec: Mapped[list[Any]]
+    build_sec: Mapped[float]
+    measured_at: Mapped[float]
+    tuner: Mapped[str]
+    message: Mapped[str]
+    extra: Mapped[Json | None]
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class TrialRow(Base):
+    __tablename__ = "trials"
+    __table_args__ = (
+        # A failure of the infrastructure says nothing about the config: it may be tried again.
+        Index(
+            "uq_trials_job_id_position_config_key",
+            "job_id",
+            "position",
+            "config_key",
+            unique=True,
+            sqlite_where=text("outcome != 'infrastructure-error'"),
+            postgresql_where=text("outcome != 'infrastructure-error'"),
+        ),
+        UniqueConstraint("job_id", "round", "ordinal"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    position: Mapped[int]
+    round: Mapped[int]
+    ordinal: Mapped[int]
+    config_key: Mapped[str]
+    asked_key: Mapped[str]
+    outcome: Mapped[str]
+    cost_sec: Mapped[float | None]
+    message: Mapped[str]
+    build_sec: Mapped[float]
+    run_sec: Mapped[float]
+    measured_at: Mapped[float]
+    record_id: Mapped[str | None] = mapped_column(ForeignKey("records.id"))
+
+
+class DeviceRow(Base):
+    __tablename__ = "devices"
+    __table_args__ = (Index(None, "device_key", "state"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    device_key: Mapped[str]
+    target: Mapped[Json]
+    info: Mapped[Json]
+    device_model: Mapped[str]
+    tracker_host: Mapped[str]
+    tracker_port: Mapped[int]
+    rpc_key: Mapped[str]
+    state: Mapped[DeviceState]
+    reason: Mapped[str] = mapped_column(default="")
+    last_seen_at: Mapped[float] = mapped_column(default=db_now())
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[float | None]
+    fence: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ApiKeyRow(Base):
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    secret_sha256: Mapped[str]
+    scopes: Mapped[list[Any]]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    last_used_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+
+
+class EventRow(Base):
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ArtifactRow(Base):
+    __tablename__ = "artifacts"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    sha256: Mapped[str] = mapped_column(ForeignKey("blobs.sha256"))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str]
+    manifest: Mapped[Json]
+    report: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())

@@ -1,0 +1,106 @@
+"""The unit of work: one transaction, the repositories on it, one commit at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, select
+from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.repositories.api_keys import ApiKeys
+from tunefarm_db.repositories.artifacts import Artifacts
+from tunefarm_db.repositories.blobs import Blobs
+from tunefarm_db.repositories.devices import Devices
+from tunefarm_db.repositories.events import Events
+from tunefarm_db.repositories.jobs import Jobs
+from tunefarm_db.repositories.models import Models
+from tunefarm_db.repositories.records import Records
+from tunefarm_db.repositories.steps import Steps
+from tunefarm_db.repositories.trials import Trials
+from tunefarm_db.repositories.workloads import Workloads
+from tunefarm_tuning.errors import ConflictError, TransientError, TunefarmError
+
+
+class Repositories:
+    """The repositories of one unit of work."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.blobs = Blobs(connection)
+        self.models = Models(connection)
+        self.workloads = Workloads(connection)
+        self.jobs = Jobs(connection)
+        self.steps = Steps(connection)
+        self.trials = Trials(connection)
+        self.records = Records(connection)
+        self.devices = Devices(connection)
+        self.api_keys = ApiKeys(connection)
+        self.events = Events(connection)
+        self.artifacts = Artifacts(connection)
+
+    def now(self) -> float:
+        """Return the database's clock, Unix seconds."""
+        return float(self._connection.execute(select(db_now())).scalar_one())
+
+
+class UnitOfWork:
+    """Opens transactions. One per process; any number of threads may use it.
+
+    Never hold one open across slow work (a measurement, a compile, an upload): on SQLite there is one writer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @contextmanager
+    def write(self) -> Iterator[Repositories]:
+        """Open a transaction that writes: committed at the end of the block, rolled back by any exception.
+
+        Raises:
+            ConflictError: If a uniqueness or reference rule of the schema forbids what was written.
+            TransientError: If the database is away, or was locked for too long.
+        """
+        with self._transaction(read_only=False) as repositories:
+            yield repositories
+
+    @contextmanager
+    def read(self) -> Iterator[Repositories]:
+        """Open a transaction that only reads; the database refuses writes in it.
+
+        Raises:
+            TransientError: As `write`.
+        """
+        with self._transaction(read_only=True) as repositories:
+            yield repositories
+
+    @contextmanager
+    def _transaction(self, *, read_only: bool) -> Iterator[Repositories]:
+        try:
+            with self.engine.connect() as connection:
+                connection = connection.execution_options(
+                    tunefarm_read_only=read_only, postgresql_readonly=read_only
+                )
+                with connection.begin():
+                    yield Repositories(connection)
+        except (DBAPIError, PoolTimeoutError) as error:
+            raise _translated(error) from error
+
+
+def _translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIError | PoolTimeoutError:
+    # Never the statement's parameters in a message: they can hold what users sent.
+    if isinstance(error, IntegrityError):
+        return ConflictError(f"the database refused it: {_first_line(error)}", code="conflict")
+    if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
+        return TransientError(
+            f"the database is not available: {_first_line(error)}", code="database-unavailable"
+        )
+    return error
+
+
+def _first_line(error: DBAPIError | PoolTimeoutError) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    lines = str(cause).splitlines()
+    return lines[0] if lines else type(cause).__name__
