@@ -1,1 +1,37 @@
-"""What users import and type: the client, the artifact loader and the `tunefarm` command."""
+"""What users import and type: the client, the artifact loader and the `tunefarm` command.
+
+`Client` and `load` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
+httpx nor TVM.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunefarm.artifact import load
+    from tunefarm.client import Client
+
+    __version__: str
+
+__all__ = ["Client", "__version__", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Client":
+        from tunefarm.client import Client
+
+        return Client
+    if name == "load":
+        from tunefarm.artifact import load
+
+        return load
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tunefarm")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,53 @@
+"""The Python client: talks to a tunefarm server over HTTP, and imports nothing of the farm."""
+
+from __future__ import annotations
+
+from tunefarm.client.client import Client
+from tunefarm.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ConflictError,
+    ForbiddenError,
+    InvalidRequestError,
+    JobCancelledError,
+    JobFailedError,
+    ModelFailedError,
+    NotFoundError,
+    ProtocolError,
+    ServerError,
+    UnavailableError,
+    WaitTimeoutError,
+)
+from tunefarm.client.handle import Download, JobHandle
+from tunefarm.client.results import Device, Event, Job, Model, ModelTask, Page, Record, Tensor, Trial
+from tunefarm.client.retry import NO_RETRY, RetryPolicy
+
+__all__ = [
+    "NO_RETRY",
+    "AuthenticationError",
+    "Client",
+    "ClientError",
+    "ConflictError",
+    "Device",
+    "Download",
+    "Event",
+    "ForbiddenError",
+    "InvalidRequestError",
+    "Job",
+    "JobCancelledError",
+    "JobFailedError",
+    "JobHandle",
+    "Model",
+    "ModelFailedError",
+    "ModelTask",
+    "NotFoundError",
+    "Page",
+    "ProtocolError",
+    "Record",
+    "RetryPolicy",
+    "ServerError",
+    "Tensor",
+    "Trial",
+    "UnavailableError",
+    "WaitTimeoutError",
+]

@@ -1,0 +1,147 @@
+"""The client: one object for one server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tunefarm.client.errors import InvalidRequestError
+from tunefarm.client.farm import Devices, Records
+from tunefarm.client.handle import JobHandle
+from tunefarm.client.jobs import Jobs
+from tunefarm.client.models import Models, Shapes
+from tunefarm.client.retry import RetryPolicy
+from tunefarm.client.transport import ByteProgress, Transport
+
+
+class Client:
+    """A tunefarm server, from Python.
+
+    ::
+
+        with tunefarm.Client("http://127.0.0.1:8000", api_key) as client:
+            job = client.tune("model.onnx", seconds=600)
+            job.wait(lambda job: print(job.state, job.trials, job.best_latency_sec))
+            print(job.download("out").artifact)
+
+    Concurrency: one thread at a time; a client per thread is cheap.
+    Failure: methods raise `tunefarm.client.ClientError` and nothing else for what the server or the network did;
+        reads and repeatable requests were tried again with backoff before that.
+
+    Args:
+        url: Where the API answers; ``TUNEFARM_URL`` where it is left out.
+        api_key: ``tfk_…``; ``TUNEFARM_API_KEY`` where it is left out.
+        timeout_sec: Longest silence of the server in one request.
+        retry: When a failed request is sent again.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_sec: float = 60.0,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        url = url or os.environ.get("TUNEFARM_URL")
+        if not url:
+            raise InvalidRequestError(
+                "no server is given: pass its URL, or set TUNEFARM_URL", code="no-server"
+            )
+        self._transport = Transport(
+            url,
+            api_key or os.environ.get("TUNEFARM_API_KEY"),
+            timeout_sec=timeout_sec,
+            retry=retry or RetryPolicy(),
+        )
+        self.models = Models(self._transport)
+        self.jobs = Jobs(self._transport)
+        self.devices = Devices(self._transport)
+        self.records = Records(self._transport)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    def __repr__(self) -> str:
+        return f"<tunefarm.Client {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; the client cannot be used after it."""
+        self._transport.close()
+
+    def job(self, job_id: str) -> JobHandle:
+        """Return a handle of a job that exists."""
+        return JobHandle(self.jobs, self.jobs.get(job_id))
+
+    def tune(
+        self,
+        model: Path | str,
+        *,
+        target: str | Mapping[str, Any] | None = None,
+        device_key: str | None = None,
+        trials: int | None = None,
+        seconds: float | None = None,
+        minutes: float | None = None,
+        patience: int | None = None,
+        tuner: str | None = None,
+        seed: int | None = None,
+        shapes: Shapes | None = None,
+        name: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        import_timeout_sec: float | None = None,
+        on_upload: ByteProgress | None = None,
+    ) -> JobHandle:
+        """Upload a model, wait until it is imported, and start a job on it.
+
+        Args:
+            model: The ONNX file.
+            target: What to compile for; the devices' own target where it is left out.
+            device_key: The pool that measures.
+            trials: Budget: candidates to try.
+            seconds: Budget: wall-clock to search.
+            minutes: The same in minutes; added to `seconds`.
+            patience: Budget: stop after so many trials without a better kernel.
+            tuner: Search strategy.
+            seed: Seed of the search.
+            shapes: Shapes of inputs with dynamic dimensions.
+            name: What to call the model.
+            options: Further options of the server.
+            import_timeout_sec: How long to wait for the import.
+            on_upload: Called with the bytes sent and the bytes in all.
+
+        Raises:
+            ModelFailedError: If the model cannot be imported.
+            InvalidRequestError: If the request is wrong.
+        """
+        wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
+        if all(limit is None for limit in (trials, wall_sec, patience)):
+            raise InvalidRequestError(
+                "the budget is empty: give at least one of trials, seconds, minutes, patience",
+                code="invalid-budget",
+            )
+        uploaded = self.models.upload(model, name=name, shapes=shapes, on_progress=on_upload)
+        self.models.wait(uploaded.id, timeout_sec=import_timeout_sec)
+        job = self.jobs.create(
+            uploaded.id,
+            target=target,
+            device_key=device_key,
+            trials=trials,
+            seconds=wall_sec,
+            patience=patience,
+            tuner=tuner,
+            seed=seed,
+            options=options,
+        )
+        return JobHandle(self.jobs, job)

@@ -1,0 +1,163 @@
+"""``client.jobs``: tuning jobs, their trials, records, events and results."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+from tunefarm.client.errors import InvalidRequestError, ProtocolError
+from tunefarm.client.paging import walk
+from tunefarm.client.results import Event, Job, Page, Record, Trial
+from tunefarm.client.transport import ByteProgress, Transport
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Jobs:
+    """The server's tuning jobs."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        model_id: str,
+        *,
+        target: str | Mapping[str, Any] | None = None,
+        device_key: str | None = None,
+        trials: int | None = None,
+        seconds: float | None = None,
+        patience: int | None = None,
+        tuner: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """Create a job. At least one of `trials`, `seconds` and `patience` is needed; what is reached first ends it.
+
+        Args:
+            model_id: A model that was imported.
+            target: What to compile for; the devices' own target where it is left out.
+            device_key: The pool that measures.
+            trials: Candidates to try, over all tasks.
+            seconds: Wall-clock to search.
+            patience: Stop after so many trials without a better kernel.
+            tuner: Search strategy (``xgb``, ``ga``, ``random``, ``grid``, ``evolutionary``).
+            seed: Seed of the search.
+            options: Further options of the server.
+            idempotency_key: Equal keys make one job, however often they are sent; a fresh one where it is left out.
+
+        Raises:
+            InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
+            ConflictError: If the model is not ready.
+        """
+        budget = {"trials": trials, "wall_sec": seconds, "patience_trials": patience}
+        optional = {
+            "target": target,
+            "device_key": device_key,
+            "tuner": tuner,
+            "seed": seed,
+            "options": options,
+        }
+        body = {
+            "model_id": model_id,
+            "budget": {name: limit for name, limit in budget.items() if limit is not None},
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+        return Job.read(self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
+
+    def get(self, job_id: str) -> Job:
+        return Job.read(self._transport.get(f"jobs/{job_id}"))
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        model_id: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Job]:
+        query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
+        return Page.read(self._transport.get("jobs", query), Job.read)
+
+    def all(self, *, state: str | None = None, model_id: str | None = None) -> Iterator[Job]:
+        """Yield every job, page by page."""
+        return walk(lambda cursor: self.list(state=state, model_id=model_id, limit=500, cursor=cursor))
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask for a job's end; it may take some seconds until its state says so."""
+        return Job.read(self._transport.post(f"jobs/{job_id}/cancel", repeatable=True))
+
+    def trials(self, job_id: str) -> Iterator[Trial]:
+        """Yield the job's trials in the order in which they were measured."""
+        return walk(
+            lambda cursor: Page.read(
+                self._transport.get(f"jobs/{job_id}/trials", {"limit": 500, "cursor": cursor}), Trial.read
+            )
+        )
+
+    def records(self, job_id: str) -> Iterator[Record]:
+        """Yield the records that the job made."""
+        return walk(
+            lambda cursor: Page.read(
+                self._transport.get(f"jobs/{job_id}/records", {"limit": 500, "cursor": cursor}), Record.read
+            )
+        )
+
+    def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
+        """Return the job's events whose number is above `after`, oldest first; a long list is cut."""
+        answer = self._transport.get(f"jobs/{job_id}/events", {"after": after})
+        return Page.read(answer, Event.read).items
+
+    def report(self, job_id: str) -> Mapping[str, Any]:
+        """Return the evidence about a finished job: latencies, checks, coverage, fallbacks, outcomes.
+
+        Raises:
+            ConflictError: If the job has no artifact (yet).
+        """
+        report = self._transport.get(f"jobs/{job_id}/report")
+        if not isinstance(report, dict):
+            raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
+        return report
+
+    def download(
+        self,
+        job_id: str,
+        folder: Path | str,
+        *,
+        name: str | None = None,
+        on_progress: ByteProgress | None = None,
+    ) -> Path:
+        """Download the artifact into `folder` and return its path. An older file of that name is replaced.
+
+        Args:
+            job_id: A job that succeeded.
+            folder: Made where it is missing.
+            name: The file's name; the server's where it is left out.
+            on_progress: Called with the bytes received and the bytes in all.
+
+        Raises:
+            ConflictError: If the job has no artifact (yet).
+        """
+        folder = Path(folder)
+        if name is not None and (name in ("", ".", "..") or Path(name).name != name):
+            raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
+        target = folder / (name or f"{job_id}.tunefarm")
+        headers = self._transport.download(f"jobs/{job_id}/artifact", target, on_progress)
+        if name is None and (given := file_name(headers.get("Content-Disposition", ""))):
+            target = target.replace(folder / given)
+        return target
+
+
+def file_name(content_disposition: str) -> str | None:
+    """Return the file name that a header offers, made safe: no folders, no odd characters, not hidden."""
+    message = Message()
+    message["Content-Disposition"] = content_disposition or "attachment"
+    given = message.get_filename()
+    if not given:
+        return None
+    return _UNSAFE.sub("_", re.split(r"[/\\]", given)[-1])[:200].lstrip(".-") or None

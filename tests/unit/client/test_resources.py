@@ -1,0 +1,239 @@
+"""Answers become values; lists are walked; waiting ends as the model or the job does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm.client import (
+    Client,
+    InvalidRequestError,
+    JobCancelledError,
+    JobFailedError,
+    ModelFailedError,
+    WaitTimeoutError,
+)
+from tunefarm.client.jobs import file_name
+from tunefarm.client.results import Job, Model
+from tunefarm.client.retry import RetryPolicy
+
+MODEL = {
+    "id": "mdl_1",
+    "name": "net",
+    "state": "ready",
+    "sha256": "ab",
+    "size_bytes": 10,
+    "created_at": 1.5,
+    "shapes": {"x": [1, 3]},
+    "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+    "outputs": [{"name": "y", "shape": [], "dtype": "float32"}],
+    "operators": [["Conv", 2]],
+    "opset": 17,
+    "num_params": 1000,
+    "error": None,
+    "new_in_a_later_version": True,
+}
+JOB = {
+    "id": "job_1",
+    "model_id": "mdl_1",
+    "state": "tuning",
+    "budget": {"trials": 8, "wall_sec": None, "patience_trials": None},
+    "trials": 3,
+    "progress": {
+        "phase": "tuning",
+        "tasks_total": 5,
+        "tasks_with_record": 2,
+        "trials": 3,
+        "best_latency_sec": 0.01,
+    },
+}
+
+
+def test_a_model_is_read() -> None:
+    model = Model.read(MODEL)
+    assert model.inputs[0].shape == (1, 3)
+    assert model.outputs[0].shape == ()
+    assert model.operators == (("Conv", 2),)
+    assert model.raw["new_in_a_later_version"] is True
+    young = Model.read({"id": "m", "state": "importing"})
+    assert young.inputs == ()
+    assert young.opset is None
+
+
+def test_a_job_is_read() -> None:
+    job = Job.read(JOB)
+    assert not job.is_finished
+    assert (job.progress.tasks_total, job.progress.best_latency_sec) == (5, 0.01)
+    assert Job.read({"id": "j", "state": "queued"}).progress.phase == "queued"
+
+
+def test_pages_are_walked(server: Any, client: Client, make_reply: Any) -> None:
+    pages = {None: (["a", "b"], "c1"), "c1": (["c"], "c2"), "c2": ([], None)}
+
+    def answer(asked: Any) -> Any:
+        ids, cursor = pages[asked.query.get("cursor", [None])[0]]
+        return make_reply(body={"items": [{**MODEL, "id": i} for i in ids], "next_cursor": cursor})
+
+    server.answer = answer
+    assert [model.id for model in client.models.all()] == ["a", "b", "c"]
+    assert server.asked[0].query == {"limit": ["500"]}
+
+
+def test_filters_reach_the_server(server: Any, client: Client, make_reply: Any) -> None:
+    server.replies = [make_reply(body={"items": [], "next_cursor": None})]
+    assert list(client.records.all(workload_key="w", target_key="llvm -mcpu=x")) == []
+    assert list(client.jobs.all(state="tuning")) == []
+    assert client.devices.list() == ()
+    assert client.jobs.events("job_1", after=7) == ()
+    assert [asked.query for asked in server.asked] == [
+        {"workload_key": ["w"], "target_key": ["llvm -mcpu=x"], "limit": ["500"]},
+        {"state": ["tuning"], "limit": ["500"]},
+        {"limit": ["500"]},
+        {"after": ["7"]},
+    ]
+
+
+def test_lists_of_a_job(server: Any, client: Client, make_reply: Any) -> None:
+    trial = {"position": 1, "round": 0, "outcome": "run-timeout", "message": "too slow"}
+    server.replies = [make_reply(body={"items": [trial], "next_cursor": None})]
+    assert [(t.outcome, t.cost_sec, t.message) for t in client.jobs.trials("job_1")] == [
+        ("run-timeout", None, "too slow")
+    ]
+    record = {"workload_key": "w", "outcome": "ok", "cost_sec": 1e-3}
+    server.replies = [make_reply(body={"items": [record], "next_cursor": None})]
+    assert [r.cost_sec for r in client.jobs.records("job_1")] == [1e-3]
+    task = {"position": 0, "workload_key": "w", "weight": 2, "name": "conv", "flops": 2e9, "pipeline": "cpu"}
+    server.replies = [make_reply(body={"items": [task], "next_cursor": None})]
+    assert [t.weight for t in client.models.tasks("mdl_1")] == [2]
+
+
+def test_waiting_for_a_model(server: Any, client: Client, make_reply: Any) -> None:
+    importing = make_reply(body={**MODEL, "state": "importing"})
+    server.replies = [importing, importing, make_reply(body=MODEL)]
+    states: list[str] = []
+    model = client.models.wait("mdl_1", poll_sec=0.001, on_progress=lambda m: states.append(m.state))
+    assert model.state == "ready"
+    assert states == ["importing", "importing", "ready"]
+
+    error = {
+        "kind": "InvalidModelError",
+        "code": "unsupported-operator",
+        "message": "no Loop",
+        "fields": {"node": "n"},
+    }
+    server.replies = [make_reply(body={**MODEL, "state": "failed", "error": error})]
+    with pytest.raises(ModelFailedError, match="no Loop") as failed:
+        client.models.wait("mdl_1")
+    assert failed.value.code == "unsupported-operator"
+    assert failed.value.fields == {"model_id": "mdl_1", "node": "n"}
+
+    server.replies = [importing]
+    with pytest.raises(WaitTimeoutError):
+        client.models.wait("mdl_1", timeout_sec=0.0, poll_sec=0.001)
+
+
+def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: Path) -> None:
+    jobs = [{**JOB, "state": state} for state in ("queued", "tuning", "compiling", "succeeded")]
+    attachment = {"Content-Disposition": 'attachment; filename="net.tunefarm"'}
+
+    def answer(asked: Any) -> Any:
+        match asked.method, asked.path:
+            case "POST", "/v1/models":
+                return make_reply(status=202, body={**MODEL, "state": "importing"})
+            case "GET", "/v1/models/mdl_1":
+                return make_reply(body=MODEL)
+            case "POST", "/v1/jobs":
+                return make_reply(status=201, body=jobs[0])
+            case "GET", "/v1/jobs/job_1":
+                return make_reply(body=jobs.pop(0) if len(jobs) > 1 else jobs[0])
+            case "GET", "/v1/jobs/job_1/artifact":
+                return make_reply(body=b"zip", headers=attachment, content_type="application/octet-stream")
+            case "GET", "/v1/jobs/job_1/report":
+                return make_reply(body={"latency": {}})
+        raise AssertionError(asked.path)
+
+    server.answer = answer
+    file = tmp_path / "net.onnx"
+    file.write_bytes(b"onnx")
+    job = client.tune(
+        file, target="host", minutes=1, seconds=30, tuner="ga", seed=3, device_key="k", patience=9
+    )
+    sent = next(asked.json for asked in server.asked if asked.path == "/v1/jobs")
+    assert sent == {
+        "model_id": "mdl_1",
+        "target": "host",
+        "device_key": "k",
+        "tuner": "ga",
+        "seed": 3,
+        "budget": {"wall_sec": 90.0, "patience_trials": 9},
+    }
+    seen: list[str] = []
+    assert job.wait(lambda j: seen.append(j.state), poll_sec=0.001).state == "succeeded"
+    assert seen == ["queued", "tuning", "compiling", "succeeded"]
+    got = job.download(tmp_path / "out")
+    assert got.artifact.read_bytes() == b"zip"
+    assert got.report.name == "net.report.json"
+    assert json.loads(got.report.read_text()) == {"latency": {}}
+
+
+def test_jobs_that_end_badly(server: Any, client: Client, make_reply: Any) -> None:
+    error = {"code": "no-device", "message": "nobody measures", "fields": {"device_key": "k"}}
+    server.replies = [make_reply(body={**JOB, "state": "failed", "error": error})]
+    with pytest.raises(JobFailedError, match="nobody") as failed:
+        client.job("job_1").wait()
+    assert (failed.value.code, failed.value.fields["device_key"]) == ("no-device", "k")
+    assert client.job("job_1").wait(check=False).state == "failed"
+    server.replies = [make_reply(body={**JOB, "state": "cancelled"})]
+    with pytest.raises(JobCancelledError):
+        client.job("job_1").wait()
+    server.replies = [make_reply(body=JOB)]
+    with pytest.raises(WaitTimeoutError):
+        client.job("job_1").wait(timeout_sec=0.0, poll_sec=0.001)
+
+
+def test_a_budget_is_asked_for_before_anything_is_sent(server: Any, client: Client, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="budget"):
+        client.tune(tmp_path / "net.onnx")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ('attachment; filename="net.tunefarm"', "net.tunefarm"),
+        ("attachment; filename=../../etc/passwd", "passwd"),
+        ('attachment; filename="..\\\\..\\\\x y\x1b[2J.tunefarm"', "x_y_2J.tunefarm"),
+        ("attachment; filename*=UTF-8''na%C3%AFve.tunefarm", "na_ve.tunefarm"),
+        ('attachment; filename=".."', None),
+        ('attachment; filename=".bashrc"', "bashrc"),
+        ("attachment", None),
+        ("", None),
+    ],
+)
+def test_file_names_from_the_server(header: str, name: str | None) -> None:
+    assert file_name(header) == name
+
+
+def test_backoff_grows_to_a_cap() -> None:
+    policy = RetryPolicy(base_sec=1.0, cap_sec=5.0, retry_after_cap_sec=30.0)
+    assert [policy.wait_sec(n, None, lambda: 1.0) for n in (1, 2, 3, 4, 5)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert policy.wait_sec(1, None, lambda: 0.0) == 0.5
+    assert policy.wait_sec(1, "7", lambda: 0.0) == 7.0
+    assert policy.wait_sec(1, "700", lambda: 0.0) == 30.0
+    assert policy.wait_sec(1, "Wed, 21 Oct 2015 07:28:00 GMT", lambda: 1.0) == 1.0
+
+
+def test_importing_the_package_is_light() -> None:
+    program = (
+        "import sys, tunefarm; assert 'httpx' not in sys.modules; tunefarm.Client; assert tunefarm.__version__;"
+        "assert {'Client', 'load'} <= set(dir(tunefarm));"
+        "bad = {'tvm', 'numpy', 'sqlalchemy', 'fastapi', 'celery', 'typer', 'tunefarm_tuning', 'tunefarm_db'}"
+        " & set(sys.modules); assert not bad, bad; assert callable(tunefarm.load); import tunefarm.artifact;"
+        "assert callable(tunefarm.load)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
