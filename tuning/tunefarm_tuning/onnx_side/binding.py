@@ -1,0 +1,181 @@
+"""The network's real inputs, and sizes for those of their dimensions that the file leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.dtypes import SUPPORTED_NAMES, dtype_name, onnx_name
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.untrusted_text import clean
+
+
+def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs that a caller feeds. Before IR version 4 every weight is listed as an input as well."""
+    weights = {tensor.name for tensor in graph.initializer} | {
+        tensor.values.name for tensor in graph.sparse_initializer
+    }
+    return [value for value in graph.input if value.name not in weights]
+
+
+def bind_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
+    """Return the inputs with every dimension known.
+
+    A dimension's name that is bound in one input is bound in all of them.
+
+    Args:
+        graph: The network.
+        shapes: Full shapes for inputs with open dimensions, by the inputs' names.
+
+    Raises:
+        InvalidModelError: With code unknown-input, bad-shape, zero-size, unknown-dimension or unsupported-dtype.
+    """
+    inputs = real_inputs(graph)
+    _refuse_unknown_names(inputs, shapes)
+    named: dict[str, tuple[int, str]] = {}
+    for value in inputs:
+        if value.name in shapes:
+            _learn_names(value, shapes[value.name], named)
+    return tuple(
+        TensorSpec(
+            name=value.name, shape=_bound_shape(value, shapes.get(value.name), named), dtype=_dtype(value)
+        )
+        for value in inputs
+    )
+
+
+def _refuse_unknown_names(inputs: list[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> None:
+    names = [value.name for value in inputs]
+    for name in shapes:
+        if name not in names:
+            known = ", ".join(clean(n, 60) for n in names[:8]) or "none"
+            raise InvalidModelError(
+                f"a shape is given for input {clean(name, 60)!r}, but the model has no such input; it has: {known}",
+                code="unknown-input",
+                input=clean(name),
+            )
+
+
+def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[str, tuple[int, str]]) -> None:
+    """Check a given shape against what the file says, and note what its dimensions' names stand for."""
+    name = clean(value.name, 60)
+    text = _shape_text(shape)
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
+        raise InvalidModelError(
+            f"the shape {text} given for input {name!r} is none: dimensions are whole numbers above zero",
+            code="bad-shape",
+            input=name,
+        )
+    if 0 in shape:
+        raise _zero_size(name, list(shape).index(0))
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return
+    dims = tensor.shape.dim
+    if len(shape) != len(dims):
+        raise InvalidModelError(
+            f"the shape {text} given for input {name!r} has {len(shape)} dimensions, but the model's has "
+            f"{len(dims)}: {_dims_text(dims)}",
+            code="bad-shape",
+            input=name,
+        )
+    for position, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+        if dim.dim_value > 0 and dim.dim_value != size:
+            raise InvalidModelError(
+                f"the shape {text} given for input {name!r} makes dimension {position} {size}, but the model "
+                f"fixes it to {dim.dim_value}: {_dims_text(dims)}",
+                code="bad-shape",
+                input=name,
+                dimension=position,
+            )
+        if dim.dim_param:
+            earlier = named.setdefault(dim.dim_param, (size, value.name))
+            if earlier[0] != size:
+                raise InvalidModelError(
+                    f"dimension {clean(dim.dim_param, 60)!r} is {earlier[0]} in input {clean(earlier[1], 60)!r} "
+                    f"and {size} in input {name!r}; it must be the same in both",
+                    code="bad-shape",
+                    input=name,
+                    dimension=position,
+                )
+
+
+def _bound_shape(
+    value: onnx.ValueInfoProto, given: Sequence[int] | None, named: Mapping[str, tuple[int, str]]
+) -> tuple[int, ...]:
+    if given is not None:
+        return tuple(given)
+    name = clean(value.name, 60)
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        raise InvalidModelError(
+            f"the model does not say how many dimensions input {name!r} has; give its shape: --shape {name}=1,...",
+            code="unknown-dimension",
+            input=name,
+        )
+    dims = tensor.shape.dim
+    shape: list[int] = []
+    for position, dim in enumerate(dims):
+        size = named[dim.dim_param][0] if dim.dim_param in named else dim.dim_value
+        if size == 0 and dim.HasField("dim_value"):
+            raise _zero_size(name, position)
+        if size <= 0:
+            what = f" ({clean(dim.dim_param, 60)!r})" if dim.dim_param else ""
+            example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in dims)
+            raise InvalidModelError(
+                f"dimension {position}{what} of input {name!r} is not fixed by the model, whose shape is "
+                f"{_dims_text(dims)}; give the input's shape, for example: --shape {name}={example}",
+                code="unknown-dimension",
+                input=name,
+                dimension=clean(dim.dim_param, 60) if dim.dim_param else position,
+            )
+        shape.append(size)
+    return tuple(shape)
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    name = clean(value.name, 60)
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        found = (kind or "nothing").removesuffix("_type").replace("_", " ")
+        raise InvalidModelError(
+            f"input {name!r} is a {found}, but tunefarm takes dense tensors only",
+            code="unsupported-dtype",
+            input=name,
+            dtype=found,
+        )
+    dtype = dtype_name(value.type.tensor_type.elem_type)
+    if dtype is None:
+        found = onnx_name(value.type.tensor_type.elem_type)
+        raise InvalidModelError(
+            f"input {name!r} has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
+            code="unsupported-dtype",
+            input=name,
+            dtype=found,
+        )
+    return dtype
+
+
+def _zero_size(name: str, position: int) -> InvalidModelError:
+    return InvalidModelError(
+        f"dimension {position} of input {name!r} is zero: there is nothing to compute; give sizes above zero",
+        code="zero-size",
+        input=name,
+        dimension=position,
+    )
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return clean(
+        "[" + ", ".join(str(size) for size in shape[:16]) + (", ..." if len(shape) > 16 else "") + "]"
+    )
+
+
+def _dims_text(dims: Sequence[onnx.TensorShapeProto.Dimension]) -> str:
+    texts = [
+        str(dim.dim_value) if dim.dim_value > 0 else clean(dim.dim_param, 30) or "?"
+        for dim in list(dims)[:16]
+    ]
+    return "[" + ", ".join(texts) + (", ..." if len(dims) > 16 else "") + "]"

@@ -1,0 +1,87 @@
+"""A model as the importer gets it: bound, and stripped of everything that a stranger wrote and nothing needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx
+
+from tunefarm_tuning.onnx_side.binding import real_inputs
+from tunefarm_tuning.task import TensorSpec
+
+
+def make_plain(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
+    """Bind the inputs' shapes and replace every name in the model, in place.
+
+    Tensors become ``t0``, ``t1``, ...; nodes ``n0``, ``n1``, ... in the order of `all_nodes`. TVM makes identifiers of
+    names and does arithmetic with those of dimensions; neither is for strangers. Inferred shapes, texts and
+    weights among the inputs go.
+
+    Returns:
+        The nodes' old names by new number; the tensors' are not kept.
+    """
+    graph = model.graph
+    real = real_inputs(graph)
+    for value, spec in zip(real, inputs, strict=True):
+        dims = value.type.tensor_type.shape.dim
+        del dims[:]
+        value.type.tensor_type.shape.SetInParent()  # a scalar has a shape, with no dimensions
+        for size in spec.shape:
+            dims.add().dim_value = size
+    kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in real]
+    del graph.input[:]
+    graph.input.extend(kept)
+    for field in ("doc_string", "producer_name", "producer_version", "domain"):
+        model.ClearField(field)
+    del model.metadata_props[:]
+    old_names = [node.name for node in all_nodes(graph)]
+    _rename(graph, {})
+    for number, node in enumerate(all_nodes(graph)):
+        node.name = f"n{number}"
+    return old_names
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of the graphs inside their attributes."""
+    for one in all_graphs(graph):
+        yield from one.node
+
+
+def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and the graphs inside its nodes' attributes (protobuf itself limits the depth)."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from all_graphs(attribute.g)
+            for inner in attribute.graphs:
+                yield from all_graphs(inner)
+
+
+def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Replace each name by one of ours. One table serves all graphs: equal names stay equal, others stay apart."""
+
+    def new(name: str) -> str:
+        return names.setdefault(name, f"t{len(names)}") if name else ""  # an empty name means: left out
+
+    for one in all_graphs(graph):
+        one.name = "graph"
+        one.ClearField("doc_string")
+        del one.value_info[:]
+        del one.quantization_annotation[:]
+        del one.metadata_props[:]
+        for value in (*one.input, *one.output):
+            value.name = new(value.name)
+            value.ClearField("doc_string")
+        for value in one.output:
+            # What the file claims of its outputs may be wrong or open; TVM infers it.
+            if value.type.WhichOneof("value") == "tensor_type":
+                value.type.tensor_type.ClearField("shape")
+        for tensor in one.initializer:
+            tensor.name = new(tensor.name)
+            tensor.ClearField("doc_string")
+        for node in one.node:
+            node.ClearField("doc_string")
+            del node.metadata_props[:]
+            for tensors in (node.input, node.output):
+                tensors[:] = [new(name) for name in tensors]

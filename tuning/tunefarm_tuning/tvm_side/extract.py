@@ -1,0 +1,121 @@
+"""Which kernels a prepared module runs, how often, and which of them can be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.workload_key import workload_key
+
+_CALLS_OUT = {
+    f"tirx.{name}"
+    for name in (
+        *("call_extern", "call_pure_extern"),
+        *("tvm_call_packed", "tvm_call_cpacked", "tvm_call_packed_lowered", "tvm_call_cpacked_lowered"),
+    )
+}
+
+
+class NotTunable(StrEnum):
+    """Why a kernel is no tuning task. It is compiled as it stands, which counts neither as hit nor as miss."""
+
+    SYMBOLIC_SHAPE = "symbolic-shape"
+    EXTERN_CALL = "extern-call"  # calls a library: there are no loops of ours
+    RESHAPE = "reshape"  # becomes a view of its input: nothing runs
+    NO_LOOPS = "no-loops"  # a single element
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A PrimFunc that the module's main function calls.
+
+    Attributes:
+        name: Its name in the module (the GlobalVar's).
+        workload_key: Two kernels of a module may have the same one.
+        module: Normalised: the PrimFunc alone, as ``main``, without graph attributes; what tuning schedules.
+        weight: Calls per inference; the calls in both branches of an ``If`` count.
+        not_tunable: None for a tuning task.
+    """
+
+    name: str
+    workload_key: str
+    module: tvm.IRModule
+    weight: int
+    not_tunable: NotTunable | None
+
+
+def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
+    """Return every kernel of a prepared module, in order of first use."""
+    calls: dict[str, int] = {}
+    for name in _called(mod["main"].body):
+        calls[name] = calls.get(name, 0) + 1
+    return [_kernel(name, mod[name], weight) for name, weight in calls.items()]
+
+
+def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
+    """Return the arguments of a normalised module whose shapes are all known."""
+    return tuple(
+        TensorSpec(
+            name=f"arg{i}", shape=tuple(int(d) for d in param.ty.shape), dtype=str(param.ty.dtype.dtype)
+        )
+        for i, param in enumerate(module["main"].params)
+    )
+
+
+def kernel_flops(module: tvm.IRModule) -> float:
+    """Return the floating-point operations of one call; 0 for pure data movement."""
+    return float(tvm.s_tir.analysis.estimate_tir_flops(module))
+
+
+def _kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
+    bare = func.without_attr("op_pattern").with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    return Kernel(
+        name=name,
+        workload_key=workload_key(bare),
+        module=tvm.IRModule({"main": bare}),
+        weight=weight,
+        not_tunable=_why_not_tunable(func),
+    )
+
+
+def _called(body: Any) -> Iterator[str]:
+    """Yield the name of the PrimFunc of every ``call_tir`` below a function's body, in program order."""
+    for block in body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, relax.If):
+                yield from _called(value.true_branch)
+                yield from _called(value.false_branch)
+            elif (
+                isinstance(value, tvm.ir.Call) and value.args and isinstance(value.args[0], tvm.ir.GlobalVar)
+            ):
+                yield value.args[0].name_hint
+
+
+def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
+    if any(not _is_static_buffer(param) for param in func.params):
+        return NotTunable.SYMBOLIC_SHAPE
+    if relax.analysis.has_reshape_pattern(func):
+        return NotTunable.RESHAPE
+    has_loop = False
+    for node in walk(func.body):
+        if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
+            return NotTunable.EXTERN_CALL
+        has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
+    return None if has_loop else NotTunable.NO_LOOPS
+
+
+def _is_static_buffer(param: Any) -> bool:
+    shape = getattr(param.ty, "shape", None)
+    return shape is not None and all(isinstance(dim, tirx.IntImm) for dim in shape)
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1

@@ -1,0 +1,98 @@
+"""The graph pipeline: from an ONNX file to a Relax module whose kernels are the workloads to tune.
+
+`prepare` is deterministic, so extracting tasks today and compiling tomorrow see the same kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tunefarm_tuning.onnx_side.binding import bind_inputs
+from tunefarm_tuning.onnx_side.model_file import read_model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.onnx_importer import import_bound
+
+_CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+"""Channels last: the innermost loop is then contiguous and vectorises; 128 against 102 GFLOPS on a 3x3 layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A prepared network.
+
+    Attributes:
+        module: ``main`` takes `inputs` in order and returns the outputs: a tensor where there is one, else a tuple.
+        inputs: Under the names that the file gives them.
+    """
+
+    module: tvm.IRModule
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def load_relax(path: Path | str, shapes: Mapping[str, Sequence[int]], target: Target) -> LoadedModel:
+    """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
+
+    Args:
+        path: The file.
+        shapes: `Model.shapes`.
+        target: Decides between the pipelines, and what constants are folded with.
+
+    Raises:
+        InvalidModelError: If the file cannot be imported after all.
+    """
+    model = read_model(path)
+    output_names = [value.name for value in model.graph.output]
+    inputs = bind_inputs(model.graph, shapes)
+    imported = import_bound(model, inputs)
+    return LoadedModel(
+        module=prepare(imported.module, target),
+        inputs=inputs,
+        outputs=tuple(
+            TensorSpec(name=name, shape=shape, dtype=dtype)
+            for name, (shape, dtype) in zip(output_names, imported.outputs, strict=True)
+        ),
+    )
+
+
+def pipeline_name(target: Target) -> str:
+    """Return which pipeline a target takes: ``"cpu"`` or ``"gpu"``. Targets of one pipeline share workloads."""
+    return "cpu" if target.kind in ("llvm", "c") else "gpu"
+
+
+def tvm_target(target: Target) -> tvm.target.Target:
+    """Return TVM's object for a target; a GPU's gets a host to go with it."""
+    made = tvm.target.Target(target.to_json())
+    return made if pipeline_name(target) == "cpu" else made.with_host(tvm.target.Target("llvm"))
+
+
+def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
+
+    Deterministic: equal modules and targets of one pipeline give equal kernels in equal order.
+    """
+    passes: list[Any] = [
+        relax.transform.FoldBatchnormToConv2D(),
+        relax.transform.FoldConstant(),
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+    ]
+    if pipeline_name(target) == "cpu":
+        passes.append(relax.transform.ConvertLayout(_CPU_LAYOUTS))
+    passes += [
+        relax.transform.Normalize(),
+        relax.transform.FoldConstant(),
+        # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        relax.get_pipeline("zero"),
+    ]
+    with tvm_target(target):
+        return tvm.transform.Sequential(passes)(mod)
