@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -39,20 +39,20 @@ def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
         return [(key, value[key]) for key in sorted(value)]
     if isinstance(value, tvm.ir.Op):
         return [("name", value.name)]  # the rest is documentation
-    return [(name, getter(value)) for name, getter in _fields(type(value))]
+    kind: Any = type(value)
+    return [(name, getter(value)) for name, getter in _fields(kind)]
 
 
-@cache
-def type_key(kind: Hashable) -> str:
+def type_key(value: tvm_ffi.Object) -> str:
     """Return TVM's name of an object's type (``"tirx.For"``)."""
-    return str(kind.__tvm_ffi_type_info__.type_key)  # type: ignore[attr-defined]
+    return str(type(value).__tvm_ffi_type_info__.type_key)
 
 
 @cache
-def _fields(kind: Hashable) -> tuple[tuple[str, Any], ...]:
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
     """Return the names and getters of a type's fields, its bases' included; source locations left out."""
     found = []
-    info = kind.__tvm_ffi_type_info__  # type: ignore[attr-defined]
+    info = kind.__tvm_ffi_type_info__
     while info is not None:
         found += [(field.name, field.getter) for field in info.fields or () if field.name != "span"]
         info = info.parent_type_info

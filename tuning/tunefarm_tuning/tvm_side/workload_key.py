@@ -52,7 +52,7 @@ def _digest(root: tvm_ffi.Object) -> str:
         if address in digests:
             stack.pop()
             continue
-        kind = type_key(type(value))
+        kind = type_key(value)
         if address not in opened:
             if kind == "ir.Var":
                 numbers[address] = len(numbers)
