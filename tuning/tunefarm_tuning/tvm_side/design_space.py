@@ -1,0 +1,255 @@
+"""MetaSchedule's design spaces as a config space, and configs as schedules.
+
+MetaSchedule's rules turn a workload into a few *sketches*: traces of schedule instructions, some of which sample
+(a tiling, a category, a loop to compute at). Each sampling instruction is a knob. A config replaces the decisions of one
+sketch's trace; the trace is then run on the workload again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+
+from tunefarm_tuning.config import Config, Decision
+from tunefarm_tuning.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
+from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.untrusted_text import clean
+
+_SEED = 1
+"""Of everything random here: equal workloads and targets give equal spaces and schedules, in every process."""
+
+_LOCATION_PROBES = 5
+_TILE, _CATEGORICAL, _LOCATION = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"
+_TENSOR_CORE_DTYPES = frozenset({"float16", "bfloat16", "int8"})
+_CHANGES_SIGNATURE = "RewriteLayout"
+"""The one postprocessor left out: it changes the layout of the kernel's arguments, and the graph would not know."""
+
+
+class DesignSpace:
+    """The sketches of one workload for one target.
+
+    Concurrency: one thread.
+
+    Args:
+        mod: A normalised workload (`Workload.ir`): one PrimFunc, called ``main``.
+        target: What to schedule for.
+
+    Raises:
+        InvalidInputError: If no rule of TVM's can schedule the workload; code ``"cannot-be-scheduled"``.
+    """
+
+    def __init__(self, mod: tvm.IRModule, target: Target) -> None:
+        tensor_cores = _uses_tensor_cores(mod, target)
+        import_intrinsics(target, tensor_cores=tensor_cores)
+        self._mod = mod
+        try:
+            self._context = ms.TuneContext(
+                mod,
+                target=tvm_target(target),
+                space_generator=_generator(target, tensor_cores=tensor_cores),
+                search_strategy=None,
+                num_threads=1,
+                rand_state=_SEED,
+            )
+            self._traces = [sketch.trace for sketch in self._context.generate_design_space()]
+        except Exception as error:
+            raise InvalidInputError(
+                f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
+                code="cannot-be-scheduled",
+            ) from error
+        self._postprocs = [
+            one for one in self._context.space_generator.postprocs if type(one).__name__ != _CHANGES_SIGNATURE
+        ]
+
+    @cached_property
+    def config_space(self) -> ConfigSpace:
+        """The space of all configs; made when first asked for (a second for a large convolution)."""
+        return ConfigSpace([Sketch(tuple(self._knobs(trace))) for trace in self._traces])
+
+    def apply(self, config: Config) -> tuple[Schedule, Config]:
+        """Return the workload scheduled by a config, and the config as applied.
+
+        The two configs differ where a compute location was not legal: TVM takes the nearest outer one that is.
+        The kernel's arguments stay as they are in the workload.
+
+        Raises:
+            InvalidInputError: If the config does not fit the workload, or the result is not legal for the
+                target (too many threads, say); code ``"config-does-not-apply"``.
+        """
+        trace = self._decided(config)
+        schedule = self._fresh_schedule(_SEED)
+        try:
+            trace.apply_to_schedule(schedule, remove_postproc=True)
+        except Exception as error:
+            raise _does_not_apply(config, str(error)) from error
+        applied = Config(
+            config.sketch, tuple(_decision(schedule.trace, one) for one in _sampling(schedule.trace))
+        )
+        schedule.enter_postproc()
+        for postproc in self._postprocs:
+            try:
+                done = postproc.apply(schedule)
+            except Exception as error:
+                raise _does_not_apply(config, str(error)) from error
+            if not done:
+                raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
+        return schedule, applied
+
+    def _decided(self, config: Config) -> Trace:
+        """Return the sketch's trace with the config's decisions."""
+        if not 0 <= config.sketch < len(self._traces):
+            raise _does_not_apply(config, f"there are {len(self._traces)} sketches")
+        trace = self._traces[config.sketch]
+        knobs = list(_sampling(trace))
+        if len(knobs) != len(config.decisions):
+            raise _does_not_apply(config, f"the sketch has {len(knobs)} knobs")
+        decisions = dict(trace.decisions.items())
+        for inst, decision in zip(knobs, config.decisions, strict=True):
+            if not _is_legal(inst, _decision(trace, inst), decision):
+                raise _does_not_apply(config, f"{inst.kind.name} cannot be {decision}")
+            decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
+        return Trace(trace.insts, decisions)
+
+    def _fresh_schedule(self, seed: int) -> Schedule:
+        return Schedule(self._mod, seed=seed, debug_mask=0, error_render_level="none")
+
+    def _knobs(self, trace: Trace) -> Iterator[Knob]:
+        locations = iter(self._locations(trace))
+        for number, inst in enumerate(_sampling(trace)):
+            kind = inst.kind.name
+            name = f"{kind.removeprefix('Sample').lower()}_{number}"
+            if kind == _TILE:
+                tile = _decision(trace, inst)
+                assert isinstance(tile, tuple)
+                yield Knob.tile(name, prod(tile), len(tile), int(inst.attrs[1]))
+            elif kind == _CATEGORICAL:
+                candidates, probs = inst.attrs
+                yield Knob.categorical(name, [float(c) for c in candidates], [float(p) for p in probs])
+            else:
+                yield Knob.location(name, sorted(next(locations)))
+
+    def _locations(self, trace: Trace) -> list[set[int]]:
+        """Return the legal choices of each compute location, in order.
+
+        Which loops are legal depends on the decisions before (a loop of one iteration is not): so the
+        choices are those of a few runs of the trace together. Others are still legal now and then.
+        """
+        found: list[set[int]] = [
+            {int(trace.get_decision(one))} for one in _sampling(trace) if one.kind.name == _LOCATION
+        ]
+        if not found:
+            return found
+        for probe in range(_LOCATION_PROBES):
+            schedule = self._fresh_schedule(_SEED + probe)
+            sets = iter(found)
+
+            def provide(
+                inst: Any,
+                inputs: Any,
+                attrs: Any,  # noqa: ARG001  (TVM's signature)
+                decision: Any,
+                schedule: Schedule = schedule,
+                sets: Iterator[set[int]] = sets,
+                probe: int = probe,
+            ) -> Any:
+                if inst.kind.name == _LOCATION:
+                    next(sets).update(_legal_locations(schedule, inputs[0]))
+                    return decision
+                return decision if probe == 0 else None  # None: sample
+
+            try:
+                trace.apply_to_schedule(schedule, True, provide)
+            except Exception:  # noqa: BLE001, S112  (a random run may be illegal: the others tell enough)
+                continue
+        return found
+
+
+def apply(mod: tvm.IRModule, target: Target, config: Config) -> tuple[Schedule, Config]:
+    """Return a workload scheduled by a config, and the config as applied (see `DesignSpace.apply`)."""
+    return DesignSpace(mod, target).apply(config)
+
+
+def _generator(target: Target, *, tensor_cores: bool) -> Any:
+    if target.kind != "cuda":
+        return "post-order-apply"
+    rules = "cuda-tensorcore" if tensor_cores else "cuda"
+    return ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=rules, mutator_probs=rules)
+
+
+def _uses_tensor_cores(mod: tvm.IRModule, target: Target) -> bool:
+    """Return whether TVM's rules for tensor cores can match: they take seconds to load."""
+    architecture = str(target.get("arch") or "")
+    digits = "".join(c for c in architecture if c.isdigit())
+    if target.kind != "cuda" or not digits or int(digits) < 70:
+        return False
+    return any(str(param.ty.dtype.dtype) in _TENSOR_CORE_DTYPES for param in mod["main"].params)
+
+
+def _sampling(trace: Trace) -> Iterator[Any]:
+    """Yield the instructions that are knobs; those of postprocessing are not."""
+    for inst in trace.insts:
+        name = inst.kind.name
+        if name == "EnterPostproc":
+            return
+        if name in (_TILE, _CATEGORICAL, _LOCATION):
+            yield inst
+
+
+def _decision(trace: Trace, inst: Any) -> Decision:
+    decision = trace.get_decision(inst)
+    if inst.kind.name == _TILE:
+        return tuple(int(factor) for factor in decision)
+    return int(decision)
+
+
+def _is_legal(inst: Any, present: Decision, decision: Decision) -> bool:
+    """Return whether TVM will take a decision as it is; it mends some silently, and dies of others."""
+    if isinstance(present, tuple):
+        return (
+            isinstance(decision, tuple)
+            and len(decision) == len(present)
+            and min(decision) >= 1
+            and prod(decision) == prod(present)
+        )
+    if isinstance(decision, tuple):
+        return False
+    if inst.kind.name == _CATEGORICAL:
+        return 0 <= decision < len(inst.attrs[0])
+    return -2 <= decision < 1 << 31
+
+
+def _legal_locations(schedule: Schedule, block: Any) -> set[int]:
+    """Return where `block` may be computed at this point of a trace's run.
+
+    TVM takes an asked location if it is legal and the next lower legal one if it is not: so ask from above.
+    """
+    found: set[int] = set()
+    ask = 1 << 20
+    while True:
+        trial = schedule.copy()
+        trial.sample_compute_location(block, decision=ask)
+        got = int(trial.trace.get_decision(trial.trace.insts[-1]))
+        if got in found:
+            return found
+        found.add(got)
+        if got > ask or got <= -2:
+            return found
+        ask = got - 1
+
+
+def _does_not_apply(config: Config, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"config {config.key[:200]} does not apply: {clean(why.strip() or 'TVM gave no reason', 300)}",
+        code="config-does-not-apply",
+    )
