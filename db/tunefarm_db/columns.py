@@ -24,10 +24,10 @@ class EnumText(TypeDecorator[E], Generic[E]):
         super().__init__()
         self.kind = kind
 
-    def process_bind_param(self, value: E | None, dialect: Dialect) -> str | None:
+    def process_bind_param(self, value: E | None, dialect: Dialect) -> str | None:  # noqa: ARG002
         return None if value is None else self.kind(value).value
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> E | None:
+    def process_result_value(self, value: Any, dialect: Dialect) -> E | None:  # noqa: ARG002
         return None if value is None else self.kind(value)
 
 
@@ -49,11 +49,11 @@ class db_now(ColumnElement[float]):  # noqa: N801  (reads as an SQL function)
 
 
 @compiles(db_now, "sqlite")
-def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+def _sqlite_now(_element: db_now, _compiler: SQLCompiler, **_kw: Any) -> str:
     return "((julianday('now') - 2440587.5) * 86400.0)"
 
 
 @compiles(db_now, "postgresql")
-def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+def _postgresql_now(_element: db_now, _compiler: SQLCompiler, **_kw: Any) -> str:
     # The cast keeps comparisons with double precision columns indexable: extract() is numeric.
     return "extract(epoch from statement_timestamp())::double precision"

@@ -5,7 +5,7 @@ No relationships: every query is written out in a repository, so none can hide i
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -40,7 +40,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
         str: Text(),
         float: Double(),
         int: Integer(),

@@ -240,7 +240,7 @@ class NewTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(NewTrial):
     """One config scheduled by a job, and how it ended.
 
     Attributes:
@@ -252,18 +252,7 @@ class Trial:
 
     id: str
     job_id: str
-    position: int
     round: int
-    ordinal: int
-    config_key: str
-    asked_key: str
-    outcome: str
-    cost_sec: float | None
-    message: str
-    build_sec: float
-    run_sec: float
-    measured_at: float
-    record_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +278,7 @@ class NewRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(NewRecord):
     """A measured fact (`tunefarm_tuning.record.TuningRecord`) and where it came from.
 
     Attributes:
@@ -298,22 +287,6 @@ class Record:
     """
 
     id: str
-    workload_key: str
-    target_key: str
-    device_model: str
-    toolchain: str
-    space_key: str
-    config: list[Any]
-    outcome: str
-    cost_sec: float | None
-    samples_sec: list[float]
-    build_sec: float
-    measured_at: float
-    tuner: str
-    message: str
-    extra: Json | None
-    device_id: str | None
-    job_id: str | None
     created_at: float
 
 

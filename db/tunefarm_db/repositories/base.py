@@ -25,7 +25,7 @@ class Repository:
 
     def _run(
         self, statement: Executable, rows: Iterable[Mapping[str, Any]] | None = None
-    ) -> CursorResult[Any]:
+    ) -> CursorResult[*tuple[Any, ...]]:
         return self._connection.execute(statement, None if rows is None else [dict(r) for r in rows])
 
     def _all(self, kind: type[V], statement: Executable) -> tuple[V, ...]:

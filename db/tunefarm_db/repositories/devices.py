@@ -199,7 +199,7 @@ class Devices(Repository):
             .where(DeviceRow.device_key == device_key)
             .group_by(DeviceRow.state)
         )
-        return {state: count for state, count in self._run(query)}
+        return {row[0]: row[1] for row in self._run(query)}
 
 
 def _held(device_id: str, fence: int) -> ColumnElement[bool]:

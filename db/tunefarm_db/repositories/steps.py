@@ -251,7 +251,7 @@ class Steps(Repository):
             .where(StepRow.state.in_([StepState.READY, StepState.LEASED]))
             .group_by(StepRow.state)
         )
-        return {state: count for state, count in self._run(query)}
+        return {row[0]: row[1] for row in self._run(query)}
 
 
 def _claimable(max_attempts: int) -> ColumnElement[bool]:

@@ -70,7 +70,8 @@ class Trials(Repository):
             .order_by(TrialRow.position, TrialRow.outcome)
         )
         counts: dict[int, dict[str, int]] = {}
-        for position, outcome, count in self._run(query):
+        for row in self._run(query):
+            position, outcome, count = row
             counts.setdefault(position, {})[outcome] = count
         return counts
 

@@ -1,0 +1,38 @@
+"""Alembic's entry: runs revisions on the connection that `tunefarm_db.schema` put into the config."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from alembic import context
+from alembic.autogenerate.api import AutogenContext
+from sqlalchemy import Connection
+
+from tunefarm_db.columns import EnumText, JsonText
+from tunefarm_db.tables import Base
+
+
+def _render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
+    # A revision must not import today's Python types: they change, it does not.
+    if kind == "type" and isinstance(item, EnumText):
+        return "sa.Text()"
+    if kind == "type" and isinstance(item, JsonText):
+        return "sa.JSON()"
+    return False
+
+
+def _run(connection: Connection) -> None:
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        compare_type=True,
+        render_as_batch=connection.dialect.name == "sqlite",
+        render_item=_render_item,
+        # All or nothing. Alembic takes SQLite for unable to, but our engine begins transactions itself.
+        transactional_ddl=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+_run(context.config.attributes["connection"])

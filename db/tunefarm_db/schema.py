@@ -1,0 +1,84 @@
+"""The schema's version: upgrade it, check it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, text
+
+from tunefarm_db.engine import make_engine
+from tunefarm_tuning.errors import ConflictError
+
+_LOCK = 0x74756E65  # "tune": our number among PostgreSQL's advisory locks
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the database to `revision`, in one transaction. Any number of processes may call it at once."""
+    engine = make_engine(url)
+    try:
+        with engine.begin() as connection:
+            _lock(connection)
+            command.upgrade(_config(connection), revision)
+    finally:
+        engine.dispose()
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Take the database back to `revision` (``"base"``: to nothing). What the later ones stored is lost."""
+    engine = make_engine(url)
+    try:
+        with engine.begin() as connection:
+            _lock(connection)
+            command.downgrade(_config(connection), revision)
+    finally:
+        engine.dispose()
+
+
+def head() -> str:
+    """Return the revision that this code was written for."""
+    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def current(engine: Engine) -> str | None:
+    """Return the database's revision; None where it has no schema."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def check_schema(engine: Engine) -> None:
+    """Make sure that the database has this code's schema.
+
+    Raises:
+        ConflictError: ``schema-outdated`` if it has another; the fix is ``tunefarm db upgrade``.
+    """
+    present, wanted = current(engine), head()
+    if present != wanted:
+        raise ConflictError(
+            f"the database's schema is at {present or 'nothing'}, this tunefarm needs {wanted}: "
+            "run `tunefarm db upgrade`",
+            code="schema-outdated",
+            current=present,
+            head=wanted,
+        )
+
+
+def _config(connection: Connection | None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _lock(connection: Connection) -> None:
+    # SQLite's BEGIN IMMEDIATE has let in one process only. A migration that cannot get a table's lock soon
+    # must fail rather than queue every request behind itself.
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        connection.execute(text("SET LOCAL lock_timeout = '10s'"))
