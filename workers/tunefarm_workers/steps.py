@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 
 import structlog
 from celery import shared_task
@@ -30,7 +28,7 @@ def run_step(step_id: str) -> None:
 def _this_process() -> Services:
     global _services
     if _services is None:
-        _services = compose_worker(load_settings(), owner=f"{socket.gethostname()}:{os.getpid()}")
+        _services = compose_worker(load_settings())
     return _services
 
 

@@ -1,0 +1,24 @@
+"""Cancelling a job."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.composition import Services
+from tunefarm_app.finish import cancel
+from tunefarm_db.values import Job
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def cancel_job(services: Services, job_id: str) -> Job:
+    """Stop the job; what it has measured so far stays. Cancelling a finished job changes nothing.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+    """
+    with services.uow.write() as repos:
+        repos.jobs.get(job_id)
+        job = cancel(repos, job_id)
+    log.info("job cancelled", job_id=job.id, state=job.state.value)
+    return job

@@ -1,0 +1,84 @@
+"""Putting a process together: settings in, services out. The only place that makes engines, stores and dispatchers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tunefarm_app.blob_store import BlobStore
+from tunefarm_app.dispatch import CeleryDispatcher, Dispatcher
+from tunefarm_app.settings import Settings
+from tunefarm_db.engine import make_engine
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_tuning.errors import InvariantError
+
+if TYPE_CHECKING:
+    from tunefarm_app.engine import Engine  # the API process has neither numpy nor TVM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What use cases work with.
+
+    Attributes:
+        engine: Only workers have one.
+        owner: Who holds the leases that this process takes.
+    """
+
+    settings: Settings
+    uow: UnitOfWork
+    blobs: BlobStore
+    dispatcher: Dispatcher
+    engine: Engine | None = None
+    owner: str = field(default_factory=lambda: _process_name())
+
+    def require_engine(self) -> Engine:
+        """Return the engine. Raises `InvariantError` in a process that has none."""
+        if self.engine is None:
+            raise InvariantError("this process runs no steps: it has no engine")
+        return self.engine
+
+    def close(self) -> None:
+        """End child processes and connections."""
+        if self.engine is not None:
+            self.engine.close()
+        self.dispatcher.close()
+        self.uow.engine.dispose()
+
+
+def compose(settings: Settings) -> Services:
+    """Return the services of a process that runs no steps: the API, an administration command."""
+    return Services(
+        settings=settings,
+        uow=UnitOfWork(make_engine(settings.database_url.get_secret_value())),
+        blobs=BlobStore(settings.store_dir),
+        dispatcher=CeleryDispatcher(settings),
+    )
+
+
+def compose_worker(settings: Settings) -> Services:
+    """Return the services of a process that runs steps: one child of a worker's pool."""
+    return Services(
+        settings=settings,
+        uow=UnitOfWork(make_engine(settings.database_url.get_secret_value())),
+        blobs=BlobStore(settings.store_dir),
+        dispatcher=CeleryDispatcher(settings),
+        engine=_make_engine(settings),
+    )
+
+
+def _make_engine(settings: Settings) -> Engine:
+    if settings.engine == "replay":
+        from tunefarm_app.replay_engine import ReplayEngine
+
+        return ReplayEngine()
+    from tunefarm_app.tvm_engine import TvmEngine
+
+    return TvmEngine(settings)
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

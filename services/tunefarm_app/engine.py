@@ -1,0 +1,73 @@
+"""The door from the use cases to the engine: what a step asks of it, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tunefarm_db.values import Device
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.history import History
+from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TuningTask
+
+OnProgress = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledFile:
+    """A packed artifact on the worker's disk, and what it says about itself."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    report: Mapping[str, Any]
+
+
+class Engine(Protocol):
+    """Imports, measures and compiles for a worker's steps.
+
+    Concurrency: one step at a time; a `Cancellation` may be cancelled from another thread, and the call at hand
+        then ends within seconds, by whatever exception.
+    Failure: what is wrong with a model, target or config is an `InvalidInputError` with its own code; a device that
+        went away is a `DeviceLostError`; what may go well next time is a `TransientError`.
+    Ownership: compilers and measuring processes are kept between steps; `close` ends them.
+    """
+
+    @property
+    def toolchain(self) -> str:
+        """The versions that make workloads and kernels; records hold for one toolchain alone."""
+        ...
+
+    def import_model(
+        self, path: Path, shapes: Mapping[str, Sequence[int]], *, cancellation: Cancellation
+    ) -> Model: ...
+
+    def extract_tasks(
+        self, model: Model, target: Target, *, cancellation: Cancellation
+    ) -> tuple[TuningTask, ...]: ...
+
+    def measuring(
+        self, device: Device, *, cancellation: Cancellation
+    ) -> AbstractContextManager[MeasureOption]:
+        """Return a builder, and a runner for `device`, for the length of one step."""
+        ...
+
+    def compile(
+        self,
+        model: Model,
+        target: Target,
+        history: History,
+        *,
+        device: Device,
+        name: str,
+        output: Path,
+        cancellation: Cancellation,
+        on_progress: OnProgress,
+    ) -> CompiledFile: ...
+
+    def close(self) -> None: ...

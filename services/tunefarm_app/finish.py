@@ -1,0 +1,34 @@
+"""How models and jobs end: the few transitions that several use cases share."""
+
+from __future__ import annotations
+
+from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
+
+
+def fail_subject(repos: Repositories, step: Step, error: Json) -> None:
+    """Let what the step worked on fail with `error`; what has ended already stays as it is."""
+    if step.kind is StepKind.IMPORT:
+        model = repos.models.get(step.model_id, deleted=True)
+        if model.state is ModelState.IMPORTING:
+            repos.models.set_failed(model.id, error)
+        return
+    job = repos.jobs.get(step.subject_id, lock=True)
+    if not job.state.is_finished:
+        job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
+        repos.steps.cancel_open(job_id=job.id)
+        repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})
+
+
+def cancel(repos: Repositories, job_id: str) -> Job:
+    """End the job and all its steps now, the one that a worker is at included; a finished job stays as it is.
+
+    The worker cannot write any more, and learns within a second or two that it is to stop.
+    """
+    repos.steps.cancel_open(job_id=job_id)  # before the job's row: workers lock in this order too
+    job = repos.jobs.request_cancel(job_id)
+    if not job.state.is_finished:
+        job = repos.jobs.move(job.id, JobState.CANCELLED, progress={"phase": "cancelled"})
+        repos.events.add(job.id, "finished", {"state": job.state.value})
+    return job
