@@ -1,0 +1,7 @@
+"""Builders: from a config to a kernel."""
+
+from __future__ import annotations
+
+from tunefarm_tuning.builder.pool import LocalBuilder
+
+__all__ = ["LocalBuilder"]

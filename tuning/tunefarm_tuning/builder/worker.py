@@ -1,0 +1,153 @@
+"""One build child and what its parent knows of it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child import (
+    ChildClosed,
+    ChildCrashed,
+    ChildFailed,
+    ChildLimits,
+    ChildProcess,
+    ChildTimedOut,
+)
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.errors import InvalidInputError, TunefarmError
+from tunefarm_tuning.measure import BuildInput, BuildResult, Failure, Outcome
+from tunefarm_tuning.task import TuningTask
+
+_MODULE = "tunefarm_tuning.tvm_side.build_child"
+_OPEN_TIMEOUT_SEC = 120.0
+_MAX_OPEN_TASKS = 128  # tvm_side.build_child's; importing that one would import tvm
+_GROWTH_BYTES = 1 << 30
+
+
+class BuildWorker:
+    """Builds one candidate at a time in a long-lived child.
+
+    Concurrency: one caller; `close` from any thread.
+
+    Args:
+        work_dir: The worker's own folder; emptied whenever a child dies in the middle of a build.
+        timeout_sec: Wall-clock of one build; generating the task's design space is not counted.
+        growth_bytes: A child that has grown by this much since its first build is replaced.
+    """
+
+    def __init__(
+        self,
+        work_dir: Path,
+        *,
+        timeout_sec: float,
+        limits: ChildLimits,
+        growth_bytes: int = _GROWTH_BYTES,
+    ) -> None:
+        self._work_dir = work_dir
+        self._timeout_sec = timeout_sec
+        self._growth_bytes = growth_bytes
+        self._reset_work_dir()
+        # What TVM and nvcc leave in the folder for temporary files, when they are killed, is in ours then.
+        self._child = ChildProcess(_MODULE, limits=limits, env={"TMPDIR": str(work_dir)})
+        self._opened: OrderedDict[str, None] = OrderedDict()
+        self._pid: int | None = None
+        self._first_bytes: int | None = None
+
+    def config_space(self, task: TuningTask) -> ConfigSpace:
+        """Return a task's config space (see `Builder.config_space`)."""
+        try:
+            handle = self._open(task)
+            return ConfigSpace.from_json(
+                self._child.call("config_space", {"handle": handle}, timeout_sec=_OPEN_TIMEOUT_SEC)
+            )
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise InvalidInputError(
+                f"TVM's schedule rules failed on {task.workload.name}: {error.message}",
+                code="cannot-be-scheduled",
+            ) from error
+
+    def build(self, one: BuildInput, output: Path) -> BuildResult:
+        """Build a candidate into `output`; whatever goes wrong is in the result."""
+        started = time.monotonic()
+        try:
+            handle = self._open(one.task)
+            started = time.monotonic()
+            reply = self._child.call(
+                "build_kernel",
+                {
+                    "handle": handle,
+                    "config": one.config.to_json(),
+                    "output": str(output),
+                    "work_dir": str(self._work_dir),
+                },
+                timeout_sec=self._timeout_sec,
+            )
+        except TunefarmError as error:
+            output.unlink(missing_ok=True)
+            if isinstance(error, ChildFailed):
+                self._reset_work_dir()
+            return BuildResult(
+                config=one.config, build_sec=time.monotonic() - started, failure=_failure(error)
+            )
+        return self._result(reply, output)
+
+    def close(self) -> None:
+        self._child.close()
+
+    def _open(self, task: TuningTask) -> str:
+        """Make sure that the child knows the task; return its handle."""
+        if not self._child.alive or self._child.pid != self._pid:
+            self._opened.clear()
+        handle = f"{task.workload.key} {task.target.key}"
+        if handle not in self._opened:
+            self._child.call(
+                "open_task",
+                {"handle": handle, "ir": task.workload.ir, "target": task.target.to_json()},
+                timeout_sec=_OPEN_TIMEOUT_SEC,
+            )
+            if self._child.pid != self._pid:
+                self._pid, self._first_bytes = self._child.pid, None
+            self._opened[handle] = None
+            while len(self._opened) > _MAX_OPEN_TASKS:
+                self._opened.popitem(last=False)
+        return handle
+
+    def _result(self, reply: dict[str, Any], output: Path) -> BuildResult:
+        resident = int(reply["resident_bytes"])
+        self._first_bytes = self._first_bytes or resident
+        if resident - self._first_bytes > self._growth_bytes:
+            self._child.kill()
+        failure = reply["failure"]
+        if failure is not None:
+            output.unlink(missing_ok=True)
+        return BuildResult(
+            config=Config.from_json(reply["config"]),
+            build_sec=float(reply["build_sec"]),
+            artifact_path=output if failure is None else None,
+            failure=Failure(Outcome(failure[0]), failure[1]) if failure is not None else None,
+        )
+
+    def _reset_work_dir(self) -> None:
+        shutil.rmtree(self._work_dir, ignore_errors=True)
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+
+
+def _failure(error: TunefarmError) -> Failure:
+    """Return a candidate's failure for what went wrong around its build."""
+    if isinstance(error, ChildClosed):
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, "the builder was closed")
+    if isinstance(error, ChildTimedOut):
+        return Failure(Outcome.BUILD_TIMEOUT, error.message)
+    if isinstance(error, ChildFailed):
+        detail = error.detail.splitlines()
+        last = f" (its last words: {detail[-1]})" if detail and not isinstance(error, ChildCrashed) else ""
+        return Failure(Outcome.BUILD_CRASH, f"{error.message}{last}")
+    if isinstance(error, InvalidInputError):
+        return Failure(Outcome.INSTANTIATION_ERROR, error.message)
+    return Failure(Outcome.BUILD_ERROR, error.message)

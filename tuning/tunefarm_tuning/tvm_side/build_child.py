@@ -1,0 +1,94 @@
+"""Child process: config spaces, and kernels from configs.
+
+A workload's IR is sent once (`open_task`); later calls name it by its handle.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.driver import build
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.design_space import DesignSpace
+from tunefarm_tuning.tvm_side.ir_text import module_from_text
+from tunefarm_tuning.tvm_side.linker import link
+from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.untrusted_text import clean
+
+MAX_OPEN_TASKS = 128
+"""More than a large network has; the oldest are forgotten beyond it, and the parent knows."""
+
+_open: OrderedDict[str, tuple[Target, DesignSpace]] = OrderedDict()
+
+
+def open_task(params: dict[str, Any]) -> None:
+    """Take in a workload: ``{"handle", "ir", "target"}``."""
+    target = Target.from_json(params["target"])
+    _open[params["handle"]] = (target, DesignSpace(module_from_text(params["ir"]), target))
+    while len(_open) > MAX_OPEN_TASKS:
+        _open.popitem(last=False)
+
+
+def config_space(params: dict[str, Any]) -> Any:
+    """Return the config space of an open task: ``{"handle"}``."""
+    return _space(params)[1].config_space.to_json()
+
+
+def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
+    """Build one config: ``{"handle", "config", "output", "work_dir"}``.
+
+    Returns ``{"config", "build_sec", "resident_bytes"}``, and ``"failure": [outcome, message]`` where it failed.
+    """
+    target, space = _space(params)
+    config = Config.from_json(params["config"])
+    started = time.monotonic()
+    failure: list[str] | None = None
+    try:
+        schedule, config = space.apply(config)
+        try:
+            _build(schedule.mod, target, Path(params["output"]), Path(params["work_dir"]))
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not build is data)
+            failure = [Outcome.BUILD_ERROR, f"{type(error).__name__}: {clean(str(error), 500)}"]
+    except InvalidInputError as error:
+        failure = [Outcome.INSTANTIATION_ERROR, error.message]
+    return {
+        "config": config.to_json(),
+        "build_sec": time.monotonic() - started,
+        "resident_bytes": _resident_bytes(),
+        "failure": failure,
+    }
+
+
+def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
+    library = build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(mod), target=tvm_target(target))
+
+    def compile_(path: str, objects: list[str], **_: Any) -> None:
+        link(objects, path, target)
+
+    library.export_library(str(output), fcompile=compile_, workspace_dir=str(work_dir))
+
+
+def _space(params: dict[str, Any]) -> tuple[Target, DesignSpace]:
+    found = _open.get(params["handle"])
+    if found is None:
+        raise InvariantError(f"task {params['handle']} has not been opened")
+    return found
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+HANDLERS = {"open_task": open_task, "config_space": config_space, "build_kernel": build_kernel}
