@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-Attribute = str | int | float | bool | tuple[str, ...]
+Attribute: TypeAlias = "str | int | float | bool | tuple[str, ...] | Target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,8 @@ class Target:
 
     Attributes:
         kind: TVM's target kind (``"llvm"``, ``"cuda"``).
-        attributes: Attributes by TVM's name, sorted by name (``(("mcpu", "znver5"), ("num-cores", 2))``).
+        attributes: Attributes by TVM's name, sorted by name (``(("mcpu", "znver5"), ("num-cores", 2))``). A GPU's
+            ``host`` is a target itself.
     """
 
     kind: str
@@ -24,12 +26,8 @@ class Target:
 
     @property
     def key(self) -> str:
-        """Canonical text, also readable as a target: ``"llvm -mcpu=znver5 -num-cores=2"``."""
-        parts = [self.kind]
-        for name, value in self.attributes:
-            text = ",".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
-            parts.append(f"-{name}={text}")
-        return " ".join(parts)
+        """Canonical text that `parse_target` reads back: ``"llvm -mcpu=znver5 -num-cores=2"``."""
+        return shlex.join([self.kind, *(f"-{name}={_text(value)}" for name, value in self.attributes)])
 
     def get(self, name: str) -> Attribute | None:
         """Return an attribute's value, None where it is not set."""
@@ -37,14 +35,30 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict that TVM's ``Target`` takes."""
-        return {
-            "kind": self.kind,
-            **{name: list(v) if isinstance(v, tuple) else v for name, v in self.attributes},
-        }
+        return {"kind": self.kind, **{name: _json(value) for name, value in self.attributes}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Target:
-        attributes = tuple(
-            sorted((n, tuple(v) if isinstance(v, list) else v) for n, v in data.items() if n != "kind")
-        )
+        attributes = tuple(sorted((name, _attribute(v)) for name, v in data.items() if name != "kind"))
         return cls(kind=str(data["kind"]), attributes=attributes)
+
+
+def _text(value: Attribute) -> str:
+    if isinstance(value, Target):
+        return value.key
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _json(value: Attribute) -> Any:
+    if isinstance(value, Target):
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _attribute(value: Any) -> Attribute:
+    if isinstance(value, Mapping):
+        return Target.from_json(value)
+    attribute: Attribute = tuple(value) if isinstance(value, list) else value
+    return attribute

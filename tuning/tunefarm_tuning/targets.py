@@ -1,0 +1,239 @@
+"""Target names that people say, read into `Target`. Imports no compiler: what TVM knows ships as a table."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.errors import UnknownTargetError
+from tunefarm_tuning.target import Attribute, Target
+from tunefarm_tuning.untrusted_text import clean
+
+KINDS = ("llvm", "cuda")
+"""The kinds that tunefarm tunes for. TVM has tags of others (Metal, OpenCL, Hexagon), which are refused by name."""
+
+_OTHER_KINDS = {"c", "hexagon", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu"}
+_MAX_TEXT = 4096
+_DETECT_TIMEOUT_SEC = 120.0
+_CUDA_ARCH = re.compile(r"sm_\d{2,3}[a-z]?")
+# What TVM's tags say of every NVIDIA GPU since 2014; schedules read them. Without a GPU at hand TVM leaves them out.
+_CUDA_LIMITS = {
+    "max_shared_memory_per_block": 49152,
+    "max_threads_per_block": 1024,
+    "registers_per_block": 65536,
+}
+
+
+def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
+    """Read a target.
+
+    Args:
+        text: ``"host"``; ``"llvm -mcpu=znver4 -num-cores=8"`` (also with a space for the ``=``); ``"cuda/sm_90"`` or
+            ``"llvm/znver4"``; one of TVM's tags (``"nvidia/nvidia-h100"``); JSON, or the dict it stands for; what
+            `Target.key` gives.
+
+    Raises:
+        UnknownTargetError: If it means nothing; the message lists the nearest that does.
+    """
+    if isinstance(text, Target):
+        return text
+    if isinstance(text, Mapping):
+        return _from_config(text)
+    said = text.strip()
+    if not said or len(said) > _MAX_TEXT:
+        raise UnknownTargetError(
+            "a target is needed: host, 'llvm -mcpu=NAME', cuda/sm_90, or one of TVM's tags"
+        )
+    if said == "host":
+        return detect_host_target()
+    if said.startswith("{"):
+        try:
+            return _from_config(json.loads(said))
+        except (ValueError, RecursionError) as error:
+            raise UnknownTargetError(
+                f"the target starts like JSON, but is none: {clean(str(error))}"
+            ) from error
+    if said in _table()["tags"]:
+        return _from_config(_table()["tags"][said])
+    kind, slash, name = said.partition("/")
+    if slash and " " not in said and kind in KINDS:
+        return _from_config({"kind": kind, "arch" if kind == "cuda" else "mcpu": name})
+    return _from_options(said)
+
+
+@cache
+def detect_host_target() -> Target:
+    """Return this machine as a target: LLVM's own name for the CPU, and the physical cores that may be used."""
+    return Target.from_json(
+        call_in_child(
+            "tunefarm_tuning.tvm_side.host_child",
+            "describe",
+            {},
+            limits=ChildLimits(),
+            timeout_sec=_DETECT_TIMEOUT_SEC,
+        )
+    )
+
+
+def _from_options(said: str) -> Target:
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise UnknownTargetError(f"the target {clean(said)!r} cannot be split into words: {error}") from error
+    kind = words[0] if words else ""
+    if kind not in KINDS:
+        raise _unknown(said)
+    config: dict[str, Any] = {"kind": kind}
+    rest = list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        if not word.startswith("-") or not name:
+            raise UnknownTargetError(
+                f"in target {clean(said)!r}, {clean(word)!r} is not an option; write -name=value",
+                word=clean(word),
+            )
+        if not equals:
+            if not rest:
+                raise UnknownTargetError(f"in target {clean(said)!r}, option -{clean(name)} has no value")
+            value = rest.pop(0)
+        config[name] = _value_from_text(kind, name, value)
+    return _from_config(config)
+
+
+def _value_from_text(kind: str, name: str, value: str) -> Any:
+    match _options(kind).get(name):
+        case "int":
+            return int(value) if re.fullmatch(r"-?\d{1,18}", value) else value
+        case "bool":
+            return {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)
+        case "Array<str>":
+            return [part for part in value.split(",") if part]
+        case "target.Target":
+            return parse_target(value).to_json()
+        case _:
+            return value
+
+
+def _from_config(config: Any) -> Target:
+    """Check a dict in TVM's own form."""
+    if not isinstance(config, Mapping) or not isinstance(config.get("kind"), str):
+        raise UnknownTargetError('a target in JSON is an object with a "kind", for example {"kind": "llvm"}')
+    kind = config["kind"]
+    if kind not in KINDS:
+        raise _unsupported(kind)
+    attributes: dict[str, Any] = {
+        n: _checked(kind, n, v) for n, v in config.items() if n not in ("kind", "tag")
+    }
+    if kind == "cuda":
+        if not isinstance(attributes.get("arch"), str) or not _CUDA_ARCH.fullmatch(attributes["arch"]):
+            said = clean(str(attributes.get("arch", "")), 40)
+            raise UnknownTargetError(
+                f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {said or 'none'})"
+            )
+        attributes = {**_CUDA_LIMITS, **attributes}
+    else:
+        _check_cpu(attributes.get("mcpu"), attributes.get("mtriple"))
+    return Target.from_json({"kind": kind, **attributes})
+
+
+def _checked(kind: str, name: str, value: Any) -> Any:
+    options = _options(kind)
+    if name not in options:
+        near = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+        raise UnknownTargetError(
+            f"{kind} targets have no option {clean(name, 40)!r}" + _did_you_mean([f"-{n}" for n in near]),
+            option=clean(name, 40),
+            nearest=near,
+        )
+    expected = options[name]
+    if expected == "target.Target":
+        return _from_config(value).to_json()
+    fits = {
+        "int": isinstance(value, int) and not isinstance(value, bool) and value > 0,
+        "bool": isinstance(value, bool),
+        "str": isinstance(value, str) and bool(value) and value.isprintable(),
+        "Array<str>": isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(one, str) and one.isprintable() and "," not in one for one in value),
+    }.get(expected, False)
+    if not fits:
+        wanted = {"int": "a whole number above zero", "bool": "true or false", "str": "text"}.get(
+            expected, "a list"
+        )
+        raise UnknownTargetError(
+            f"option -{name} of a {kind} target must be {wanted}, but is {clean(str(value), 40)!r}",
+            option=name,
+        )
+    return list(value) if expected == "Array<str>" else value
+
+
+def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
+    """Refuse a CPU name that LLVM does not know: TVM takes it silently and compiles for a generic one."""
+    if cpu is None or cpu == "generic":
+        return
+    known: dict[str, list[str]] = _table()["cpus"]
+    architecture = str(triple).split("-", 1)[0] if triple else ""
+    if triple and architecture not in known:
+        return  # an architecture that the table does not cover
+    names = known[architecture] if triple else sorted({name for names in known.values() for name in names})
+    if cpu not in names:
+        near = difflib.get_close_matches(str(cpu), names, n=5, cutoff=0.5)
+        where = f" for {clean(architecture, 40)}" if triple else ""
+        raise UnknownTargetError(
+            f"LLVM knows no CPU {clean(str(cpu), 60)!r}{where}" + _did_you_mean([f"-mcpu={n}" for n in near]),
+            nearest=near,
+        )
+
+
+def _unknown(said: str) -> UnknownTargetError:
+    word = said.split()[0].lower()
+    if word in _OTHER_KINDS:
+        return _unsupported(word)
+    names = [*_table()["tags"], "host", *KINDS, *(f"cuda/sm_{n}" for n in (75, 80, 86, 89, 90))]
+    cpus = {cpu: f"llvm -mcpu={cpu}" for listed in _table()["cpus"].values() for cpu in listed}
+    last_parts = {name.rsplit("/", 1)[-1]: name for name in names}  # people leave out a tag's vendor
+    near = [last_parts[part] for part in difflib.get_close_matches(word, last_parts, n=3, cutoff=0.6)]
+    near += [name for name in names if word in name]
+    near += [
+        cpus.get(name, name) for name in difflib.get_close_matches(word, [*names, *cpus], n=5, cutoff=0.6)
+    ]
+    nearest = list(dict.fromkeys(near))[:5]
+    forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, or one of TVM's tags"
+    return UnknownTargetError(
+        f"unknown target {clean(said, 60)!r}{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
+    )
+
+
+def _unsupported(kind: str) -> UnknownTargetError:
+    return UnknownTargetError(
+        f"tunefarm cannot tune for targets of kind {clean(kind, 40)!r}; it can for {' and '.join(KINDS)}",
+        code="unsupported-target",
+        kind=clean(kind, 40),
+    )
+
+
+def _did_you_mean(nearest: Sequence[str]) -> str:
+    return f"; did you mean {', '.join(nearest)}?" if nearest else ""
+
+
+def _options(kind: str) -> dict[str, str]:
+    options: dict[str, str] = _table()["options"][kind]
+    return options
+
+
+@cache
+def _table() -> dict[str, Any]:
+    """Return what `tvm_side/dump_target_tags.py` wrote."""
+    table: dict[str, Any] = json.loads(
+        (Path(__file__).parent / "target_tags.json").read_text(encoding="utf-8")
+    )
+    return table
