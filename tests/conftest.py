@@ -47,7 +47,7 @@ def postgres_server() -> Iterator[str]:
             stdout=log,
             stderr=subprocess.STDOUT,
             user=server.system_user,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread runs yet that could hold a lock)
         )
         url = f"postgresql://postgres@/postgres?host={folder}"
         deadline = time.monotonic() + 120

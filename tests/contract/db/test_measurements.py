@@ -1,0 +1,136 @@
+"""Trials and records."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_tuning.errors import ConflictError, InvalidInputError
+
+WHERE = {"target_key": "llvm", "device_model": "cpu-model", "toolchain": "tvm-1"}
+
+
+def test_trials_are_read_back_in_order(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    job = seed.job()
+    with uow.write() as repos:
+        repos.trials.add_many(job.id, 2, [new_trial(n, config_key=f"b{n}", position=1) for n in range(3)])
+        ids = repos.trials.add_many(job.id, 1, [new_trial(n) for n in range(12)])
+        assert repos.trials.add_many(job.id, 3, []) == ()
+    with uow.read() as repos:
+        first = repos.trials.page(job.id, limit=10)
+        assert [t.id for t in first.items] == list(ids[:10])
+        rest = repos.trials.page(job.id, limit=10, cursor=first.next_cursor)
+        assert [(t.round, t.ordinal) for t in rest.items] == [(1, 10), (1, 11), (2, 0), (2, 1), (2, 2)]
+        assert rest.next_cursor is None
+        assert repos.trials.of_task(job.id, 1) == rest.items[2:]
+        assert repos.trials.page(job.id, position=1, outcome="ok").items == rest.items[2:]
+        assert repos.trials.page(job.id, outcome="run-crash").items == ()
+        for cursor in ("1", "x-1", "1-", "-1-2", "1" * 30):
+            with pytest.raises(InvalidInputError):
+                repos.trials.page(job.id, cursor=cursor)
+
+
+def test_nothing_is_measured_twice(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    job, other = seed.job(), seed.job(seed=8)
+    with uow.write() as repos:
+        repos.trials.add_many(job.id, 1, [new_trial(0), new_trial(1)])
+        repos.trials.add_many(other.id, 1, [new_trial(0)])
+        repos.trials.add_many(job.id, 2, [new_trial(0, position=1)])
+    for round_, trial in ((1, new_trial(1, config_key="new")), (3, new_trial(0, config_key="[0,[1]]"))):
+        with pytest.raises(ConflictError), uow.write() as repos:
+            repos.trials.add_many(job.id, round_, [trial])
+    with uow.read() as repos:
+        assert len(repos.trials.page(job.id).items) == 3
+
+
+def test_an_infrastructure_error_may_be_tried_again(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    job = seed.job()
+    lost = new_trial(0, outcome="infrastructure-error", cost_sec=None, message="the device went away")
+    with uow.write() as repos:
+        repos.trials.add_many(job.id, 1, [lost])
+        repos.trials.add_many(job.id, 2, [lost])
+        repos.trials.add_many(job.id, 3, [new_trial(0)])
+    with uow.read() as repos:
+        assert repos.trials.outcomes(job.id) == {0: {"infrastructure-error": 2, "ok": 1}}
+
+
+def test_records_round_trip(uow: UnitOfWork, seed: Any, new_record: Any, new_trial: Any) -> None:
+    job, device = seed.job(), seed.device()
+    record = new_record(
+        tuner="xgb",
+        message="…",
+        extra={"flops": 1e9},
+        job_id=job.id,
+        device_id=device.id,
+        samples_sec=[3e-7, 1.5],
+    )
+    with uow.write() as repos:
+        (record_id,) = repos.records.add_many([record])
+        repos.trials.add_many(job.id, 1, [new_trial(0, record_id=record_id)])
+    with uow.read() as repos:
+        (stored,) = repos.records.for_job(job.id)
+        assert repos.trials.page(job.id).items[0].record_id == stored.id == record_id
+    for name in ("config", "samples_sec", "extra", "device_id", "measured_at", "cost_sec", "message"):
+        assert getattr(stored, name) == getattr(record, name)
+
+
+def test_best_agrees_with_a_scan(uow: UnitOfWork, new_record: Any) -> None:
+    rng = random.Random(7)
+    records = [
+        new_record(
+            workload_key=f"w{rng.randrange(120)}",
+            cost_sec=rng.choice([None, rng.random()]),
+            target_key=rng.choice(["llvm", "cuda"]),
+            device_model=rng.choice(["cpu-model", "other"]),
+            toolchain=rng.choice(["tvm-1", "tvm-2"]),
+        )
+        for _ in range(3000)
+    ]
+    expected: dict[str, float] = {}
+    for record in records:
+        here = (record.target_key, record.device_model, record.toolchain) == tuple(WHERE.values())
+        if here and record.cost_sec is not None:
+            held = expected.get(record.workload_key, float("inf"))
+            expected[record.workload_key] = min(held, record.cost_sec)
+    wanted = [f"w{n}" for n in range(110)] + ["unknown"]
+    with uow.write() as repos:
+        repos.records.add_many(records)
+    with uow.read() as repos:
+        best = repos.records.best(wanted, **WHERE)
+        assert {key: record.cost_sec for key, record in best.items()} == {
+            key: cost for key, cost in expected.items() if key in wanted
+        }
+        assert set(repos.records.best(["w1"], **WHERE)) <= {"w1"}
+        assert repos.records.best([], **WHERE) == {}
+
+
+def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
+    costs = [5e-3, None, 1e-3, 3e-3]
+    with uow.write() as repos:
+        repos.records.add_many([new_record(cost_sec=c, space_key=f"s{n % 2}") for n, c in enumerate(costs)])
+        repos.records.add_many([new_record(workload_key="w2", cost_sec=1e-9)])
+    with uow.read() as repos:
+        top = repos.records.top("w1", limit=2, **WHERE)
+        assert [r.cost_sec for r in top] == [1e-3, 3e-3]
+        assert [r.cost_sec for r in repos.records.top("w1", space_key="s1", **WHERE)] == [3e-3]
+        assert [r.cost_sec for r in repos.records.history("w1", **WHERE)] == costs[::-1]
+        assert [r.cost_sec for r in repos.records.history("w1", space_key="s0", limit=1, **WHERE)] == [1e-3]
+
+
+def test_query_filters_and_pages(uow: UnitOfWork, seed: Any, new_record: Any) -> None:
+    job = seed.job()
+    with uow.write() as repos:
+        ids = repos.records.add_many([new_record(workload_key=f"w{n % 2}", job_id=job.id) for n in range(6)])
+        repos.records.add_many([new_record(cost_sec=None)])
+    with uow.read() as repos:
+        wanted = RecordFilter(job_id=job.id, workload_key="w1", outcome="ok", **WHERE)
+        first = repos.records.query(wanted, limit=2)
+        assert [r.id for r in first.items] == [ids[5], ids[3]]
+        assert [r.id for r in repos.records.query(wanted, limit=2, cursor=first.next_cursor).items] == [
+            ids[1]
+        ]
+        assert len(repos.records.query().items) == 7

@@ -1,0 +1,226 @@
+"""The queue: claims, leases, fences."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.values import StepKind, StepState
+from tunefarm_tuning.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError
+
+LEASE_SEC = 600.0  # no test waits for one to end
+
+
+def test_a_step_is_planned_once(uow: UnitOfWork, seed: Any) -> None:
+    step = seed.step()
+    assert (step.state, step.fence, step.attempts) == (StepState.READY, 0, 0)
+    with pytest.raises(ConflictError), uow.write() as repos:
+        repos.steps.add(StepKind.TUNE, subject_id=step.subject_id, model_id=step.model_id)
+    with uow.write() as repos:
+        later = repos.steps.add(
+            StepKind.TUNE, subject_id=step.subject_id, model_id=step.model_id, job_id=step.job_id, round=1
+        )
+    with uow.read() as repos:
+        assert repos.steps.find(StepKind.TUNE, step.subject_id, 1) == later
+        assert repos.steps.find(StepKind.COMPILE, step.subject_id) is None
+        assert repos.steps.for_job(step.job_id or "") == (step, later)
+        assert repos.steps.get(step.id) == step
+        with pytest.raises(NotFoundError):
+            repos.steps.get("stp_nothing")
+
+
+def test_claim_takes_it_from_all_others(uow: UnitOfWork, seed: Any) -> None:
+    step = seed.step()
+    with uow.write() as repos:
+        held = repos.steps.claim(step.id, "a", LEASE_SEC)
+    assert held is not None
+    assert (held.state, held.fence, held.attempts, held.lease_owner) == (StepState.LEASED, 1, 1, "a")
+    with uow.write() as repos:
+        assert repos.steps.claim(step.id, "b", LEASE_SEC) is None
+        assert repos.steps.claim("stp_nothing", "b", LEASE_SEC) is None
+        assert repos.steps.renew(step.id, 1, LEASE_SEC)
+        assert not repos.steps.renew(step.id, 0, LEASE_SEC)
+        assert repos.steps.finish(step.id, 1).state is StepState.DONE
+        assert repos.steps.claim(step.id, "b", LEASE_SEC) is None
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_of_many_claimers_one_wins(uow: UnitOfWork, seed: Any, by_id: bool) -> None:
+    model = seed.model()
+    jobs = [seed.job(model, seed=n) for n in range(5)]
+    steps = [seed.step(job) for job in jobs]
+    start = threading.Barrier(8)
+
+    def work(owner: int) -> list[str]:
+        won = []
+        start.wait(60)
+        for step in steps:
+            with uow.write() as repos:
+                claimed = (
+                    repos.steps.claim(step.id, f"w{owner}", LEASE_SEC)
+                    if by_id
+                    else repos.steps.claim_next([StepKind.TUNE], f"w{owner}", LEASE_SEC)
+                )
+            won += [claimed.id] if claimed else []
+        return won
+
+    with ThreadPoolExecutor(8) as pool:
+        won = [step_id for ids in pool.map(work, range(8)) for step_id in ids]
+    assert sorted(won) == sorted(step.id for step in steps)
+    with uow.read() as repos:
+        assert {repos.steps.get(step.id).fence for step in steps} == {1}
+        assert repos.steps.count_by_state() == {StepState.LEASED: 5}
+
+
+def test_claim_next_takes_the_longest_due_of_its_kinds(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    seed.step(job, kind=StepKind.TUNE, delay_sec=3600)
+    compile_step = seed.step(job, kind=StepKind.COMPILE)
+    extract_step = seed.step(job, kind=StepKind.EXTRACT)
+    with uow.write() as repos:
+        assert repos.steps.claim_next([StepKind.TUNE], "a", LEASE_SEC) is None
+        both = [StepKind.EXTRACT, StepKind.COMPILE]
+        first = repos.steps.claim_next(both, "a", LEASE_SEC)
+        second = repos.steps.claim_next(both, "a", LEASE_SEC)
+    assert first is not None
+    assert second is not None
+    assert [first.id, second.id] == [compile_step.id, extract_step.id]
+
+
+def test_a_late_write_is_refused_and_nothing_of_it_stays(uow: UnitOfWork, seed: Any, expire: Any) -> None:
+    step = seed.step()
+    with uow.write() as repos:
+        repos.steps.claim(step.id, "zombie", LEASE_SEC)
+    expire("steps", step.id)
+    with uow.write() as repos:
+        fresh = repos.steps.claim(step.id, "b", LEASE_SEC)
+    assert fresh is not None
+    assert (fresh.fence, fresh.attempts) == (2, 2)
+
+    assert step.job_id is not None
+    for late in ("finish", "hold", "release"):
+        with pytest.raises(LeaseLostError), uow.write() as repos:  # noqa: PT012  (the write before is the point)
+            repos.events.add(step.job_id, "late", {})
+            getattr(repos.steps, late)(step.id, 1)
+    with uow.write() as repos:
+        assert repos.events.after(step.job_id) == ()
+        assert not repos.steps.renew(step.id, 1, LEASE_SEC)
+        assert repos.steps.get(step.id) == fresh
+        assert repos.steps.hold(step.id, 2) == fresh
+        assert repos.steps.finish(step.id, 2).state is StepState.DONE
+
+
+def test_an_expired_lease_nobody_took_can_still_be_used(uow: UnitOfWork, seed: Any, expire: Any) -> None:
+    """Late, but exclusive: the work is good."""
+    step = seed.step()
+    with uow.write() as repos:
+        repos.steps.claim(step.id, "a", LEASE_SEC)
+    expire("steps", step.id)
+    with uow.write() as repos:
+        assert repos.steps.renew(step.id, 1, LEASE_SEC)
+        assert repos.steps.finish(step.id, 1).state is StepState.DONE
+
+
+def test_release_hands_it_back(uow: UnitOfWork, seed: Any) -> None:
+    step = seed.step()
+    with uow.write() as repos:
+        repos.steps.claim(step.id, "a", LEASE_SEC)
+        free = repos.steps.release(step.id, 1)
+        assert (free.state, free.attempts, free.lease_owner) == (StepState.READY, 0, None)
+        repos.steps.claim(step.id, "a", LEASE_SEC)
+        error = {"kind": "TransientError", "code": "x", "message": "", "fields": {}}
+        tried = repos.steps.release(step.id, 2, delay_sec=3600, count_attempt=True, error=error)
+        assert (tried.state, tried.attempts, tried.error) == (StepState.READY, 1, error)
+        assert repos.steps.claim(step.id, "a", LEASE_SEC) is None, "not due for an hour"
+        assert repos.steps.due() == ()
+
+
+def test_finish_takes_a_final_state(uow: UnitOfWork, seed: Any) -> None:
+    step = seed.step()
+    with uow.write() as repos:
+        repos.steps.claim(step.id, "a", LEASE_SEC)
+        with pytest.raises(InvariantError):
+            repos.steps.finish(step.id, 1, state=StepState.READY)
+        failed = repos.steps.finish(step.id, 1, state=StepState.FAILED, error={"code": "x"})
+    assert (failed.state, failed.error, failed.lease_until) == (StepState.FAILED, {"code": "x"}, None)
+    assert failed.finished_at is not None
+
+
+def test_due_steps_are_sent_once_in_a_while(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    first = seed.step(job, kind=StepKind.EXTRACT)
+    second = seed.step(job, kind=StepKind.TUNE)
+    seed.step(job, kind=StepKind.COMPILE, delay_sec=3600)
+    with uow.write() as repos:
+        assert [s.id for s in repos.steps.due()] == [first.id, second.id]
+        assert [s.id for s in repos.steps.due(1)] == [first.id]
+        repos.steps.mark_sent([first.id])
+        repos.steps.mark_sent([])
+        assert [s.id for s in repos.steps.due()] == [second.id]
+        assert [s.id for s in repos.steps.due(resend_after_sec=-1.0)] == [first.id, second.id]
+
+
+def test_expired_leases_are_reaped(uow: UnitOfWork, seed: Any, expire: Any) -> None:
+    model = seed.model()
+    alive, dead = (seed.step(seed.job(model, seed=n)) for n in range(2))
+    with uow.write() as repos:
+        for step in (alive, dead):
+            repos.steps.claim(step.id, "a", LEASE_SEC)
+        assert repos.steps.reap_expired() == ()
+    expire("steps", dead.id)
+    with uow.write() as repos:
+        (reaped,) = repos.steps.reap_expired()
+        assert (reaped.id, reaped.state, reaped.attempts) == (dead.id, StepState.READY, 1)
+        assert [s.id for s in repos.steps.due()] == [dead.id]
+        assert repos.steps.reap_expired() == ()
+        with pytest.raises(LeaseLostError):
+            repos.steps.hold(dead.id, 1)
+
+
+def test_a_step_that_kills_its_workers_fails_at_last(uow: UnitOfWork, seed: Any, expire: Any) -> None:
+    step = seed.step()
+    for attempt in range(3):
+        with uow.write() as repos:
+            claimed = repos.steps.claim(step.id, "a", LEASE_SEC, max_attempts=3)
+        assert claimed is not None, attempt
+        expire("steps", step.id)
+    with uow.write() as repos:
+        assert repos.steps.claim(step.id, "a", LEASE_SEC, max_attempts=3) is None
+        (failed,) = repos.steps.reap_expired(3)
+        assert failed.state is StepState.FAILED
+        assert failed.error is not None
+        assert failed.error["code"] == "step-abandoned"
+        assert repos.steps.reap_expired(3) == ()
+
+
+def test_a_step_that_was_handed_back_too_often_fails_with_its_own_error(uow: UnitOfWork, seed: Any) -> None:
+    step = seed.step()
+    with uow.write() as repos:
+        for fence in (1, 2, 3):
+            repos.steps.claim(step.id, "a", LEASE_SEC)
+            repos.steps.release(step.id, fence, count_attempt=True, error={"code": "device-lost"})
+        (failed,) = repos.steps.reap_expired(3)
+    assert (failed.state, failed.error) == (StepState.FAILED, {"code": "device-lost"})
+
+
+def test_cancel_takes_the_lease_away(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    done, leased, ready = (seed.step(job, round=n) for n in range(3))
+    with uow.write() as repos:
+        repos.steps.claim(done.id, "a", LEASE_SEC)
+        repos.steps.finish(done.id, 1)
+        repos.steps.claim(leased.id, "a", LEASE_SEC)
+        cancelled = repos.steps.cancel_open(job_id=job.id)
+        assert {s.id for s in cancelled} == {leased.id, ready.id}
+        assert not repos.steps.renew(leased.id, 1, LEASE_SEC)
+        assert repos.steps.claim(ready.id, "a", LEASE_SEC) is None
+        assert repos.steps.get(done.id).state is StepState.DONE
+        assert repos.steps.cancel_open(subject_id=job.id) == ()
+        with pytest.raises(InvariantError):
+            repos.steps.cancel_open()
+    with pytest.raises(LeaseLostError), uow.write() as repos:
+        repos.steps.finish(leased.id, 1)

@@ -1,0 +1,24 @@
+"""The job's states."""
+
+from __future__ import annotations
+
+from tunefarm_db.job_state import OPEN_STATES, TRANSITIONS, JobState, sources
+
+
+def test_every_state_is_in_the_table_and_can_be_reached() -> None:
+    assert set(TRANSITIONS) == set(JobState)
+    reached = {JobState.QUEUED}
+    for _ in JobState:
+        reached |= {to for state in reached for to in TRANSITIONS[state]}
+    assert reached == set(JobState)
+
+
+def test_final_states() -> None:
+    final = {state for state in JobState if state.is_finished}
+    assert final == {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
+    assert OPEN_STATES == set(JobState) - final
+
+
+def test_every_open_job_can_fail_and_be_cancelled() -> None:
+    assert sources(JobState.FAILED) == sources(JobState.CANCELLED) == OPEN_STATES
+    assert sources(JobState.QUEUED) == frozenset()
