@@ -195,13 +195,14 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
 
 
 def _unknown(said: str) -> UnknownTargetError:
-    word = said.split()[0].lower()
+    word = said.split(maxsplit=1)[0].lower()
     if word in _OTHER_KINDS:
         return _unsupported(word)
     names = [*_table()["tags"], "host", *KINDS, *(f"cuda/sm_{n}" for n in (75, 80, 86, 89, 90))]
     cpus = {cpu: f"llvm -mcpu={cpu}" for listed in _table()["cpus"].values() for cpu in listed}
     last_parts = {name.rsplit("/", 1)[-1]: name for name in names}  # people leave out a tag's vendor
-    near = [last_parts[part] for part in difflib.get_close_matches(word, last_parts, n=3, cutoff=0.6)]
+    near = [name for name in names if name.endswith(word)]
+    near += [last_parts[part] for part in difflib.get_close_matches(word, last_parts, n=3, cutoff=0.6)]
     near += [name for name in names if word in name]
     near += [
         cpus.get(name, name) for name in difflib.get_close_matches(word, [*names, *cpus], n=5, cutoff=0.6)
