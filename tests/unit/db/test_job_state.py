@@ -16,7 +16,7 @@ def test_every_state_is_in_the_table_and_can_be_reached() -> None:
 def test_final_states() -> None:
     final = {state for state in JobState if state.is_finished}
     assert final == {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
-    assert OPEN_STATES == set(JobState) - final
+    assert set(JobState) - final == OPEN_STATES
 
 
 def test_every_open_job_can_fail_and_be_cancelled() -> None:
