@@ -1,0 +1,7 @@
+"""The device agent: lends one machine to the farm.
+
+The agent registers the machine with the API, sends heartbeats, and owns an RPC server (`hardened_server`) that the
+farm's workers measure through. Imports httpx, psutil and (in the server process) TVM; no web framework, no Celery, no SQL.
+"""
+
+from __future__ import annotations

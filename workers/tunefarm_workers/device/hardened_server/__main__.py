@@ -1,0 +1,79 @@
+"""The RPC server's process. The agent starts it; see ``--help`` for starting one by hand."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tunefarm_workers.device.hardened_server import tvm_private
+from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
+from tunefarm_workers.device.rpc_wire import parse_address
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until the end of standard input."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tunefarm_workers.device.hardened_server",
+        description="Run an RPC server that TVM's clients reach through a tracker. Ends with its standard input.",
+    )
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one (default)")
+    parser.add_argument("--key", required=True, help="the device's own key at the tracker")
+    parser.add_argument("--tracker", required=True, type=parse_address, metavar="HOST:PORT")
+    parser.add_argument(
+        "--advertise", metavar="HOST", help="host that clients connect to (default: what the tracker sees)"
+    )
+    parser.add_argument("--work-dir", required=True, type=Path)
+    parser.add_argument("--max-session-sec", type=float, default=900.0)
+    parser.add_argument("--hello-sec", type=float, default=5.0)
+    parser.add_argument(
+        "--memory-bytes", type=int, default=0, help="address space of a session; 0 for no limit (default)"
+    )
+    arguments = parser.parse_args(argv)
+    events = _take_over_stdout()
+    tvm_private.check()
+    try:
+        server = RpcServer(
+            ServerOptions(
+                host=arguments.host,
+                port=arguments.port,
+                rpc_key=arguments.key,
+                tracker=arguments.tracker,
+                advertised_host=arguments.advertise,
+                work_dir=arguments.work_dir.absolute(),
+                max_session_sec=arguments.max_session_sec,
+                hello_sec=arguments.hello_sec,
+                memory_bytes=arguments.memory_bytes or None,
+            ),
+            lambda event: _write(events, event),
+            stdin=0,
+        )
+    except OSError as error:
+        print(f"cannot listen on {arguments.host}:{arguments.port}: {error}", file=sys.stderr)
+        return 1
+    server.run()
+    return 0
+
+
+def _take_over_stdout() -> int:
+    """Keep standard output for events; what kernels and libraries print goes to standard error."""
+    events = os.dup(1)
+    os.dup2(2, 1)
+    os.set_blocking(events, False)
+    return events
+
+
+def _write(events: int, event: dict[str, Any]) -> None:
+    # An agent that does not read must not stop the server: an event that does not fit is lost.
+    with contextlib.suppress(OSError):
+        os.write(events, json.dumps(event).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""One session: a client, and the forked child that runs whatever the client sends.
+
+The child can crash, hang, stop or fork; when the session ends, by itself or by its time limit, the child, everything
+it started and its files are gone before the device is offered again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tunefarm_tuning.child.orphans import die_with_parent, end_orphans
+from tunefarm_workers.device.hardened_server import tvm_private
+
+_ABANDONED_SEC = 5.0
+"""A client that hung up ends its session; a child that does not notice (a kernel that never returns) gets this long."""
+
+_MAX_FILE_BYTES = 4 << 30
+_TCP_CLOSED_STATES = (7, 8)  # CLOSE and CLOSE_WAIT in Linux's tcp_info
+
+
+class SessionEnding(StrEnum):
+    FINISHED = "finished"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    ABANDONED = "abandoned"  # the client went, the child did not
+    STOPPED = "stopped"  # the server itself ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEnd:
+    """How a session ended; `detail` names the signal or exit code of a crash."""
+
+    ending: SessionEnding
+    peer: str
+    duration_sec: float
+    detail: str = ""
+
+
+class Session:
+    """A running session; starts its child at once.
+
+    Ownership: owns the connection, the child and the folder; `poll` or `stop` ends all three.
+
+    Args:
+        connection: The client's, after the welcome; made blocking here.
+        work_dir: Where the session's folder is made.
+        timeout_sec: Time limit of the session.
+        memory_bytes: Address space of the child; None for no limit.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        peer: str,
+        *,
+        work_dir: Path,
+        timeout_sec: float,
+        memory_bytes: int | None,
+    ) -> None:
+        connection.setblocking(True)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        self._peer = peer
+        self._timeout_sec = timeout_sec
+        self._folder = Path(tempfile.mkdtemp(prefix="session-", dir=work_dir))
+        self._started = time.monotonic()
+        self._abandoned_since: float | None = None
+        self._ended = False
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _run_child(connection, self._folder, parent, memory_bytes)
+        # On both sides, because either can be first.
+        with contextlib.suppress(OSError):
+            os.setpgid(self._pid, self._pid)
+
+    def poll(self) -> SessionEnd | None:
+        """Return how the session ended, None while it goes on."""
+        now = time.monotonic()
+        pid, status = os.waitpid(self._pid, os.WNOHANG)
+        if pid:
+            detail = _describe(os.waitstatus_to_exitcode(status))
+            return self._end(SessionEnding.CRASHED if detail else SessionEnding.FINISHED, detail)
+        if now - self._started >= self._timeout_sec:
+            return self._kill(SessionEnding.TIMED_OUT)
+        if not _is_closed_by_peer(self._connection):
+            self._abandoned_since = None
+        elif self._abandoned_since is None:
+            self._abandoned_since = now
+        elif now - self._abandoned_since >= _ABANDONED_SEC:
+            return self._kill(SessionEnding.ABANDONED)
+        return None
+
+    def stop(self) -> SessionEnd:
+        """End the session now."""
+        return self._kill(SessionEnding.STOPPED)
+
+    def _kill(self, ending: SessionEnding) -> SessionEnd:
+        self._kill_group()
+        os.waitpid(self._pid, 0)
+        if ending is SessionEnding.TIMED_OUT:
+            # Only now that the child cannot write into the middle of it. A client that does not read must not hold us.
+            with contextlib.suppress(Exception):
+                self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 2, 0))
+                tvm_private.tell_timeout(self._connection.fileno(), self._timeout_sec)
+        return self._end(ending, "")
+
+    def _end(self, ending: SessionEnding, detail: str) -> SessionEnd:
+        if not self._ended:
+            self._ended = True
+            self._kill_group()
+            end_orphans(within_sec=2.0)
+            with contextlib.suppress(OSError):
+                self._connection.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return SessionEnd(
+            ending=ending, peer=self._peer, duration_sec=time.monotonic() - self._started, detail=detail
+        )
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+
+
+def _run_child(connection: socket.socket, folder: Path, parent: int, memory_bytes: int | None) -> None:
+    """Be the session's child; never returns."""
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        die_with_parent(parent)
+        _let_go_of_the_server(connection.fileno())
+        _limit(memory_bytes)
+        os.chdir(folder)
+        # Whatever TVM or a compiler keeps for a while goes with the folder.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        tvm_private.serve(connection.fileno(), tvm_private.Workspace(folder))
+        code = 0
+    except BaseException:  # noqa: BLE001 (a forked child must not run the server's code any further)
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _let_go_of_the_server(keep: int) -> None:
+    """Close the server's descriptors (its port must not outlive it) and forget its signal handlers."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, min(1 << 16, os.sysconf("SC_OPEN_MAX")))
+
+
+def _limit(memory_bytes: int | None) -> None:
+    limits = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, _MAX_FILE_BYTES)]
+    if memory_bytes is not None:
+        limits.append((resource.RLIMIT_AS, memory_bytes))
+    for kind, value in limits:
+        _, ceiling = resource.getrlimit(kind)
+        value = value if ceiling == resource.RLIM_INFINITY else min(value, ceiling)
+        resource.setrlimit(kind, (value, value))
+    # When memory runs out, this is the process to go.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _describe(code: int) -> str:
+    """Say what an exit code means; empty for a clean end."""
+    if code == 0:
+        return ""
+    if code > 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _is_closed_by_peer(connection: socket.socket) -> bool:
+    if not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _TCP_CLOSED_STATES
+    except OSError:
+        return True

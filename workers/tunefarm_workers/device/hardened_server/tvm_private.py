@@ -1,0 +1,78 @@
+"""TVM's private names that the server stands on, in one place: they belong to TVM 0.27.
+
+A contract test calls `check`: a new TVM that moved one of them fails there, not on a device.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TVM_SERIES = "0.27."
+
+
+class Workspace:
+    """Where a session's files go; what TVM's serving loop takes for its temporary folder.
+
+    Unlike TVM's own, it keeps uploads and downloads inside: their names come from the other side.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.libs: list[Any] = []  # TVM stores the libraries loaded at start here
+
+    def relpath(self, name: str) -> str:
+        """Return the path of a file of the session.
+
+        Raises:
+            ValueError: If `name` leads out of the session's folder.
+        """
+        path = (self.folder / name).resolve()
+        if not path.is_relative_to(self.folder):
+            raise ValueError("a session's files stay in its own folder")
+        return str(path)
+
+
+def check() -> None:
+    """Make sure that this TVM is the one that the server was written for.
+
+    Raises:
+        RuntimeError: If it is not; the message names what is missing.
+    """
+    import tvm
+    from tvm.rpc import server
+
+    if not tvm.__version__.startswith(TVM_SERIES):
+        raise RuntimeError(f"this server was written for TVM {TVM_SERIES}x, and this is {tvm.__version__}")
+    wanted: Mapping[str, tuple[Any, tuple[str, ...]]] = {
+        "tvm.rpc.server": (server, ("_server_env", "_ffi_api", "_parse_server_opt")),
+        "tvm.rpc._ffi_api": (server._ffi_api, ("ServerLoop", "ReturnException")),  # noqa: SLF001
+    }
+    missing = [
+        f"{module}.{name}"
+        for module, (holder, names) in wanted.items()
+        for name in names
+        if not hasattr(holder, name)
+    ]
+    if missing:
+        raise RuntimeError(f"this TVM lacks {', '.join(missing)}")
+    server.logger.setLevel(logging.WARNING)
+
+
+def serve(descriptor: int, workspace: Workspace) -> None:
+    """Answer the client on the socket until it goes; runs whatever the client sends."""
+    from tvm.rpc import server
+
+    server._server_env("", workspace)  # noqa: SLF001
+    server._ffi_api.ServerLoop(descriptor)  # noqa: SLF001
+
+
+def tell_timeout(descriptor: int, timeout_sec: float) -> None:
+    """Tell the client that its session was ended for its time (`tvm.error.RPCSessionTimeoutError` there)."""
+    from tvm.rpc import server
+
+    server._ffi_api.ReturnException(  # noqa: SLF001
+        descriptor, f"RPCSessionTimeoutError: the session was over its {timeout_sec:g} seconds"
+    )

@@ -1,0 +1,72 @@
+"""Proofs of life of an RPC server, got the way its users would: from the tracker and at its front door.
+
+A process id proves nothing: TVM's own server lives on after its listener has died.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Any
+
+from tunefarm_workers.device.rpc_wire import (
+    CODE_MISMATCH,
+    INT,
+    TRACKER_MAGIC,
+    Address,
+    TrackerCode,
+    WireError,
+    pack_frame,
+    pack_hello,
+    receive_exactly,
+    unpack_frame,
+)
+
+TIMEOUT_SEC = 3.0
+
+
+def answers_hello(server: Address, *, timeout_sec: float = TIMEOUT_SEC) -> bool:
+    """Whether the server refuses a key that cannot be right; costs it nothing, even in mid-session."""
+    try:
+        with socket.create_connection(server, timeout_sec) as connection:
+            connection.sendall(pack_hello(f"client:probe-{secrets.token_hex(8)}"))
+            (code,) = INT.unpack(receive_exactly(connection, INT.size))
+            return bool(code == CODE_MISMATCH)
+    except OSError:
+        return False
+
+
+def is_listed(tracker: Address, rpc_key: str, port: int, *, timeout_sec: float = TIMEOUT_SEC) -> bool | None:
+    """Whether the tracker knows a server of this key and port; None where the tracker itself does not answer."""
+    try:
+        with socket.create_connection(tracker, timeout_sec) as connection:
+            code, summary = ask_tracker(connection, [TrackerCode.SUMMARY])
+            if code != TrackerCode.SUCCESS:
+                return None
+            return any(
+                server.get("key") == f"server:{rpc_key}" and server["addr"][1] == port
+                for server in summary["server_info"]
+            )
+    except (OSError, LookupError, TypeError, ValueError):
+        return None
+
+
+def ask_tracker(connection: socket.socket, question: list[Any]) -> Any:
+    """Greet the tracker, ask, and return its answer.
+
+    Raises:
+        OSError: If it does not answer, or is no tracker.
+    """
+    connection.sendall(INT.pack(TRACKER_MAGIC))
+    if receive_exactly(connection, INT.size) != INT.pack(TRACKER_MAGIC):
+        raise WireError("this is not a tracker")
+    connection.sendall(pack_frame(question))
+    received = bytearray()
+    while True:
+        whole, answer = unpack_frame(received)
+        if whole:
+            return answer
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            raise ConnectionResetError("the tracker closed the connection")
+        received += chunk
