@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tunefarm_tuning.artifact.loader import LoadedArtifact
+    from tunefarm_tuning.artifact.loader import TunedModel
 
 
-def load(path: Path | str) -> LoadedArtifact:
-    """Load a ``.tunefarm`` file: an object to be called with one numpy array per input.
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> TunedModel:
+    """Load a ``.tunefarm`` file: an object to be called with one numpy array per input, by position or by name.
 
     ::
 
         tuned = tunefarm.load("model.tunefarm")
-        outputs = tuned(x=numpy.zeros((1, 3, 224, 224), "float32"))
+        outputs = tuned(x=numpy.zeros((1, 3, 224, 224), "float32"))  # a dict of arrays by name
 
     An artifact is native code: load only those that come from people you trust.
 
+    Args:
+        path: The artifact.
+        threads: How many threads its kernels run on; as many as it was measured with where it is left out.
+
     Raises:
-        InvalidInputError: If the file is not an artifact, is damaged, or was made for another kind of machine.
+        ArtifactError: If the file is not an artifact, is damaged, or was made for another machine or version.
         ImportError: If TVM is not installed.
     """
     from tunefarm_tuning.artifact.loader import load as load_artifact
 
-    return load_artifact(path)
+    return load_artifact(path, threads=threads)

@@ -1,0 +1,191 @@
+"""``tunefarm run``: run an artifact."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command
+from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.untrusted_text import clean
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tunefarm_tuning.artifact.loader import TunedModel
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "run")(run_artifact)
+
+
+def run_artifact(
+    out: Output,
+    artifact: Annotated[
+        Path,
+        typer.Argument(metavar="ARTIFACT", help="NAME.tunefarm, from people you trust: it is native code."),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="[NAME=]FILE",
+            help="Array from a .npy file, for the named input or else the next one; or a .npz file with an array per "
+            "input. Can be given several times. Without it, random numbers.",
+        ),
+    ] = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option("--output-dir", "-o", metavar="DIR", help="Write each output there, as NAME.npy."),
+    ] = None,
+    time: Annotated[bool, typer.Option("--time", help="Measure the latency as well.")] = False,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Samples of the latency.")] = 10,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="Threads; as many as it was measured with by default."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random inputs.")] = 0,
+) -> None:
+    """Run an artifact. Needs apache-tvm and numpy, and no server."""
+    from tunefarm.artifact import load
+    from tunefarm_tuning.artifact.loader import ArtifactInputError
+    from tunefarm_tuning.random_inputs import random_inputs
+    from tunefarm_tuning.task import TensorSpec
+
+    model = load(artifact, threads=threads)
+    if inputs:
+        arrays = read_inputs(model.inputs, inputs)
+    else:
+        out.note(f"no --input was given: running on random numbers (seed {seed})")
+        specs = [TensorSpec.from_json(spec) for spec in model.inputs]
+        arrays = dict(zip([spec.name for spec in specs], random_inputs(specs, seed=seed), strict=True))
+    try:
+        outputs = model.run(arrays)
+    except ArtifactInputError as error:
+        raise InvalidInputError(clean(str(error), 1000), code="bad-input") from error
+    files = {} if output_dir is None else write_outputs(outputs, output_dir)
+    samples_sec = model.time(repeat=repeat, inputs=arrays) if time else []
+    _print(out, model, outputs, files, samples_sec, random=not inputs)
+
+
+def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDArray[Any]]:
+    """Read ``[NAME=]FILE`` texts; what has no name goes to the inputs that are left, in order.
+
+    Raises:
+        InvalidInputError: If a file cannot be read, an input comes twice, or there are too many.
+    """
+    names = [spec["name"] for spec in specs]
+    arrays: dict[str, NDArray[Any]] = {}
+    for text in texts:
+        # An input's name may hold "=", and so may a path: what is an input's name counts.
+        name = next((n for n in names if text.startswith(f"{n}=")), None)
+        if name is None and "=" in text and not Path(text).exists():
+            raise InvalidInputError(
+                f"there is no input {clean(text.split('=')[0])!r} and no file {clean(text)!r}; the inputs are "
+                + ", ".join(repr(clean(n)) for n in names),
+                code="bad-input",
+            )
+        found = _read(Path(text if name is None else text[len(name) + 1 :]))
+        if isinstance(found, dict):
+            arrays.update(found)
+            continue
+        name = name or next((n for n in names if n not in arrays), None)
+        if name is None:
+            raise InvalidInputError(
+                f"{clean(text)} is one input too many: the model has {len(names)}", code="bad-input"
+            )
+        if name in arrays:
+            raise InvalidInputError(f"input {clean(name)!r} is given twice", code="bad-input")
+        arrays[name] = found
+    return arrays
+
+
+def _read(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    import numpy as np
+
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise InvalidInputError(f"{path} is not a .npy or .npz file: {error}", code="bad-input") from error
+    if isinstance(found, np.ndarray):
+        return found
+    with found:
+        return {name: found[name] for name in found.files}
+
+
+def write_outputs(outputs: dict[str, NDArray[Any]], folder: Path) -> dict[str, Path]:
+    """Write each output as a .npy file; return the files by output. Odd characters of names become ``_``."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Path] = {}
+    for position, (name, array) in enumerate(outputs.items()):
+        stem = _UNSAFE.sub("_", name).lstrip(".")[:100] or "output"
+        path = folder / f"{stem}.npy"
+        if path in files.values():
+            path = folder / f"{stem}-{position}.npy"
+        np.save(path, array, allow_pickle=False)
+        files[name] = path
+    return files
+
+
+def _print(
+    out: Output,
+    model: TunedModel,
+    outputs: dict[str, NDArray[Any]],
+    files: dict[str, Path],
+    samples_sec: list[float],
+    *,
+    random: bool,
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            **_summary(array),
+            "file": str(files[name]) if name in files else None,
+        }
+        for name, array in outputs.items()
+    ]
+    timing = (
+        {"median_sec": median(samples_sec), "samples_sec": samples_sec, "threads": model.threads}
+        if samples_sec
+        else None
+    )
+    if out.json:
+        out.data({"outputs": rows, "random_inputs": random, "latency": timing})
+        return
+    out.table(
+        ("output", "shape", "dtype", ">smallest", ">mean", ">largest", "file"),
+        (
+            (
+                row["name"],
+                show.shape(tuple(row["shape"])),
+                row["dtype"],
+                *(show.NONE if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max")),
+                row["file"] or show.NONE,
+            )
+            for row in rows
+        ),
+    )
+    if timing is not None:
+        out.text(
+            f"{show.latency(median(samples_sec))} per inference (median of {len(samples_sec)} samples, "
+            f"{show.latency(min(samples_sec))} to {show.latency(max(samples_sec))}, {model.threads} threads)"
+        )
+
+
+def _summary(array: NDArray[Any]) -> dict[str, float | None]:
+    if array.size == 0 or array.dtype.kind not in "biuf":
+        return {"min": None, "mean": None, "max": None}
+    return {"min": float(array.min()), "mean": float(array.mean(dtype="float64")), "max": float(array.max())}

@@ -1,0 +1,131 @@
+"""``tunefarm db``: the database's schema."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.options import Home
+from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import InvalidInputError
+
+app = group("db", "The database: upgrade its schema, check it, back it up.")
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        envvar="TUNEFARM_DATABASE_URL",
+        metavar="URL",
+        help="sqlite:////path/to/file.db or postgresql://user@host/name. "
+        "Without it, the database of the farm on this machine.",
+    ),
+]
+
+
+@command(app, "upgrade")
+def upgrade_database(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
+    """Bring the schema to this version of tunefarm. Safe to run twice, and from several machines at once."""
+    from tunefarm_db.engine import make_engine
+    from tunefarm_db.schema import current, head, upgrade
+
+    url = _url(database_url, home)
+    engine = make_engine(url)
+    try:
+        before = current(engine)
+        upgrade(url)
+    finally:
+        engine.dispose()
+    if out.json:
+        out.data({"before": before, "current": head()})
+    elif before == head():
+        out.text(f"the schema is at {before} already")
+    else:
+        out.text(f"the schema went from {before or 'nothing'} to {head()}")
+
+
+@command(app, "current")
+def show_revision(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
+    """Show which schema the database has, and which one this version of tunefarm needs."""
+    from tunefarm_db.engine import make_engine
+    from tunefarm_db.schema import current, head
+
+    engine = make_engine(_url(database_url, home))
+    try:
+        present = current(engine)
+    finally:
+        engine.dispose()
+    if out.json:
+        out.data({"current": present, "head": head()})
+    else:
+        out.text(f"current {present or 'nothing'}")
+        out.text(f"needed  {head()}")
+
+
+@command(app, "check")
+def check_database(out: Output, database_url: DatabaseUrl = None, home: Home = None) -> None:
+    """Succeed if the database can be reached and has the schema that this version of tunefarm needs."""
+    from tunefarm_db.engine import make_engine
+    from tunefarm_db.schema import check_schema, head
+
+    engine = make_engine(_url(database_url, home))
+    try:
+        check_schema(engine)
+    finally:
+        engine.dispose()
+    if out.json:
+        out.data({"ok": True, "current": head()})
+    else:
+        out.text(f"the schema is at {head()}, as it should be")
+
+
+@command(app, "backup")
+def back_up_database(
+    out: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE.db", help="Where the copy goes. Must not exist.")],
+    database_url: DatabaseUrl = None,
+    home: Home = None,
+) -> None:
+    """Copy an SQLite database to a file, consistent even while the farm runs. For PostgreSQL use pg_dump."""
+    import sqlite3
+
+    from tunefarm_db.engine import parse_url
+
+    url = parse_url(_url(database_url, home))
+    if url.get_backend_name() != "sqlite" or url.database is None:
+        raise InvalidInputError(
+            "only SQLite databases are copied by this command: use pg_dump for PostgreSQL",
+            code="wrong-database",
+        )
+    source_path = Path(url.database)
+    if not source_path.is_file():
+        raise InvalidInputError(f"{source_path}: there is no such database", code="no-database")
+    if file.exists():
+        raise FileExistsError(17, "exists already", str(file))
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with (
+            closing(sqlite3.connect(f"file:{source_path}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(part)) as copy,
+        ):
+            source.backup(copy)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+    if out.json:
+        out.data({"backup": str(file), "size_bytes": file.stat().st_size})
+    else:
+        out.text(f"{file}  {show.size(file.stat().st_size)}")
+
+
+def _url(database_url: str | None, home: Path | None) -> str:
+    if database_url is not None:
+        return database_url
+    from tunefarm.cli.local_farm import database_url as of_home
+
+    return of_home(home)

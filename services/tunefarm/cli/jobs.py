@@ -1,0 +1,204 @@
+"""``tunefarm jobs``: look at tuning jobs, follow them, cancel them, get their results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.connect import Server
+from tunefarm.cli.options import Limit
+from tunefarm.cli.output import Output
+
+if TYPE_CHECKING:
+    from tunefarm.client import Job
+
+app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
+
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…")]
+Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")]
+
+
+@command(app, "list")
+def list_jobs(
+    out: Output,
+    server: Server,
+    state: Annotated[str | None, typer.Option("--state", help="Only jobs in this state.")] = None,
+    limit: Limit = 50,
+) -> None:
+    """List the jobs, newest first."""
+    with server.connect() as client:
+        jobs = list(islice(client.jobs.all(state=state), limit))
+    if out.json:
+        out.data([job.raw for job in jobs])
+        return
+    out.table(
+        ("job", "state", "model", "target", "devices", "tuner", ">trials", ">failed", ">best", "created"),
+        (
+            (
+                job.id,
+                job.state,
+                job.model_id,
+                job.target_key,
+                job.device_key,
+                job.tuner,
+                job.trials,
+                job.failures,
+                show.latency(job.best_latency_sec),
+                show.when(job.created_at),
+            )
+            for job in jobs
+        ),
+    )
+
+
+@command(app, "show")
+def show_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """Show one job."""
+    with server.connect() as client:
+        job = client.jobs.get(job_id)
+    show_state(out, job)
+
+
+@command(app, "cancel")
+def cancel_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
+) -> None:
+    """Cancel a job. What it measured stays in the history."""
+    with server.connect() as client:
+        job = client.jobs.cancel(job_id)
+        if wait:
+            job = client.job(job_id).wait(check=False)
+    show_state(out, job)
+
+
+@command(app, "trials")
+def list_trials(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed.")] = False,
+    limit: Limit = 1000,
+) -> None:
+    """List a job's trials and how each ended; as JSON, one a line."""
+    with server.connect() as client:
+        chosen = (t for t in client.jobs.trials(job_id) if not failed or t.outcome != "ok")
+        if out.json:
+            for trial in islice(chosen, limit):
+                out.data(trial.raw)
+            return
+        trials = list(islice(chosen, limit))
+    out.table(
+        (">kernel", ">round", "outcome", ">time per call", "measured", "message"),
+        (
+            (t.position, t.round, t.outcome, show.latency(t.cost_sec), show.when(t.measured_at), t.message)
+            for t in trials
+        ),
+    )
+    counts = Counter(t.outcome for t in trials)
+    out.text(", ".join(f"{count} {outcome}" for outcome, count in counts.most_common()) or "no trials")
+
+
+@command(app, "watch")
+def watch_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """Follow a job until it ends. Ctrl-C stops watching, not the job."""
+    from tunefarm.cli.board import Board
+    from tunefarm.cli.views import view
+    from tunefarm.client.handle import raise_for_state
+
+    board = Board()
+    with server.connect() as client:
+        handle = client.job(job_id)
+        board.on_model(client.models.get(handle.job.model_id))
+        with view(out, board) as progress:
+
+            def on_job(job: Job) -> None:
+                board.on_job(job)
+                progress.update()
+
+            job = handle.wait(on_job, check=False)
+    show_state(out, job)
+    raise_for_state(job)
+
+
+@command(app, "artifact")
+def get_artifact(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    folder: Folder = Path(),
+    name: Annotated[
+        str | None, typer.Option("--name", help="The file's name; the server's by default.")
+    ] = None,
+) -> None:
+    """Download the artifact of a job that succeeded."""
+    with server.connect() as client:
+        path = client.jobs.download(job_id, folder, name=name)
+    if out.json:
+        out.data({"artifact": str(path), "size_bytes": path.stat().st_size})
+    else:
+        out.text(f"{path}  {show.size(path.stat().st_size)}")
+
+
+@command(app, "report")
+def get_report(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """Show the report of a job that succeeded: latencies, checks, coverage, fallbacks."""
+    from tunefarm.cli.report import show_report
+
+    with server.connect() as client:
+        report = client.jobs.report(job_id)
+    if out.json:
+        out.data(report)
+    else:
+        show_report(out, report)
+
+
+def show_state(out: Output, job: Job) -> None:
+    """Print one job."""
+    if out.json:
+        out.data(job.raw)
+        return
+    out.text(f"{job.id}  {job.state}", style="bold")
+    names = {
+        "trials": "{:g} trials",
+        "wall_sec": "{:g} s",
+        "patience_trials": "{:g} trials without a better kernel",
+    }
+    limits = [names[name].format(limit) for name, limit in job.budget.items() if limit and name in names]
+    rows = [
+        ("model", job.model_id),
+        ("target", job.target_key),
+        ("devices", job.device_key),
+        ("tuner", f"{job.tuner}, seed {job.seed}"),
+        ("budget", " or ".join(limits)),
+        ("searched", f"{show.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
+        ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
+        ("best", f"{show.latency(job.best_latency_sec)} (sum over kernels)"),
+        ("stopped by", job.stop_reason or show.NONE),
+        ("created", show.when(job.created_at)),
+        ("ended", show.when(job.finished_at)),
+    ]
+    for name, value in rows:
+        out.text(f"{name:<11} {value}")
+    if job.error:
+        out.text(f"{job.error.code}: {job.error.message}", style="red")

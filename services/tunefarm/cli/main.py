@@ -1,0 +1,36 @@
+"""The `tunefarm` command: all its parts, put together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from tunefarm.cli import artifact_run, database, jobs, models, records, roles, serve, tune, version
+from tunefarm.cli.commands import group
+
+
+def make_app() -> typer.Typer:
+    """Return the command line as a typer application."""
+    app = group(
+        "tunefarm",
+        "Tune neural networks on your own devices: a model goes in, a tuned artifact comes out.\n\n"
+        "`tunefarm tune model.onnx` is the whole job in one line. `tunefarm serve` runs a farm on this machine; "
+        "`tunefarm worker` and `tunefarm device` add machines to one.",
+        completion=True,
+    )
+    for part in (tune, artifact_run, serve, roles, version):
+        part.register(app)
+    for part in (models, jobs, records, database):
+        app.add_typer(part.app)
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; ends the process with its exit code."""
+    make_app()(args=list(sys.argv[1:] if argv is None else argv), prog_name="tunefarm")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""``tunefarm models``: upload networks and look at them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.connect import Server
+from tunefarm.cli.options import Limit, Shape
+from tunefarm.cli.output import Output
+from tunefarm.cli.parsing import parse_shapes
+
+if TYPE_CHECKING:
+    from tunefarm.client import Model, ModelTask
+
+app = group("models", "Upload models and look at them.")
+
+ModelId = Annotated[str, typer.Argument(metavar="MODEL_ID", help="The model, mdl_…")]
+
+
+@command(app, "list")
+def list_models(
+    out: Output,
+    server: Server,
+    limit: Limit = 50,
+) -> None:
+    """List the models, newest first."""
+    with server.connect() as client:
+        models = list(islice(client.models.all(), limit))
+    if out.json:
+        out.data([model.raw for model in models])
+        return
+    out.table(
+        ("model", "name", "state", ">size", ">parameters", "inputs", "uploaded"),
+        (
+            (
+                model.id,
+                model.name,
+                model.state,
+                show.size(model.size_bytes),
+                f"{model.num_params:,}" if model.num_params is not None else show.NONE,
+                ", ".join(f"{t.name} {show.shape(t.shape)}" for t in model.inputs),
+                show.when(model.created_at),
+            )
+            for model in models
+        ),
+    )
+
+
+@command(app, "show")
+def show_model(
+    out: Output,
+    server: Server,
+    model_id: ModelId,
+) -> None:
+    """Show one model: its inputs, outputs and operators."""
+    with server.connect() as client:
+        model = client.models.get(model_id)
+    _show(out, model)
+
+
+@command(app, "upload")
+def upload_model(
+    out: Output,
+    server: Server,
+    file: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX file.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="What to call it; the file's name by default.")
+    ] = None,
+    shape: Shape = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
+) -> None:
+    """Upload an ONNX file. The server imports it and says what is wrong with it, if something is."""
+    from tunefarm.cli.board import Board, Phase
+    from tunefarm.cli.views import view
+
+    shapes = parse_shapes(shape)
+    board = Board()
+    with (
+        server.connect() as client,
+        view(out, board, phases=(Phase.UPLOAD, Phase.IMPORT)) as progress,
+    ):
+
+        def uploading(sent: int, total: int) -> None:
+            board.on_upload(sent, total)
+            progress.update()
+
+        def importing(model: Model) -> None:
+            board.on_model(model)
+            progress.update()
+
+        model = client.models.upload(file, name=name, shapes=shapes, on_progress=uploading)
+        if wait:
+            model = client.models.wait(model.id, on_progress=importing)
+    _show(out, model)
+
+
+@command(app, "tasks")
+def list_tasks(
+    out: Output,
+    server: Server,
+    model_id: ModelId,
+) -> None:
+    """List the kernels of a model that can be tuned."""
+    with server.connect() as client:
+        tasks = client.models.tasks(model_id)
+    if out.json:
+        out.data([task.raw for task in tasks])
+        return
+    out.table(
+        ("for", ">#", "kernel", ">calls", ">flop per call", "arguments", "workload"),
+        (
+            (
+                task.pipeline,
+                task.position,
+                task.name,
+                task.weight,
+                show.flops(task.flops),
+                _arguments(task),
+                task.workload_key[:16],
+            )
+            for task in tasks
+        ),
+    )
+
+
+@command(app, "delete")
+def delete_model(
+    out: Output,
+    server: Server,
+    model_id: ModelId,
+) -> None:
+    """Delete a model and its file. Its records and finished artifacts stay."""
+    with server.connect() as client:
+        client.models.delete(model_id)
+    if out.json:
+        out.data({"id": model_id, "state": "deleted"})
+    else:
+        out.text(f"{model_id} is deleted")
+
+
+def _arguments(task: ModelTask) -> str:
+    return ", ".join(show.shape(tensor.shape) for tensor in task.args)
+
+
+def _show(out: Output, model: Model) -> None:
+    if out.json:
+        out.data(model.raw)
+        return
+    out.text(f"{model.id}  {model.name}  {model.state}", style="bold")
+    out.text(f"{show.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {show.when(model.created_at)}")
+    if model.error:
+        out.text(f"{model.error.code}: {model.error.message}", style="red")
+    if model.state != "ready":
+        return
+    out.text(f"opset {model.opset}, {model.num_params or 0:,} parameters")
+    out.text("operators: " + ", ".join(f"{count} {name}" for name, count in model.operators))
+    rows = [("input", t) for t in model.inputs] + [("output", t) for t in model.outputs]
+    out.table(
+        ("", "name", "shape", "dtype"), ((kind, t.name, show.shape(t.shape), t.dtype) for kind, t in rows)
+    )

@@ -1,0 +1,60 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_PANEL = "Server"
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="TUNEFARM_URL",
+        metavar="URL",
+        help="Where the API answers. Without it, the farm that `tunefarm serve` runs on this machine.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        envvar="TUNEFARM_API_KEY",
+        metavar="KEY",
+        help="API key. Other users of this machine can read it off the command line: prefer the variable or a file.",
+        rich_help_panel=_PANEL,
+    ),
+]
+ApiKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file",
+        envvar="TUNEFARM_API_KEY_FILE",
+        metavar="FILE",
+        help="File that holds the API key.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        envvar="TUNEFARM_HOME",
+        metavar="DIR",
+        help="Folder of the farm on this machine: database, store, key, logs.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Shape = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=D,D,…",
+        help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
+    ),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]

@@ -1,0 +1,87 @@
+"""Where a command writes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tunefarm_tuning.untrusted_text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_WITHOUT_TERMINAL = 200
+
+
+class Output:
+    """One command's output.
+
+    Attributes:
+        json: Standard output carries JSON alone: one object, or one a line where a command says so.
+        debug: Errors show where they came from.
+    """
+
+    def __init__(self, *, json: bool = False, debug: bool = False) -> None:
+        self.json = json
+        self.debug = debug
+
+    @cached_property
+    def stdout(self) -> Console:
+        return _console(stderr=False)
+
+    @cached_property
+    def stderr(self) -> Console:
+        return _console(stderr=True)
+
+    @property
+    def live(self) -> bool:
+        """Whether progress may redraw itself: standard error is a terminal that can."""
+        return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def data(self, value: Any) -> None:
+        """Print one JSON value on a line of its own."""
+        sys.stdout.write(json.dumps(value, separators=(", ", ": "), default=str) + "\n")
+        sys.stdout.flush()
+
+    def text(self, line: str = "", *, style: str = "") -> None:
+        """Print a line of the result."""
+        self.stdout.print(clean(line, 4000), style=style or None, soft_wrap=True)
+
+    def note(self, line: str, *, style: str = "") -> None:
+        """Say something beside the result."""
+        self.stderr.print(clean(line, 4000), style=style or None, soft_wrap=True)
+
+    def warning(self, line: str) -> None:
+        self.note(f"warning: {line}", style="yellow")
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+    ) -> None:
+        """Print a table. A column whose name begins with ``>`` is aligned to the right.
+
+        Cells are shown as they are: no markup, no control characters.
+        """
+        from rich import box
+        from rich.table import Table
+
+        table = Table(
+            box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold"
+        )
+        for column in columns:
+            right = column.startswith(">")
+            table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(clean(str(cell), 300) for cell in row))
+        self.stdout.print(table)
+
+
+def _console(*, stderr: bool) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)

@@ -1,0 +1,129 @@
+"""``tunefarm records``: the history of measurements, on the server and in files."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.connect import Server
+from tunefarm.cli.options import Limit
+from tunefarm.cli.output import Output
+
+if TYPE_CHECKING:
+    from tunefarm.client import Record
+
+app = group("records", "The history of measurements, on the server and in files.")
+
+Workload = Annotated[str | None, typer.Option("--workload", metavar="KEY", help="Only this workload.")]
+Target = Annotated[
+    str | None, typer.Option("--target", metavar="KEY", help="Only this target, as records spell it.")
+]
+DeviceModel = Annotated[
+    str | None, typer.Option("--device-model", metavar="MODEL", help="Only this device model.")
+]
+OutFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
+]
+
+
+@command(app, "list")
+def list_records(
+    out: Output,
+    server: Server,
+    workload: Workload = None,
+    target: Target = None,
+    device_model: DeviceModel = None,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", help="Only this outcome (ok, run-error, …).")
+    ] = None,
+    limit: Limit = 50,
+) -> None:
+    """List records; as JSON, one a line."""
+    with server.connect() as client:
+        found = client.records.all(
+            workload_key=workload, target_key=target, device_model=device_model, outcome=outcome
+        )
+        _print(out, list(islice(found, limit)))
+
+
+@command(app, "best")
+def list_best(
+    out: Output,
+    server: Server,
+    workload: Workload = None,
+    target: Target = None,
+    device_model: DeviceModel = None,
+    limit: Limit = 50,
+) -> None:
+    """List the fastest record of every workload, target, device model and toolchain."""
+    best: dict[tuple[str, str, str, str], Record] = {}
+    with server.connect() as client:
+        for record in client.records.all(
+            workload_key=workload, target_key=target, device_model=device_model, outcome="ok"
+        ):
+            key = (record.workload_key, record.target_key, record.device_model, record.toolchain)
+            cost_sec, held = record.cost_sec, best.get(key)
+            if cost_sec is not None and (held is None or held.cost_sec is None or cost_sec < held.cost_sec):
+                best[key] = record
+    _print(out, list(islice(best.values(), limit)))
+
+
+@command(app, "pick-best")
+def pick_best_records(
+    out: Output,
+    file: Annotated[Path, typer.Argument(metavar="RECORDS.jsonl", help="Records, one JSON object a line.")],
+    output: OutFile = None,
+) -> None:
+    """Keep the fastest record of every workload, target, device model and toolchain of a file.
+
+    Works on files alone, without a server. The records come out as JSON lines.
+    """
+    from tunefarm_tuning.record import load_records, pick_best
+
+    kept = pick_best(load_records(file))
+    _write_lines(out, [record.to_json() for record in kept], output)
+
+
+def _print(out: Output, records: list[Record]) -> None:
+    if out.json:
+        for record in records:
+            out.data(record.raw)
+        return
+    out.table(
+        ("workload", "target", "device model", "toolchain", "outcome", ">time per call", "tuner", "measured"),
+        (
+            (
+                r.workload_key[:16],
+                r.target_key,
+                r.device_model,
+                r.toolchain,
+                r.outcome,
+                show.latency(r.cost_sec),
+                r.tuner,
+                show.when(r.measured_at),
+            )
+            for r in records
+        ),
+    )
+
+
+def _write_lines(out: Output, lines: list[str], path: Path | None) -> None:
+    """Write JSON lines to a file, whole or not at all, or to standard output."""
+    text = "".join(f"{line}\n" for line in lines)
+    if path is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+    if out.json:
+        out.data({"records": len(lines), "output": str(path)})
+    else:
+        out.text(f"{path}: {len(lines)} records")

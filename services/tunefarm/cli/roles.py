@@ -1,0 +1,70 @@
+"""``tunefarm worker`` and ``tunefarm device``: become a part of a farm.
+
+Both replace this process by the part's own, so that signals, exit code and supervision are the part's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from tunefarm.cli.commands import command
+from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import InvalidInputError
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "worker", json=False)(run_worker)
+
+
+def run_worker(
+    out: Output,  # noqa: ARG001  (it speaks for itself)
+    queues: Annotated[
+        str | None,
+        typer.Option("--queues", metavar="LIST", help="Of import, tune and compile; all by default."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", min=1, metavar="N", help="Steps at once; 2 by default."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="What the node's name begins with.")] = None,
+) -> None:
+    """Run a worker of a farm: it imports, searches and compiles.
+
+    It reads TUNEFARM_DATABASE_URL, TUNEFARM_BROKER_URL, TUNEFARM_STORE_DIR and the other settings of the farm from the
+    environment. SIGTERM ends it after the steps in hand.
+    """
+    arguments = [*option("queues", queues), *option("concurrency", concurrency), *option("name", name)]
+    become("tunefarm_workers.worker", arguments, needs=("celery", "sqlalchemy", "tvm"), extra="worker")
+
+
+def become(module: str, arguments: list[str], *, needs: tuple[str, ...], extra: str) -> None:
+    """Replace this process by ``python -m MODULE ARGUMENTS``.
+
+    Args:
+        module: What to run.
+        arguments: Its command line.
+        needs: Packages that must be installed for it.
+        extra: The extra of the distribution that installs them.
+
+    Raises:
+        InvalidInputError: If one of `needs` is missing.
+    """
+    missing = [name for name in needs if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"{', '.join(missing)} not installed, but needed for this: pip install 'tunefarm[{extra}]'",
+            code="not-installed",
+        )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606  (no shell on purpose)
+
+
+def option(name: str, value: object | None) -> list[str]:
+    """Return an option for the command line; nothing where it was not given."""
+    return [] if value is None else [f"--{name}={value}"]

@@ -1,0 +1,57 @@
+"""Numbers as people read them; every one has its unit."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+NONE = "–"
+
+
+def latency(sec: float | None) -> str:
+    if sec is None:
+        return NONE
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if sec * factor >= 1.0 or unit == "µs":
+            return f"{sec * factor:.3g} {unit}" if sec * factor < 999.5 else f"{sec * factor:.0f} {unit}"
+    return NONE
+
+
+def duration(sec: float | None) -> str:
+    if sec is None:
+        return NONE
+    if sec < 60:
+        return f"{sec:.0f} s"
+    minutes, rest = divmod(round(sec), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return NONE
+
+
+def shape(dims: tuple[int, ...], dtype: str = "") -> str:
+    return f"{'×'.join(map(str, dims)) or 'scalar'} {dtype}".rstrip()
+
+
+def when(unix_sec: float | None) -> str:
+    """Return a time in the reader's zone."""
+    if not unix_sec:
+        return NONE
+    return datetime.fromtimestamp(unix_sec).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def flops(count: float) -> str:
+    return f"{count / 1e6:.3g} M" if count < 1e9 else f"{count / 1e9:.3g} G"
+
+
+def ratio(numerator: float | None, denominator: float | None) -> str:
+    if not numerator or not denominator:
+        return NONE
+    return f"{numerator / denominator:.2f}×"

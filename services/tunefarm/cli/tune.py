@@ -1,0 +1,236 @@
+"""``tunefarm tune``: the whole job in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.board import Board
+from tunefarm.cli.commands import command
+from tunefarm.cli.connect import Server
+from tunefarm.cli.options import Shape
+from tunefarm.cli.output import Output
+from tunefarm.cli.parsing import parse_shapes
+from tunefarm.cli.views import View, view
+from tunefarm_tuning.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from tunefarm.client import Client, Job, JobHandle, Model
+
+DEFAULT_MINUTES = 10.0
+_CANCEL_TIMEOUT_SEC = 60.0
+_BUDGET = "Budget: what is reached first ends the search"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "tune")(tune_model)
+
+
+def tune_model(
+    out: Output,
+    server: Server,
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network to tune.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            "-t",
+            help="What to compile for: `host` (what the devices say they are), "
+            '"llvm -mcpu=znver5 -num-cores=8", cuda/sm_90, a TVM tag, or JSON.',
+        ),
+    ] = "host",
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", "-m", help="Minutes of search.", rich_help_panel=_BUDGET)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="Seconds of search.", rich_help_panel=_BUDGET)
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option("--trials", help="Candidates to try, over all kernels.", rich_help_panel=_BUDGET),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience", help="Stop after so many trials without a better kernel.", rich_help_panel=_BUDGET
+        ),
+    ] = None,
+    tuner: Annotated[
+        str, typer.Option("--tuner", help="Search strategy: xgb, ga, random, grid or evolutionary.")
+    ] = "xgb",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    device_key: Annotated[
+        str | None,
+        typer.Option("--device-key", help="Pool of devices that measures; needed where there are several."),
+    ] = None,
+    shape: Shape = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for NAME.tunefarm and NAME.report.json."),
+    ] = Path(),
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="Start the job and go; `tunefarm jobs watch` follows it. Needs a server."
+        ),
+    ] = False,
+) -> None:
+    """Tune a network: upload it, search, compile, check, download.
+
+    Uses the server that is configured, or the farm that runs on this machine; where there is neither, it starts a farm
+    for the time of the job. Ten minutes of search where no budget is given. Ctrl-C asks, then cancels the job.
+    """
+    shapes = parse_shapes(shape)
+    if not model.is_file():
+        raise InvalidInputError(f"{model}: there is no such file", code="no-file")
+    wall_sec = None if minutes is None and seconds is None else 60.0 * (minutes or 0.0) + (seconds or 0.0)
+    if wall_sec is None and trials is None and patience is None:
+        wall_sec = 60.0 * DEFAULT_MINUTES
+    _check_budget(wall_sec, trials, patience)
+
+    with _client(out, server, detach=detach) as client:
+        board = Board()
+        with view(out, board) as progress:
+            uploaded = _upload(client, model, name, shapes, board, progress)
+            job = client.jobs.create(
+                uploaded.id,
+                target=target,
+                device_key=device_key,
+                trials=trials,
+                seconds=wall_sec,
+                patience=patience,
+                tuner=tuner,
+                seed=seed,
+            )
+        if detach:
+            _show_started(out, job)
+            return
+        handle = client.job(job.id)
+        _follow(out, handle, board)
+        got = handle.download(output)
+        report = handle.report()
+        if out.json:
+            out.data(
+                {
+                    "job": handle.job.raw,
+                    "artifact": str(got.artifact),
+                    "report_file": str(got.report),
+                    "report": report,
+                }
+            )
+            return
+    from tunefarm.cli.report import show_report
+
+    show_report(out, report)
+    out.text()
+    out.text(f"{got.artifact}  {show.size(got.artifact.stat().st_size)}", style="bold")
+    out.text(f"{got.report}")
+
+
+def _check_budget(wall_sec: float | None, trials: int | None, patience: int | None) -> None:
+    for option, limit in (("--seconds/--minutes", wall_sec), ("--trials", trials), ("--patience", patience)):
+        if limit is not None and not limit > 0:
+            raise InvalidInputError(f"{option} is {limit:g}, but must be above zero", code="invalid-budget")
+
+
+@contextmanager
+def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
+    """Connect to the server there is, or start a farm."""
+    from tunefarm.client import Client
+
+    found = server.find()
+    if found is not None or detach:
+        with server.connect() as client:
+            yield client
+        return
+    from tunefarm.cli.local_farm import started_farm
+
+    out.note("no server is configured: starting a farm for this job")
+    with started_farm(out, server.home) as farm, Client(farm.url, farm.api_key) as client:
+        yield client
+
+
+def _upload(
+    client: Client,
+    path: Path,
+    name: str | None,
+    shapes: dict[str, tuple[int, ...]],
+    board: Board,
+    progress: View,
+) -> Model:
+    def uploading(sent: int, total: int) -> None:
+        board.on_upload(sent, total)
+        progress.update()
+
+    def importing(model: Model) -> None:
+        board.on_model(model)
+        progress.update()
+
+    uploaded = client.models.upload(path, name=name, shapes=shapes, on_progress=uploading)
+    return client.models.wait(uploaded.id, on_progress=importing)
+
+
+def _follow(out: Output, handle: JobHandle, board: Board) -> None:
+    """Wait for the job; an interrupt cancels it."""
+    from tunefarm.client.handle import raise_for_state
+
+    while True:
+        try:
+            with view(out, board) as progress:
+                handle.wait(_updater(board, progress), check=False)
+            break
+        except KeyboardInterrupt:
+            if _cancel_is_meant(out):
+                _cancel(out, handle)
+                raise
+        except BaseException as error:
+            if not isinstance(error, Exception):  # told to end: so shall the job
+                _cancel(out, handle)
+            raise
+    raise_for_state(handle.job)
+
+
+def _updater(board: Board, progress: View) -> Callable[[Job], None]:
+    def update(job: Job) -> None:
+        board.on_job(job)
+        progress.update()
+
+    return update
+
+
+def _cancel_is_meant(out: Output) -> bool:
+    """Ask once, where somebody can answer; a second Ctrl-C is a yes."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    try:
+        out.stderr.print("Cancel the job? What was measured stays in the history. [Y/n] ", end="")
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        return True
+    return answer.strip().lower() not in ("n", "no")
+
+
+def _cancel(out: Output, handle: JobHandle) -> None:
+    from tunefarm.client import ClientError
+
+    out.note(f"cancelling job {handle.id}")
+    with suppress(ClientError):  # the farm may be going away as well
+        handle.cancel()
+        handle.wait(check=False, timeout_sec=_CANCEL_TIMEOUT_SEC, poll_sec=0.5)
+
+
+def _show_started(out: Output, job: Job) -> None:
+    if out.json:
+        out.data({"job": job.raw})
+    else:
+        out.text(job.id)
+        out.note(f"follow it with: tunefarm jobs watch {job.id}")

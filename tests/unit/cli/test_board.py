@@ -1,0 +1,112 @@
+"""The board follows a run; the views show it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunefarm.cli.board import Board, Phase, Status, budget_used
+from tunefarm.cli.output import Output
+from tunefarm.cli.views import _Bars, view
+from tunefarm.client.results import Job, Model
+
+
+def job(state: str, **rest: Any) -> Job:
+    return Job.read({"id": "job_1", "state": state, **rest})
+
+
+def model(state: str) -> Model:
+    ready = {"operators": [["Conv", 20], ["Relu", 17]], "num_params": 11_700_000} if state == "ready" else {}
+    return Model.read({"id": "mdl_1", "state": state, **ready})
+
+
+def tuning(trials: int, **rest: Any) -> Job:
+    progress = {"phase": "tuning", "tasks_total": 4, "tasks_with_record": min(trials, 4)}
+    budget = {"trials": 32, "wall_sec": 100.0}
+    return job("tuning", trials=trials, budget=budget, progress=progress, **rest)
+
+
+def test_a_run_from_upload_to_end() -> None:
+    board = Board()
+    states = board.phases
+    board.on_upload(50, 100)
+    assert (states[Phase.UPLOAD].status, states[Phase.UPLOAD].fraction) == (Status.RUNNING, 0.5)
+    board.on_model(model("importing"))
+    assert states[Phase.UPLOAD].status is Status.DONE
+    assert (states[Phase.IMPORT].status, states[Phase.IMPORT].fraction) == (Status.RUNNING, None)
+    board.on_model(model("ready"))
+    assert states[Phase.IMPORT].status is Status.DONE
+    assert states[Phase.IMPORT].text == "37 operators, 11.7 M parameters"
+    board.on_job(job("queued"))
+    assert (states[Phase.EXTRACT].status, states[Phase.EXTRACT].text) == (Status.RUNNING, "queued")
+    board.on_job(tuning(8, failures=2, best_latency_sec=0.0123))
+    assert states[Phase.EXTRACT].text == "4 kernels to tune"
+    assert states[Phase.TUNE].fraction == 0.25
+    assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms"
+    board.on_job(
+        job("compiling", trials=32, progress={"phase": "compiling", "message": "checks kernel 3 of 4"})
+    )
+    assert states[Phase.TUNE].status is Status.DONE
+    assert states[Phase.COMPILE].text == "checks kernel 3 of 4"
+    board.on_job(job("succeeded", trials=32, failures=2))
+    assert {state.status for state in states.values()} == {Status.DONE}
+
+
+def test_a_run_that_ends_early() -> None:
+    board = Board()
+    board.on_model(model("ready"))
+    board.on_job(tuning(8))
+    board.on_job(job("failed"))
+    assert board.phases[Phase.TUNE].status is Status.STOPPED
+    assert board.phases[Phase.COMPILE].status is Status.WAITING
+
+
+def test_the_nearest_limit_counts() -> None:
+    assert budget_used(tuning(8, tuned_sec=75.0)) == 0.75
+    assert budget_used(tuning(64)) == 1.0
+    assert budget_used(job("tuning", budget={"patience_trials": 9})) is None
+
+
+def test_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    board = Board()
+    with view(Output(), board) as shown:
+        board.on_model(model("ready"))
+        shown.update()
+        for trials in (1, 2, 3):
+            board.on_job(tuning(trials))
+            shown.update()
+        board.on_job(job("failed"))
+        shown.update()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "upload done",
+        "import done: 37 operators, 11.7 M parameters",
+        "extract done: 4 kernels to tune",
+        "tune… 3%: 1 trials, 0 failed, 1 of 4 kernels, best –",
+        "tune stopped: 3 trials, 0 failed, 3 of 4 kernels, best –",
+    ]
+
+
+def test_bars_on_a_terminal() -> None:
+    output, board = Output(), Board()
+    screen = io.StringIO()
+    output.__dict__["stderr"] = Console(file=screen, force_terminal=True, width=120)
+    bars = _Bars(output, board, tuple(Phase))
+    with bars.progress:
+        board.on_model(model("ready"))
+        board.on_job(tuning(8, best_latency_sec=0.0123))
+        bars.update()
+        board.on_job(job("compiling", best_latency_sec=0.0123, progress={"message": "\x1b[2J[red]builds"}))
+        bars.update()
+        board.on_job(job("failed"))
+        bars.update()
+    text = screen.getvalue()
+    for phase in Phase:
+        assert phase.value in text
+    assert "best 12.3 ms" in text
+    assert "[red]builds" in text
+    assert "\x1b[2J" not in text

@@ -1,0 +1,97 @@
+"""The command line as a whole: its help, its shared options, its parsing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tunefarm.cli import show
+from tunefarm.cli.main import make_app
+from tunefarm.cli.parsing import parse_shapes
+from tunefarm_tuning.errors import InvalidInputError
+
+APP = make_app()
+WIDE = {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
+
+
+def commands(app: typer.Typer) -> list[list[str]]:
+    names = [[command.name] for command in app.registered_commands if command.name]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        name = group.typer_instance.info.name
+        assert isinstance(name, str)
+        names += [[name, *rest] for rest in commands(group.typer_instance)]
+    return names
+
+
+@pytest.mark.parametrize("name", commands(APP), ids=" ".join)
+def test_every_command_has_help_and_the_shared_options(name: list[str]) -> None:
+    result = CliRunner().invoke(APP, [*name, "--help"], env=WIDE)
+    assert result.exit_code == 0, result.output
+    assert "--debug" in result.output
+    assert ("--json" in result.output) == (name[0] not in ("worker", "device"))
+    assert "Exit codes: 0 done" in result.output
+
+
+def test_the_commands_of_the_house() -> None:
+    top = {name[0] for name in commands(APP)}
+    assert {"serve", "worker", "device", "tune", "models", "jobs", "records", "run", "db", "version"} <= top
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys\nfrom tunefarm.cli.main import main\ntry: main(['tune', '--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'tvm', 'numpy', 'onnx', 'onnxruntime', 'sqlalchemy', 'alembic', 'fastapi', 'celery', 'httpx',"
+        " 'xgboost', 'psutil', 'uvicorn'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True
+    )
+    assert "HEAVY []" in done.stdout
+
+
+def test_wrong_usage_is_2() -> None:
+    assert CliRunner().invoke(APP, ["tune"]).exit_code == 2
+    assert CliRunner().invoke(APP, ["nothing"]).exit_code == 2
+    assert CliRunner().invoke(APP, ["jobs", "list", "--limit", "0"]).exit_code == 2
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(APP, ["version"])
+    assert result.exit_code == 0
+    assert "apache-tvm" in result.output
+
+
+def test_shapes() -> None:
+    assert parse_shapes(["x=1,3,224,224", "a=b:0=2"]) == {"x": (1, 3, 224, 224), "a=b:0": (2,)}
+    assert parse_shapes(None) == {}
+
+
+@pytest.mark.parametrize(
+    "texts", [["x"], ["=1"], ["x="], ["x=a"], ["x=1,,2"], ["x=0"], ["x=-1"], ["x=1", "x=2"]]
+)
+def test_shapes_that_are_none(texts: list[str]) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_shapes(texts)
+    assert caught.value.code == "bad-shape"
+
+
+def test_numbers_have_units() -> None:
+    assert [show.latency(sec) for sec in (None, 1.5, 0.0123, 2.5e-5, 4e-9, 0.9996)] == [
+        "–",
+        "1.5 s",
+        "12.3 ms",
+        "25 µs",
+        "0.004 µs",
+        "1000 ms",
+    ]
+    assert [show.duration(sec) for sec in (3.2, 61, 3700)] == ["3 s", "1 min 01 s", "1 h 01 min"]
+    assert [show.size(n) for n in (12, 46_800_000, 3_000_000_000_000)] == ["12 B", "46.8 MB", "3000.0 GB"]
+    assert show.ratio(3.0, 2.0) == "1.50×"
+    assert show.ratio(3.0, None) == show.ratio(3.0, 0.0) == "–"
+    assert show.shape((), "int64") == "scalar int64"
