@@ -1,0 +1,8 @@
+"""Runners: from a kernel to a timing."""
+
+from __future__ import annotations
+
+from tunefarm_tuning.runner.local import LocalRunner
+from tunefarm_tuning.runner.rpc import RpcRunner
+
+__all__ = ["LocalRunner", "RpcRunner"]

@@ -1,0 +1,77 @@
+"""`LocalRunner`: times kernels on this machine, in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.host import host_device_model, num_cores
+from tunefarm_tuning.measure import Closing, DeviceInfo, MeasureInput, MeasureResult, Outcome, TimingOption
+from tunefarm_tuning.runner.timing import failed, measure_params, result_of
+
+_MODULE = "tunefarm_tuning.tvm_side.measure_child"
+
+
+class LocalRunner(Closing):
+    """Implements `Runner` (see there) for this machine.
+
+    The child lives as long as its kernels behave. A kernel that crashes is tried again in a fresh child: one
+    before it may have spoilt the memory of the old one.
+
+    Args:
+        timing: How long each candidate is timed.
+        threads: Threads of a kernel; all physical cores that this process may use by default.
+    """
+
+    def __init__(self, timing: TimingOption = TimingOption(), threads: int | None = None) -> None:  # noqa: B008
+        self._timing = timing
+        threads = threads or num_cores()
+        self._device = DeviceInfo(model=host_device_model(), num_cores=threads)
+        # No limit on address space: each thread reserves much more than it uses, and CUDA reserves it all.
+        self._child = ChildProcess(
+            _MODULE,
+            limits=ChildLimits(memory_bytes=None),
+            env={"TVM_NUM_THREADS": str(threads)},
+        )
+        self._measured_since_start = 0
+
+    @property
+    def device(self) -> DeviceInfo:
+        return self._device
+
+    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        return [self._run(one) for one in inputs]
+
+    def _run(self, one: MeasureInput) -> MeasureResult:
+        result = self._measure(one)
+        crashed = result.failure is not None and result.failure.outcome is Outcome.RUN_CRASH
+        if crashed and self._measured_since_start > 0:
+            self._measured_since_start = 0
+            result = self._measure(one)
+        if self._child.alive:
+            self._measured_since_start += 1
+        else:
+            self._measured_since_start = 0
+        return result
+
+    def _measure(self, one: MeasureInput) -> MeasureResult:
+        started = time.monotonic()
+        try:
+            reply = self._child.call(
+                "measure_here", measure_params(one, self._timing), timeout_sec=self._timing.timeout_sec
+            )
+        except ChildClosed:
+            return failed(Outcome.INFRASTRUCTURE_ERROR, "the runner was closed")
+        except ChildTimedOut as error:
+            return failed(Outcome.RUN_TIMEOUT, error.message, time.monotonic() - started)
+        except ChildFailed as error:
+            return failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started)
+        except TunefarmError as error:
+            return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started)
+        return result_of(reply, time.monotonic() - started)
+
+    def close(self) -> None:
+        """End the child. From any thread; a measurement under way then ends at once."""
+        self._child.close()

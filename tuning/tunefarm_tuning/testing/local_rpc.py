@@ -1,0 +1,54 @@
+"""A tracker and RPC servers on this machine, for tests: real ones, on free ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tunefarm_tuning.child import ChildLimits, ChildProcess
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure import DeviceInfo
+
+_START_TIMEOUT_SEC = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRpc:
+    """What `local_rpc` started.
+
+    Attributes:
+        device: How to reach the server.
+    """
+
+    device: RemoteDevice
+    _child: ChildProcess
+
+    def stop_server(self, name: str) -> None:
+        """Send a signal (``"SIGKILL"``, ``"SIGSTOP"``, ``"SIGCONT"``) to the server and all its processes."""
+        self._child.call("signal_server", {"signal": name}, timeout_sec=_START_TIMEOUT_SEC)
+
+
+@contextmanager
+def local_rpc(
+    *, key: str = "test-device", server_command: Sequence[str] | None = None, threads: int = 1
+) -> Iterator[LocalRpc]:
+    """Start a tracker and a server; both are gone after the block, however it ends.
+
+    Args:
+        key: The server's key at the tracker.
+        server_command: Instead of TVM's own server; ``{tracker}`` and ``{key}`` in its words are filled in
+            (``"127.0.0.1:9190"``). Its standard input stays open while it is wanted.
+        threads: Of a kernel.
+    """
+    env = {"TVM_NUM_THREADS": str(threads)}
+    with ChildProcess(
+        "tunefarm_tuning.tvm_side.local_rpc_child", limits=ChildLimits(memory_bytes=None), env=env
+    ) as child:
+        port = child.call(
+            "start",
+            {"key": key, "server_command": list(server_command) if server_command else None},
+            timeout_sec=_START_TIMEOUT_SEC,
+        )
+        info = DeviceInfo(model="test", num_cores=threads, name=key)
+        yield LocalRpc(RemoteDevice(tracker_host="127.0.0.1", tracker_port=port, key=key, info=info), child)

@@ -1,0 +1,130 @@
+"""Child process: times kernels, here or over RPC.
+
+Over RPC a measurement is two calls, `connect` and `measure`: so the parent can tell a device that is away from a
+kernel that takes too long.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+
+from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.untrusted_text import clean
+
+_INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
+
+_session: DeviceSession | None = None
+# The arguments of the last kernel of this process: the next one is of the same workload as a rule.
+_local_args: tuple[str, list[Any]] | None = None
+
+
+def connect(params: dict[str, Any]) -> None:
+    """Open a session: ``{"address", "timeout_sec"}``. It lasts until `measure` or `hang_up`."""
+    global _session
+    hang_up({})
+    _session = open_session(params["address"], timeout_sec=params["timeout_sec"])
+
+
+def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
+    """Close the session, if there is one."""
+    global _session
+    if _session is not None:
+        _session.close()
+        _session = None
+
+
+def measure(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a kernel on the open session: ``{"path", "args", "kind", "repeat", "number", "min_repeat_ms"}``.
+
+    Returns ``{"samples_sec"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
+    other side went away in the middle.
+    """
+    if _session is None:
+        raise InvariantError("no session is open")
+    try:
+        reply = _measure(_session, params)
+    finally:
+        hang_up({})
+    if "failure" in reply:
+        gc.collect()  # the error's traceback may hold on to the connection, and so keep the device busy
+    return reply
+
+
+def measure_here(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a kernel in this process; parameters and answer as those of `measure`."""
+    return _measure(local_session(), params)
+
+
+def _measure(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
+    try:
+        samples = _samples(session, params)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
+        text = f"{type(error).__name__}: {clean(str(error), 500)}"
+        if "RPCSessionTimeoutError" in text:
+            return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
+        if session.is_alive():
+            return {"failure": [Outcome.RUN_ERROR, text]}
+        return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
+    if not all(0 < sample < float("inf") for sample in samples):
+        return {"failure": [Outcome.RUN_ERROR, f"the timings make no sense: {samples[:3]}"]}
+    return {"samples_sec": samples}
+
+
+def _samples(session: DeviceSession, params: dict[str, Any]) -> list[float]:
+    device = session.device(params["kind"])
+    kernel = session.load(params["path"])
+    args = _arguments(session, device, params)
+    device.sync()
+    # The evaluator calls the kernel once before it starts to count: lazy initialisation is over then.
+    evaluator = kernel.time_evaluator(
+        "main",
+        device,
+        number=params["number"],
+        repeat=params["repeat"],
+        min_repeat_ms=params["min_repeat_ms"],
+    )
+    # TVM's floats are objects of its own, which JSON does not know.
+    return [float(sample) for sample in evaluator(*args).results]
+
+
+def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> list[Any]:
+    global _local_args
+    key = f"{params['kind']} {params['args']}"
+    if not session.is_remote and _local_args is not None and _local_args[0] == key:
+        return _local_args[1]
+    _local_args = None
+    args = random_arguments(session, device, [TensorSpec.from_json(spec) for spec in params["args"]])
+    if not session.is_remote:
+        _local_args = (key, args)
+    return args
+
+
+def random_arguments(session: DeviceSession, device: Any, specs: Sequence[TensorSpec]) -> list[Any]:
+    """Return one tensor on the device per spec, filled at random.
+
+    Floats are drawn on the device, between 1 and 10: no denormals, which would cost time, and nothing to become NaN.
+    Integers that may be indices are 0, which is in range everywhere; generated code checks no bounds.
+    """
+    fill = session.function("tvm.contrib.random.random_fill")
+    args = []
+    for spec in specs:
+        tensor = tvm.runtime.empty(spec.shape, spec.dtype, device)
+        if spec.dtype in _INDEX_DTYPES:
+            tensor.copyfrom(np.zeros(spec.shape, dtype=spec.dtype))
+        else:
+            fill(tensor)
+        args.append(tensor)
+    return args
+
+
+HANDLERS = {"connect": connect, "hang_up": hang_up, "measure": measure, "measure_here": measure_here}
