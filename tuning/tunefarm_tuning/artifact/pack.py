@@ -1,0 +1,106 @@
+"""Writing artifacts: equal contents give equal bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.artifact.loader import LIBRARY, MANIFEST
+from tunefarm_tuning.artifact.readme import readme_text
+from tunefarm_tuning.record import TuningRecord
+
+SUFFIX = ".tunefarm"
+REPORT = "report.json"
+RECORDS = "records.jsonl"
+LOADER = "loader.py"
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+_CHUNK_BYTES = 1 << 20
+_REGULAR_FILE = 0o100644 << 16
+_UNIX = 3
+
+
+def pack(
+    output: Path,
+    *,
+    library: Path,
+    manifest: Mapping[str, Any],
+    report: Mapping[str, Any],
+    records: Sequence[TuningRecord],
+) -> dict[str, Any]:
+    """Write an artifact and return its manifest, completed with the entries' checksums.
+
+    The file appears at `output` whole or not at all; one that was there is replaced.
+
+    Args:
+        output: Where; its folder must exist.
+        library: The compiled network.
+        manifest: What `manifest.make_manifest` returned.
+        report: See `manifest`.
+        records: Those whose kernels are in the library.
+    """
+    here = Path(__file__).parent
+    texts = {
+        LOADER: (here / "loader.py").read_text(encoding="utf-8"),
+        "__main__.py": (here / "command.py").read_text(encoding="utf-8"),
+        "README.md": readme_text(manifest),
+        RECORDS: "".join(record.to_json() + "\n" for record in records),
+        REPORT: _json_text(report),
+    }
+    entries = {LIBRARY: _digest_file(library)}
+    entries |= {name: _digest_bytes(text.encode()) for name, text in texts.items()}
+    complete = {**manifest, "entries": entries}
+    handle, temporary = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w") as archive:
+                # First, so that reading it takes the head and the directory of a large file only.
+                archive.writestr(_info(MANIFEST), _json_text(complete))
+                with (
+                    library.open("rb") as source,
+                    archive.open(_info(LIBRARY, stored=True), "w", force_zip64=True) as entry,
+                ):
+                    while chunk := source.read(_CHUNK_BYTES):
+                        entry.write(chunk)
+                for name in sorted(texts):
+                    archive.writestr(_info(name), texts[name])
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(output)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return complete
+
+
+def _info(name: str, *, stored: bool = False) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _DATE)
+    info.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    info.create_system = _UNIX
+    info.external_attr = _REGULAR_FILE
+    return info
+
+
+def _json_text(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _digest_file(path: Path) -> dict[str, Any]:
+    hasher, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+            size += len(chunk)
+    return {"sha256": hasher.hexdigest(), "size_bytes": size}
+
+
+def _digest_bytes(data: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}

@@ -1,0 +1,54 @@
+"""The README inside an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tunefarm_tuning.untrusted_text import clean
+
+
+def readme_text(manifest: Mapping[str, Any]) -> str:
+    """Return how to run the artifact, and what it is."""
+    name = clean(str(manifest["name"]), 80)
+    file = f"{name}.tunefarm"
+    versions = manifest["versions"]
+    inputs, outputs = manifest["inputs"], manifest["outputs"]
+    arguments = " ".join(f"--input input_{i}.npy" for i in range(len(inputs)))
+    return f"""# {name}
+
+A neural network, compiled and tuned by tunefarm for `{clean(manifest["target_key"], 200)}`.
+
+Inputs:
+
+{_table(inputs)}
+
+Outputs:
+
+{_table(outputs)}
+
+## Run it
+
+    pip install apache-tvm=={versions["apache-tvm"]} apache-tvm-ffi=={versions["apache-tvm-ffi"]} numpy
+
+From the shell, each input in a .npy file:
+
+    python {file} {arguments} --output-dir out
+
+From Python:
+
+    import sys
+    sys.path.insert(0, "{file}")
+    from loader import load
+    model = load("{file}")
+    outputs = model(x)             # arrays in the order above, or by name: model(**{{"name": x}})
+
+With tunefarm installed, `tunefarm.load("{file}")` and `tunefarm run {file}` do the same.
+
+`manifest.json` holds the checks, latencies and versions; `report.json` the evidence in full; `records.jsonl` the tuning
+records of the kernels inside. The file is a zip; it holds native code, so run it only if you trust where it comes from.
+"""
+
+
+def _table(specs: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(f"    {clean(s['name'], 80)}: {s['dtype']} {list(s['shape'])}" for s in specs)

@@ -1,0 +1,166 @@
+"""Whether two arrays are the same answer, within what rounding explains.
+
+Floats: an element may be off by a share of itself plus a share of the array's root mean square (the error of a sum
+follows the size of its terms, not of the sum). NaN must meet NaN, and an infinity the same infinity.
+Integers and booleans: equal; one step is forgiven in 8-bit types (a rounding tie), and so is one element in a
+thousand (an argmax, a comparison, where two floats tie).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RELATIVE_TOLERANCE: Mapping[str, float] = {
+    "float64": 1e-6,
+    "float32": 1e-3,
+    "float16": 5e-2,
+    "bfloat16": 1e-1,
+}
+# Smaller than the above where a dtype allows it: a large column must not hide a wrong small one.
+_SHARE_OF_RMS = {"float64": 1e-7, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
+_SMALLEST_ABSOLUTE = {"float64": 1e-12, "float32": 1e-7, "float16": 1e-4, "bfloat16": 1e-3}
+_FORGIVEN_SHARE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How two arrays compare.
+
+    Attributes:
+        max_abs_error: Over elements that are finite in both; 0.0 where there are none.
+        max_rel_error: The same, as a share of the expected array's root mean square.
+        rtol: The relative tolerance that was asked for; 0.0 for integers and booleans.
+        mismatches: Elements outside of the tolerance.
+        elements: How many there are.
+        comparable: How many of them are finite in the expected array: with none, `ok` says little.
+        message: What is wrong; empty when `ok`.
+    """
+
+    name: str
+    dtype: str
+    ok: bool
+    max_abs_error: float
+    max_rel_error: float
+    rtol: float
+    mismatches: int
+    elements: int
+    comparable: int
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+        return cls(**data)
+
+
+def compare_arrays(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> Comparison:
+    """Compare one output with what it should be."""
+    dtype = str(expected.dtype)
+    rtol = RELATIVE_TOLERANCE.get(dtype, 0.0)
+    if actual.shape != expected.shape or str(actual.dtype) != dtype:
+        found, wanted = f"{actual.dtype} {list(actual.shape)}", f"{dtype} {list(expected.shape)}"
+        return Comparison(
+            name=name,
+            dtype=dtype,
+            ok=False,
+            max_abs_error=0.0,
+            max_rel_error=0.0,
+            rtol=rtol,
+            mismatches=expected.size,
+            elements=expected.size,
+            comparable=0,
+            message=f"it is {found}, expected {wanted}",
+        )
+    if rtol == 0.0:
+        return _compare_exact(name, actual, expected)
+    with np.errstate(all="ignore"):
+        return _compare_floats(name, actual, expected, rtol)
+
+
+def _compare_floats(name: str, actual: NDArray[Any], expected: NDArray[Any], rtol: float) -> Comparison:
+    dtype = str(expected.dtype)
+    got, want = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(want)
+    both = finite & np.isfinite(got)
+    kind_differs = finite != np.isfinite(got)
+    kind_differs |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
+    scale = float(np.sqrt(np.mean(np.square(want[finite])))) if finite.any() else 0.0
+    error = np.abs(np.subtract(got, want, out=np.zeros_like(want), where=both))
+    absolute = max(_SHARE_OF_RMS[dtype] * scale, _SMALLEST_ABSOLUTE[dtype])
+    outside = kind_differs | (both & (error > rtol * np.abs(np.where(both, want, 0.0)) + absolute))
+    mismatches = int(np.count_nonzero(outside))
+    worst = float(error.max(initial=0.0))
+    message = ""
+    if mismatches:
+        badness = np.where(kind_differs, np.inf, np.where(outside, error, -1.0))
+        at = tuple(int(i) for i in np.unravel_index(int(np.argmax(badness)), want.shape))
+        message = (
+            f"{mismatches} of {want.size} elements are outside of the tolerance, "
+            f"the worst at {list(at)}: {got[at]:.6g}, expected {want[at]:.6g}"
+        )
+    return Comparison(
+        name=name,
+        dtype=dtype,
+        ok=mismatches == 0,
+        max_abs_error=worst,
+        max_rel_error=worst / scale if 0 < scale < np.inf else 0.0,
+        rtol=rtol,
+        mismatches=mismatches,
+        elements=int(want.size),
+        comparable=int(np.count_nonzero(finite)),
+        message=message,
+    )
+
+
+def _compare_exact(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> Comparison:
+    got, want = actual.astype(np.float64), expected.astype(np.float64)
+    # 64-bit integers do not fit a float64 exactly, so equality is asked of the originals.
+    differs = actual != expected
+    error = np.where(differs, np.abs(got - want), 0.0)
+    slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
+    outside = differs & (error > slack) if slack else differs
+    mismatches = int(np.count_nonzero(outside))
+    ok = mismatches <= int(_FORGIVEN_SHARE * expected.size)
+    scale = float(np.sqrt(np.mean(np.square(want)))) if want.size else 0.0
+    worst = float(error.max(initial=0.0))
+    return Comparison(
+        name=name,
+        dtype=str(expected.dtype),
+        ok=ok,
+        max_abs_error=worst,
+        max_rel_error=worst / scale if scale > 0 else 0.0,
+        rtol=0.0,
+        mismatches=mismatches,
+        elements=int(want.size),
+        comparable=int(want.size),
+        message="" if ok else f"{mismatches} of {want.size} elements differ, by up to {worst:g}",
+    )
+
+
+def compare_outputs(
+    names: Sequence[str], actual: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]
+) -> list[Comparison]:
+    """Compare outputs one by one; missing or surplus ones are a mismatch of their own."""
+    if len(actual) != len(expected):
+        return [
+            Comparison(
+                name="",
+                dtype="",
+                ok=False,
+                max_abs_error=0.0,
+                max_rel_error=0.0,
+                rtol=0.0,
+                mismatches=0,
+                elements=0,
+                comparable=0,
+                message=f"there are {len(actual)} outputs, expected {len(expected)}",
+            )
+        ]
+    return [compare_arrays(n, a, e) for n, a, e in zip(names, actual, expected, strict=True)]

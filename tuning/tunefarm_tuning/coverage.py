@@ -1,0 +1,130 @@
+"""Coverage: which tasks of a compiled model run a tuned kernel, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class MissReason(StrEnum):
+    """Why a task runs its untuned kernel. The first four are known before anything is built."""
+
+    NO_RECORD = "no-record"  # nothing was ever measured for this workload, or every trial failed
+    OTHER_TARGET = "other-target"
+    OTHER_DEVICE_MODEL = "other-device-model"
+    OTHER_TOOLCHAIN = "other-toolchain"
+    SPACE_CHANGED = "space-changed"  # the record's config is a point of another config space
+    DOES_NOT_APPLY = "does-not-apply"  # the config does not schedule, or its kernel does not build
+    CRASHED = "crashed"  # the kernel took its process down, or was over its time
+    UNCHECKED = "unchecked"  # the untuned kernel could not be run, so there was nothing to compare with
+    WRONG_ANSWER = "wrong-answer"
+    SLOWER_THAN_UNTUNED = "slower-than-untuned"
+
+
+FALLBACK_REASONS = frozenset(
+    {
+        MissReason.CRASHED,
+        MissReason.UNCHECKED,
+        MissReason.WRONG_ANSWER,
+        MissReason.SLOWER_THAN_UNTUNED,
+    }
+)
+"""Misses where a record was there and applied, but its kernel was left out after it had been run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoveredTask:
+    """A task that runs the kernel of its best record.
+
+    Attributes:
+        name: The kernel's name in the graph.
+        weight: Calls per inference.
+        record_cost_sec: Seconds per call when it was tuned.
+        tuned_sec: Median seconds per call in the check of this compile; None where it was not timed.
+        untuned_sec: The same of the untuned kernel.
+    """
+
+    workload_key: str
+    name: str
+    weight: int
+    record_cost_sec: float
+    tuned_sec: float | None = None
+    untuned_sec: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workload_key": self.workload_key,
+            "name": self.name,
+            "weight": self.weight,
+            "record_cost_sec": self.record_cost_sec,
+            "tuned_sec": self.tuned_sec,
+            "untuned_sec": self.untuned_sec,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CoveredTask:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissedTask:
+    """A task that runs its untuned kernel. `message` says more than `reason` where there is more to say."""
+
+    workload_key: str
+    name: str
+    weight: int
+    reason: MissReason
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workload_key": self.workload_key,
+            "name": self.name,
+            "weight": self.weight,
+            "reason": self.reason.value,
+            "message": self.message,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> MissedTask:
+        return cls(**{**data, "reason": MissReason(data["reason"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """What became of every task of a model; both lists are in order of first use."""
+
+    hits: tuple[CoveredTask, ...]
+    misses: tuple[MissedTask, ...]
+
+    @property
+    def fallbacks(self) -> tuple[MissedTask, ...]:
+        """The misses whose tuned kernel was built, run and left out."""
+        return tuple(miss for miss in self.misses if miss.reason in FALLBACK_REASONS)
+
+    def __str__(self) -> str:
+        total = len(self.hits) + len(self.misses)
+        lines = [f"{len(self.hits)} of {total} tasks covered by history"]
+        lines += [
+            f"  missed {miss.name} ({miss.workload_key[:12]}): {miss.reason.value}"
+            + (f", {miss.message}" if miss.message else "")
+            for miss in self.misses
+        ]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tasks": len(self.hits) + len(self.misses),
+            "covered": len(self.hits),
+            "hits": [hit.to_json() for hit in self.hits],
+            "misses": [miss.to_json() for miss in self.misses],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Coverage:
+        return cls(
+            hits=tuple(CoveredTask.from_json(hit) for hit in data["hits"]),
+            misses=tuple(MissedTask.from_json(miss) for miss in data["misses"]),
+        )

@@ -1,0 +1,62 @@
+"""Seeded random arrays for checks and timings: the same everywhere for the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.task import TensorSpec
+
+
+class InputKind(StrEnum):
+    """How floats are drawn. Integers are 0 or 1 either way, so that an index of them is in range; so are booleans."""
+
+    NORMAL = "normal"
+    POSITIVE = "positive"  # uniform in [0.1, 1): a logarithm or a square root of them is a number
+
+
+def random_inputs(
+    specs: Sequence[TensorSpec], *, seed: int, kind: InputKind = InputKind.NORMAL
+) -> list[NDArray[Any]]:
+    """Return one array per spec.
+
+    Raises:
+        InvalidInputError: If a dtype is none of numpy's.
+    """
+    rng = np.random.default_rng(seed)
+    return [_random_array(spec, rng, kind) for spec in specs]
+
+
+def _random_array(spec: TensorSpec, rng: np.random.Generator, kind: InputKind) -> NDArray[Any]:
+    dtype = numpy_dtype(spec.dtype)
+    if dtype.kind in "biu":
+        return rng.integers(0, 2, size=spec.shape).astype(dtype)
+    if kind is InputKind.NORMAL:
+        return rng.standard_normal(size=spec.shape, dtype=np.float32).astype(dtype)
+    return (0.1 + 0.9 * rng.random(size=spec.shape, dtype=np.float32)).astype(dtype)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return numpy's dtype of that name; ``bfloat16`` where the package ml_dtypes is installed.
+
+    Raises:
+        InvalidInputError: If there is none.
+    """
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise InvalidInputError(
+                "dtype bfloat16 needs the package ml_dtypes", code="unsupported-dtype"
+            ) from None
+        dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return dtype
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise InvalidInputError(f"numpy has no dtype {name!r}", code="unsupported-dtype") from None

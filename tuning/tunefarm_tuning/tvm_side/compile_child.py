@@ -1,0 +1,149 @@
+"""The compiling child: holds one prepared network and builds libraries of it.
+
+Handlers: `load` first; then `build_kernel` for each tuned kernel (a crash of the compiler is then that kernel's) and
+`build_model` for the whole. A fresh child has to `load` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.cpu_features import cpu_features
+from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm_side.design_space import DesignSpace
+from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
+from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+
+
+@dataclass(slots=True)
+class _Loaded:
+    module: tvm.IRModule
+    target: Target
+    kernels: dict[str, Kernel]
+    scheduled: dict[tuple[str, str], tvm.tirx.PrimFunc] = field(default_factory=dict)
+    """Kernels by workload and config: the model is built from the very functions that were checked."""
+
+
+_loaded: _Loaded | None = None
+# One network per child: the parent starts a child per compile.
+
+
+def load(params: dict[str, Any]) -> dict[str, Any]:
+    """Read and prepare a network.
+
+    Args:
+        params: ``path``, ``shapes``, ``target`` (`Target.to_json`).
+    """
+    global _loaded
+    target = Target.from_json(params["target"])
+    model = load_relax(params["path"], params["shapes"], target)
+    kernels = primfunc_workloads(model.module)
+    _loaded = _Loaded(model.module, target, {kernel.name: kernel for kernel in kernels})
+    return {
+        "inputs": [spec.to_json() for spec in model.inputs],
+        "outputs": [spec.to_json() for spec in model.outputs],
+        "kernels": [_describe(kernel) for kernel in kernels],
+        "cpu_features": cpu_features(target),
+    }
+
+
+def _describe(kernel: Kernel) -> dict[str, Any]:
+    tunable = kernel.not_tunable is None
+    return {
+        "name": kernel.name,
+        "workload_key": kernel.workload_key,
+        "weight": kernel.weight,
+        "not_tunable": kernel.not_tunable.value if kernel.not_tunable else None,
+        "args": [spec.to_json() for spec in kernel_args(kernel.module)] if tunable else [],
+    }
+
+
+def build_one_kernel(params: dict[str, Any]) -> None:
+    """Build one kernel as a library of its own.
+
+    Args:
+        params: ``name``, ``path`` (a fresh one), ``tuned``: None for the untuned kernel, else
+            ``{"config", "space_key"}`` of the record.
+
+    Raises:
+        InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
+    """
+    loaded = _get()
+    kernel = loaded.kernels[params["name"]]
+    tuned = params["tuned"]
+    func = kernel.module["main"] if tuned is None else _schedule(loaded, kernel, tuned)
+    try:
+        build_kernel(func, loaded.target, Path(params["path"]))
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        if tuned is None:
+            raise
+        raise InvalidInputError(f"the kernel does not build: {error}"[:500], code="does-not-apply") from error
+
+
+def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
+    """Build the network.
+
+    Args:
+        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`.
+    """
+    loaded = _get()
+    kernels = {
+        name: _schedule(loaded, loaded.kernels[name], tuned) for name, tuned in params["tuned"].items()
+    }
+    path = Path(params["path"])
+    build_model(put_in(loaded.module, kernels), loaded.target, path)
+    return {"size_bytes": path.stat().st_size}
+
+
+def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> tvm.tirx.PrimFunc:
+    config = Config.from_json(tuned["config"])
+    key = (kernel.workload_key, config.key)
+    if key not in loaded.scheduled:
+        try:
+            space = DesignSpace(kernel.module, loaded.target)
+            if space.config_space.key != tuned["space_key"]:
+                raise InvalidInputError(
+                    f"the record is of config space {tuned['space_key'][:16]}; "
+                    f"the workload has {space.config_space.key[:16]} now",
+                    code="space-changed",
+                )
+            schedule, applied = space.apply(config)
+        except InvalidInputError as error:
+            if error.code == "space-changed":
+                raise
+            raise InvalidInputError(error.message, code="does-not-apply") from error
+        if applied != config:
+            raise InvalidInputError(
+                f"the config was measured as {config.key[:200]}, but applies as {applied.key[:200]}",
+                code="does-not-apply",
+            )
+        loaded.scheduled[key] = schedule.mod["main"]
+    return loaded.scheduled[key]
+
+
+def _get() -> _Loaded:
+    if _loaded is None:
+        raise InvariantError("no network is loaded")
+    return _loaded
+
+
+def _deep(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    return lambda params: with_deep_stack(lambda: handler(params))
+
+
+HANDLERS = {
+    "load": _deep(load),
+    "build_kernel": _deep(build_one_kernel),
+    "build_model": _deep(build_whole_model),
+}

@@ -1,0 +1,85 @@
+"""From a prepared module to a library: tuned kernels put in, the rest given TVM's defaults.
+
+TVM's own ``MetaScheduleApplyDatabase`` is not used: it looks records up by a hash that changes with the version,
+does not ask for which target they are, and says nothing of what it did not find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.linker import link
+from tunefarm_tuning.tvm_side.pipeline import pipeline_name, tvm_target
+
+_IS_SCHEDULED = "tirx.is_scheduled"
+
+
+def put_in(module: tvm.IRModule, kernels: Mapping[str, tvm.tirx.PrimFunc]) -> tvm.IRModule:
+    """Return the module with some of its PrimFuncs, by name, replaced by scheduled ones of the same signature."""
+    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    for name, func in kernels.items():
+        # The symbol is given anew when all functions of the module are known.
+        scheduled = func.without_attr("global_symbol").with_attr(_IS_SCHEDULED, True)
+        made.update_func(made.get_global_var(name), scheduled)
+    return made
+
+
+def build_model(module: tvm.IRModule, target: Target, path: Path) -> None:
+    """Compile a prepared network, weights included, into a library for Relax's virtual machine."""
+    machine = tvm_target(target)
+    passes: list[Any] = [
+        *_default_schedules(target),
+        relax.transform.RewriteDataflowReshape(),
+        relax.transform.ToNonDataflow(),
+        relax.transform.RemovePurityChecking(),
+        relax.transform.CallTIRRewrite(),
+        relax.transform.StaticPlanBlockMemory(),
+        relax.transform.LowerAllocTensor(),
+        relax.transform.KillAfterLastUse(),
+        relax.transform.LowerRuntimeBuiltin(),
+        relax.transform.ComputePrimValue(),
+        relax.transform.VMShapeLower(),
+        relax.transform.AttachGlobalSymbol(),
+    ]
+    with machine:
+        lowered = tvm.transform.Sequential(passes)(module)
+    _export(relax.build(lowered, machine, relax_pipeline=None), path, target)
+
+
+def build_kernel(func: tvm.tirx.PrimFunc, target: Target, path: Path) -> None:
+    """Compile one kernel into a library whose ``main`` takes its arguments; scheduled or not."""
+    machine = tvm_target(target)
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    with machine:
+        module = tvm.transform.Sequential(_default_schedules(target))(module)
+    _export(tvm.tirx.build(module, machine), path, target)
+
+
+def _default_schedules(target: Target) -> list[Any]:
+    """Return what schedules the kernels that have no schedule yet: nothing on a CPU, where plain loops run too.
+
+    On a GPU a kernel without a schedule cannot be built: its loops are bound to no threads.
+    """
+    if pipeline_name(target) == "cpu":
+        return []
+    from tvm.s_tir import dlight as dl
+
+    return [
+        dl.ApplyDefaultSchedule(
+            dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(), dl.gpu.Fallback()
+        )
+    ]
+
+
+def _export(built: Any, path: Path, target: Target) -> None:
+    def compile_(output: str, objects: list[str], **_: Any) -> None:
+        link(objects, output, target)
+
+    compile_.object_format = "o"  # type: ignore[attr-defined]  # else TVM asks a C compiler for the target triple
+    built.export_library(str(path), fcompile=compile_)
