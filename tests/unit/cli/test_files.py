@@ -1,0 +1,116 @@
+"""Commands that work on files alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tunefarm.cli.artifact_run import read_inputs, write_outputs
+from tunefarm.cli.connect import Server, read_key
+from tunefarm.cli.main import make_app
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord, load_records
+
+SPECS: list[dict[str, Any]] = [
+    {"name": "x", "shape": [2], "dtype": "float32"},
+    {"name": "ids=0", "shape": [1], "dtype": "int64"},
+]
+
+
+def record(workload: str, *samples_sec: float) -> TuningRecord:
+    return TuningRecord(
+        workload_key=workload,
+        target_key="llvm",
+        device_model="cpu",
+        toolchain="tvm",
+        space_key="s",
+        config=Config(sketch=0, decisions=()),
+        outcome=Outcome.OK if samples_sec else Outcome.RUN_ERROR,
+        samples_sec=samples_sec,
+        build_sec=0.1,
+        measured_at=1.0,
+    )
+
+
+def test_pick_best(tmp_path: Path) -> None:
+    log = tmp_path / "all.jsonl"
+    records = [record("a", 3.0), record("a", 1.0, 2.0), record("a"), record("b", 5.0)]
+    log.write_text("".join(r.to_json() + "\n" for r in records))
+    printed = CliRunner().invoke(make_app(), ["records", "pick-best", str(log)])
+    assert printed.exit_code == 0, printed.output
+    assert [json.loads(line)["samples_sec"] for line in printed.stdout.splitlines()] == [[1.0, 2.0], [5.0]]
+
+    best = tmp_path / "best.jsonl"
+    written = CliRunner().invoke(make_app(), ["records", "pick-best", str(log), "-o", str(best), "--json"])
+    assert json.loads(written.stdout) == {"records": 2, "output": str(best)}
+    assert [r.workload_key for r in load_records(best)] == ["a", "b"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["all.jsonl", "best.jsonl"]
+
+
+def test_pick_best_of_something_else(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"version": 99}\n')
+    result = CliRunner().invoke(make_app(), ["records", "pick-best", str(log)])
+    assert result.exit_code == 2
+    assert "line 1" in result.stderr
+    assert CliRunner().invoke(make_app(), ["records", "pick-best", str(tmp_path / "none")]).exit_code == 2
+
+
+def test_inputs_by_name_and_by_order(tmp_path: Path) -> None:
+    x, ids = tmp_path / "a=b.npy", tmp_path / "ids.npy"
+    np.save(x, np.ones(2, np.float32))
+    np.save(ids, np.zeros(1, np.int64))
+    both = tmp_path / "both.npz"
+    np.savez(both, **{"x": np.ones(2, np.float32), "ids=0": np.zeros(1, np.int64)})
+    for texts in ([str(x), str(ids)], [f"ids=0={ids}", str(x)], [f"x={x}", f"ids=0={ids}"], [str(both)]):
+        assert {name: array.shape for name, array in read_inputs(SPECS, texts).items()} == {
+            "x": (2,),
+            "ids=0": (1,),
+        }
+
+
+def test_inputs_that_are_none(tmp_path: Path) -> None:
+    x, text = tmp_path / "x.npy", tmp_path / "text.npy"
+    np.save(x, np.ones(2, np.float32))
+    text.write_text("hello")
+    pickled = tmp_path / "pickled.npy"
+    np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
+    for texts in ([str(text)], [str(pickled)], [str(x)] * 3, [f"x={x}", f"x={x}"], [f"y={x}"]):
+        with pytest.raises(InvalidInputError):
+            read_inputs(SPECS, texts)
+    with pytest.raises(FileNotFoundError):
+        read_inputs(SPECS, [str(tmp_path / "none.npy")])
+
+
+def test_outputs_stay_in_their_folder(tmp_path: Path) -> None:
+    outputs = {name: np.zeros(1) for name in ("../../x", ".._.._x", "logits", "")}
+    files = write_outputs(outputs, tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(f.name for f in files.values())
+    assert len(set(files.values())) == 4
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_run_says_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "x.tunefarm"
+    file.write_text("hello")
+    result = CliRunner().invoke(make_app(), ["run", str(file), "--json"])
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["code"] == "not-an-artifact"
+
+
+def test_the_key_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(" tfk_1\n")
+    assert read_key(file) == "tfk_1"
+    assert Server(url="http://x", api_key=None, api_key_file=file, home=None).find() == ("http://x", "tfk_1")
+    assert Server(url="http://x", api_key="k", api_key_file=file, home=None).find() == ("http://x", "k")
+    file.write_text("\n")
+    with pytest.raises(InvalidInputError):
+        read_key(file)
