@@ -34,7 +34,7 @@ class Tuner(ABC):
 
     Ordering: `ask` may be called again before `tell`; no config is proposed twice, asked or applied.
     Determinism: equal constructor arguments, seed and results give equal proposals. State rebuilds from
-        results alone: a fresh tuner told all results of an old one goes on from there (its random stream may differ).
+        results alone: a fresh tuner told all results of an old one goes on from there.
     Failure: `ask` returns fewer than `n`, at last an empty list, when the space is spent; it never raises for it.
     Concurrency: one caller at a time.
     """
@@ -51,7 +51,14 @@ class Tuner(ABC):
 
     @abstractmethod
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Take in what became of configs (also of configs that this tuner never proposed)."""
+        """Take in what became of configs (also of configs that this tuner never proposed).
+
+        An infrastructure error says nothing about its config, which may then be proposed again.
+        """
+
+    @abstractmethod
+    def result_of(self, config: Config) -> TrialResult | None:
+        """Return what was told first of a config as applied; None if nothing was."""
 
     def load_history(self, records: Iterable[TuningRecord]) -> None:  # noqa: B027  (optional by design)
         """Learn from earlier records of this workload on the same space; they count as not yet tried here.

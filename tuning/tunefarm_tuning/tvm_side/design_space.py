@@ -54,7 +54,7 @@ class DesignSpace:
         import_intrinsics(target, tensor_cores=tensor_cores)
         self._mod = mod
         try:
-            self._context = ms.TuneContext(
+            self.context = ms.TuneContext(
                 mod,
                 target=tvm_target(target),
                 space_generator=_generator(target, tensor_cores=tensor_cores),
@@ -62,14 +62,14 @@ class DesignSpace:
                 num_threads=1,
                 rand_state=_SEED,
             )
-            self._traces = [sketch.trace for sketch in self._context.generate_design_space()]
+            self._traces = [sketch.trace for sketch in self.context.generate_design_space()]
         except Exception as error:
             raise InvalidInputError(
                 f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
                 code="cannot-be-scheduled",
             ) from error
         self._postprocs = [
-            one for one in self._context.space_generator.postprocs if type(one).__name__ != _CHANGES_SIGNATURE
+            one for one in self.context.space_generator.postprocs if type(one).__name__ != _CHANGES_SIGNATURE
         ]
 
     @cached_property
@@ -94,7 +94,7 @@ class DesignSpace:
         except Exception as error:
             raise _does_not_apply(config, str(error)) from error
         applied = Config(
-            config.sketch, tuple(_decision(schedule.trace, one) for one in _sampling(schedule.trace))
+            config.sketch, tuple(decision_of(schedule.trace, one) for one in sampling(schedule.trace))
         )
         schedule.enter_postproc()
         for postproc in self._postprocs:
@@ -111,12 +111,12 @@ class DesignSpace:
         if not 0 <= config.sketch < len(self._traces):
             raise _does_not_apply(config, f"there are {len(self._traces)} sketches")
         trace = self._traces[config.sketch]
-        knobs = list(_sampling(trace))
+        knobs = list(sampling(trace))
         if len(knobs) != len(config.decisions):
             raise _does_not_apply(config, f"the sketch has {len(knobs)} knobs")
         decisions = dict(trace.decisions.items())
         for inst, decision in zip(knobs, config.decisions, strict=True):
-            if not _is_legal(inst, _decision(trace, inst), decision):
+            if not _is_legal(inst, decision_of(trace, inst), decision):
                 raise _does_not_apply(config, f"{inst.kind.name} cannot be {decision}")
             decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
         return Trace(trace.insts, decisions)
@@ -126,11 +126,11 @@ class DesignSpace:
 
     def _knobs(self, trace: Trace) -> Iterator[Knob]:
         locations = iter(self._locations(trace))
-        for number, inst in enumerate(_sampling(trace)):
+        for number, inst in enumerate(sampling(trace)):
             kind = inst.kind.name
             name = f"{kind.removeprefix('Sample').lower()}_{number}"
             if kind == _TILE:
-                tile = _decision(trace, inst)
+                tile = decision_of(trace, inst)
                 assert isinstance(tile, tuple)
                 yield Knob.tile(name, prod(tile), len(tile), int(inst.attrs[1]))
             elif kind == _CATEGORICAL:
@@ -146,7 +146,7 @@ class DesignSpace:
         choices are those of a few runs of the trace together. Others are still legal now and then.
         """
         found: list[set[int]] = [
-            {int(trace.get_decision(one))} for one in _sampling(trace) if one.kind.name == _LOCATION
+            {int(trace.get_decision(one))} for one in sampling(trace) if one.kind.name == _LOCATION
         ]
         if not found:
             return found
@@ -196,7 +196,7 @@ def _uses_tensor_cores(mod: tvm.IRModule, target: Target) -> bool:
     return any(str(param.ty.dtype.dtype) in _TENSOR_CORE_DTYPES for param in mod["main"].params)
 
 
-def _sampling(trace: Trace) -> Iterator[Any]:
+def sampling(trace: Trace) -> Iterator[Any]:
     """Yield the instructions that are knobs; those of postprocessing are not."""
     for inst in trace.insts:
         name = inst.kind.name
@@ -206,7 +206,7 @@ def _sampling(trace: Trace) -> Iterator[Any]:
             yield inst
 
 
-def _decision(trace: Trace, inst: Any) -> Decision:
+def decision_of(trace: Trace, inst: Any) -> Decision:
     decision = trace.get_decision(inst)
     if inst.kind.name == _TILE:
         return tuple(int(factor) for factor in decision)

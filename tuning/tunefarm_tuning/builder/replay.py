@@ -1,0 +1,68 @@
+"""A builder without a compiler, for tests, demonstrations and the comparison of tuners."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import BuildInput, BuildResult, Closing, Failure, Outcome
+from tunefarm_tuning.task import TuningTask
+
+
+class ReplayBuilder(Closing):
+    """Implements `Builder`: its artifact is a file that names the config, for a `ReplayRunner` to read.
+
+    Args:
+        spaces: Config space by workload key.
+        apply: What applying makes of a config, where it does not keep it as it is.
+        fail: Why a config does not build; None where it does.
+        work_dir: Where artifacts go; a temporary directory of its own if left out.
+    """
+
+    def __init__(
+        self,
+        spaces: Mapping[str, ConfigSpace],
+        *,
+        apply: Callable[[Config], Config] | None = None,
+        fail: Callable[[TuningTask, Config], Failure | None] | None = None,
+        work_dir: Path | None = None,
+    ) -> None:
+        self._spaces = dict(spaces)
+        self._apply = apply
+        self._fail = fail
+        self._temporary = tempfile.TemporaryDirectory(prefix="tunefarm-replay-") if work_dir is None else None
+        self._work_dir = Path(self._temporary.name) if self._temporary else work_dir or Path()
+        self._number = itertools.count()
+
+    def config_space(self, task: TuningTask) -> ConfigSpace:
+        space = self._spaces.get(task.workload.key)
+        if space is None:
+            raise InvalidInputError(
+                f"workload {task.workload.name} cannot be scheduled", code="no-config-space"
+            )
+        return space
+
+    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
+        return [self._build(one) for one in inputs]
+
+    def _build(self, one: BuildInput) -> BuildResult:
+        space = self._spaces.get(one.task.workload.key)
+        if space is None or space.row_of(one.config) is None:
+            failure = Failure(Outcome.INSTANTIATION_ERROR, "the config is of another space")
+            return BuildResult(config=one.config, build_sec=0.0, failure=failure)
+        config = self._apply(one.config) if self._apply else one.config
+        if self._fail and (reason := self._fail(one.task, config)):
+            return BuildResult(config=config, build_sec=0.0, failure=reason)
+        path = self._work_dir / f"{next(self._number)}.json"
+        path.write_text(json.dumps(config.to_json()), encoding="utf-8")
+        return BuildResult(config=config, build_sec=0.0, artifact_path=path)
+
+    def close(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()

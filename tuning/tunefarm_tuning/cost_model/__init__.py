@@ -1,0 +1,1 @@
+"""Cost models: from a config, without building it, how fast it will likely be."""

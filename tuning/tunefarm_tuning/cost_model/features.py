@@ -1,0 +1,111 @@
+"""Features of configs, read off their decisions alone: no TVM, thousands of rows at once.
+
+Every choice of every knob has its features in a table that is made once, so that a batch is gathered, not
+computed. What several tiles have together (the size of the innermost block, the number of parallel
+iterations) is a sum of logarithms over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.knob import Knob, KnobKind
+
+_MAX_ONE_HOT = 16
+
+
+class FeatureMap:
+    """Turns rows of one config space into a feature matrix of fixed width.
+
+    Knobs that are the same dimension at the same place in several sketches share their columns; elsewhere a column
+    is 0 in the sketches that do not have it, and the sketch's own columns tell why.
+
+    Attributes:
+        names: One name per column. Spaces with equal names have comparable features.
+    """
+
+    def __init__(self, space: ConfigSpace) -> None:
+        self._space = space
+        names = [f"sketch{number}" for number in range(len(space.sketches))]
+        self._blocks: list[
+            tuple[int, int, FloatArray, int]
+        ] = []  # sketch, column of the row, table, first feature
+        placed: dict[object, int] = {}
+        tables: dict[object, FloatArray] = {}
+        for number, sketch in enumerate(space.sketches):
+            for column, knob in enumerate(sketch.knobs, start=1):
+                identity = (column, knob.identity)
+                if identity not in placed:
+                    tables[identity], knob_names = _knob_features(knob)
+                    placed[identity] = len(names)
+                    names += [f"{column}.{name}" for name in knob_names]
+                self._blocks.append((number, column, tables[identity], placed[identity]))
+        self._sums = _joint_features(space)
+        self._first_sum = len(names)
+        names += self._sums[0]
+        self.names: tuple[str, ...] = tuple(names)
+
+    def __call__(self, rows: IntArray) -> FloatArray:
+        """Return the features of rows. Shape ``(n, len(names))``."""
+        features = np.zeros((len(rows), len(self.names)), dtype=np.float32)
+        sketches = rows[:, 0]
+        features[np.arange(len(rows)), sketches] = 1.0
+        for number, column, table, first in self._blocks:
+            chosen = np.flatnonzero(sketches == number)
+            features[chosen, first : first + table.shape[1]] = table[rows[chosen, column]]
+        for number, column, table, target in self._sums[1]:
+            chosen = np.flatnonzero(sketches == number)
+            features[chosen[:, None], self._first_sum + target] += table[rows[chosen, column]]
+        return features
+
+
+def _knob_features(knob: Knob) -> tuple[FloatArray, list[str]]:
+    """Return the features of each choice, and their names."""
+    if knob.kind is KnobKind.TILE:
+        logs = np.log2(knob.table).astype(np.float32)
+        inner = _suffix_sums(logs)[:, 1:-1]  # the whole product is constant, the last is the factor itself
+        names = [f"log{i}" for i in range(knob.parts)] + [f"inner{i}" for i in range(1, knob.parts - 1)]
+        return np.hstack([logs, inner]), names
+    values = np.array(knob.values, dtype=np.float32)
+    columns = [np.sign(values) * np.log2(1 + np.abs(values)), np.arange(len(values), dtype=np.float32)]
+    names = ["value", "rank"]
+    if 2 < len(values) <= _MAX_ONE_HOT:
+        columns += list(np.eye(len(values), dtype=np.float32))
+        names += [f"is{i}" for i in range(len(values))]
+    return np.stack(columns, axis=1).astype(np.float32), names
+
+
+def _joint_features(space: ConfigSpace) -> tuple[list[str], Sequence[tuple[int, int, FloatArray, IntArray]]]:
+    """Return the names of the joint columns, and what each tile adds to them.
+
+    Tiles with equally many parts are of one kind (space loops have more levels than reduction loops). Per kind
+    and level: the product of the factors there, and of everything inside.
+    """
+    parts = sorted({k.parts for sketch in space.sketches for k in sketch.knobs if k.kind is KnobKind.TILE})
+    names: list[str] = []
+    first: dict[int, int] = {}
+    for count in parts:
+        first[count] = len(names)
+        names += [f"all{count}.log{i}" for i in range(count)] + [
+            f"all{count}.inner{i}" for i in range(1, count - 1)
+        ]
+    block = len(names)
+    names.append("innermost block")  # of space and reduction loops together
+    added = []
+    for number, sketch in enumerate(space.sketches):
+        for column, knob in enumerate(sketch.knobs, start=1):
+            if knob.kind is KnobKind.TILE:
+                table, _ = _knob_features(knob)
+                last = table[:, knob.parts - 1 : knob.parts]
+                target = np.array([*range(first[knob.parts], first[knob.parts] + table.shape[1]), block])
+                added.append((number, column, np.hstack([table, last]), target))
+    return names, added
+
+
+def _suffix_sums(logs: FloatArray) -> FloatArray:
+    return np.flip(np.cumsum(np.flip(logs, axis=1), axis=1), axis=1)

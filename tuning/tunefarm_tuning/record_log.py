@@ -1,0 +1,60 @@
+"""A file of tuning records that grows while a run goes on, and outlives its being killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tunefarm_tuning.errors import InvalidInputError, InvalidRecordError
+from tunefarm_tuning.measure import Closing
+from tunefarm_tuning.record import TuningRecord
+
+_LONGEST_LINE_BYTES = 1 << 20
+
+
+class RecordLog(Closing):
+    """Appends records to a JSON-lines file; each `append` is on disk when it returns.
+
+    A last line that a killed writer left unfinished is cut off first, so that no record is glued to it.
+
+    Raises:
+        InvalidInputError: If the file cannot be written, with code ``bad-log-path``.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                _mend(path)
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write the log {path}: {error.strerror or error}", code="bad-log-path"
+            ) from error
+
+    def append(self, records: Iterable[TuningRecord]) -> None:
+        for record in records:
+            self._file.write(record.to_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _mend(path: Path) -> None:
+    """End the last line: with a newline if it is whole, by cutting it off if it is not."""
+    with path.open("rb+") as file:
+        size = file.seek(0, 2)
+        start = max(0, size - _LONGEST_LINE_BYTES)
+        file.seek(start)
+        tail = file.read()
+        if not tail or tail.endswith(b"\n"):
+            return
+        last = tail.rsplit(b"\n", 1)[-1]
+        try:
+            TuningRecord.from_json(last.decode("utf-8"))
+        except (InvalidRecordError, UnicodeDecodeError):
+            file.truncate(size - len(last))
+        else:
+            file.write(b"\n")

@@ -1,0 +1,87 @@
+"""Which task of a model gets the next round: the one with most latency to win per second spent.
+
+Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+_WINDOW = 3  # rounds over which recent progress is looked at
+_RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
+_HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSummary:
+    """One past round of a task: trials in it, and the best cost known after it (None while nothing worked)."""
+
+    trials: int
+    best_sec: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """What the scheduler knows of a task; it remembers nothing itself.
+
+    Attributes:
+        weight: How often one inference runs the kernel.
+        flops: Of one call; stands for its cost while none is known.
+        history: Past rounds, oldest first.
+        spent_sec: Wall-clock of all its rounds.
+        best_sec: Best cost known, also from before this run; None where there is none.
+        exhausted: Nothing is left to try, or the task failed.
+    """
+
+    weight: int
+    flops: float
+    history: tuple[RoundSummary, ...] = ()
+    spent_sec: float = 0.0
+    best_sec: float | None = None
+    exhausted: bool = False
+
+
+class TaskScheduler:
+    """Picks tasks. Pure: equal states give equal picks, in any process.
+
+    First every task gets one round, in the order of the expected share of the model's time (calls × operations),
+    because a budget may end before the last of them. Then the round goes where it should win most whole-model
+    latency per second.
+    """
+
+    def next(self, states: Sequence[TaskState]) -> int | None:
+        """Return the index of the task to give the next round; None where all are exhausted."""
+        alive = [i for i, state in enumerate(states) if not state.exhausted]
+        if not alive:
+            return None
+        untouched = [i for i in alive if not states[i].history]
+        if untouched:
+            # A task whose best is known from elsewhere can wait: without a round it is not left untuned.
+            return min(
+                untouched,
+                key=lambda i: (states[i].best_sec is not None, -states[i].weight * states[i].flops, i),
+            )
+        sec_per_flop = self._sec_per_flop(states)
+        return max(alive, key=lambda i: (*_expected_gain(states[i], sec_per_flop), -i))
+
+    @staticmethod
+    def _sec_per_flop(states: Sequence[TaskState]) -> float:
+        """Return the median speed of the tasks that have a kernel, to guess the cost of those without."""
+        known = [s.best_sec / s.flops for s in states if s.best_sec is not None and s.flops > 0]
+        return median(known) if known else 1e-9
+
+
+def _expected_gain(state: TaskState, sec_per_flop: float) -> tuple[bool, float]:
+    """Return whether there is hope, and the whole-model seconds that one second of tuning should win."""
+    rounds = len(state.history)
+    sec_per_round = max(state.spent_sec / rounds, 1e-3)
+    if state.best_sec is None:
+        # Whatever works would be a gain of the whole cost, but each failed round makes it less likely.
+        hope = rounds < _HOPELESS_ROUNDS
+        return hope, state.weight * state.flops * sec_per_flop / (2.0**rounds) / sec_per_round
+    window = [r.best_sec for r in state.history[-_WINDOW - 1 :] if r.best_sec is not None]
+    recent = (window[0] - window[-1]) / (len(window) - 1) if len(window) > 1 else 0.0
+    gain = _RECENT * max(recent, 0.0) + (1 - _RECENT) * state.best_sec / rounds
+    return True, state.weight * gain / sec_per_round

@@ -1,0 +1,1 @@
+"""Conformance suites for what others implement; imported by tests alone."""

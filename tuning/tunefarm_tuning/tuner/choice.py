@@ -1,0 +1,78 @@
+"""Tuners by name."""
+
+from __future__ import annotations
+
+import hashlib
+from difflib import get_close_matches
+
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.tuner.base import Tuner
+from tunefarm_tuning.untrusted_text import clean
+
+TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
+"""Names that `make_tuner` takes, the recommended one first."""
+
+DEFAULT_TUNER = TUNERS[0]
+
+
+def check_tuner_name(name: str) -> str:
+    """Return `name` if there is such a tuner.
+
+    Raises:
+        InvalidInputError: With code ``unknown-tuner``; the message lists the nearest names, or all.
+    """
+    if name in TUNERS:
+        return name
+    near = get_close_matches(name.lower().removesuffix("tuner"), TUNERS, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(TUNERS)}"
+    raise InvalidInputError(
+        f"there is no tuner {clean(name)!r}; {hint}",
+        code="unknown-tuner",
+        tuner=clean(name),
+        known=list(TUNERS),
+    )
+
+
+def task_seed(seed: int, task: TuningTask) -> int:
+    """Return the seed of one task of a run: tasks differ, and no task depends on the others or their order."""
+    digest = hashlib.sha256(f"{seed}:{task.workload.key}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def make_tuner(
+    name: str, task: TuningTask, space: ConfigSpace, *, seed: int = 0, num_threads: int = 1
+) -> Tuner:
+    """Return a new tuner. The caller closes it.
+
+    Args:
+        name: One of `TUNERS`.
+        task: What to tune.
+        space: Its config space, as `Builder.config_space` returns it.
+        seed: Used as it is; `task_seed` makes one for a task.
+        num_threads: Of the cost model, where the tuner has one.
+
+    Raises:
+        InvalidInputError: If there is no such tuner.
+    """
+    check_tuner_name(name)
+    if name == "random":
+        from tunefarm_tuning.tuner.random import RandomTuner
+
+        return RandomTuner(space, seed=seed)
+    if name == "grid":
+        from tunefarm_tuning.tuner.grid import GridSearchTuner
+
+        return GridSearchTuner(space, seed=seed)
+    if name == "ga":
+        from tunefarm_tuning.tuner.ga import GATuner
+
+        return GATuner(space, seed=seed)
+    if name == "evolutionary":
+        from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner
+
+        return EvolutionaryTuner(space, task, seed=seed)
+    from tunefarm_tuning.tuner.xgb import XGBTuner
+
+    return XGBTuner(space, seed=seed, num_threads=num_threads)

@@ -1,0 +1,79 @@
+"""MetaSchedule's own evolutionary search, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from tunefarm_tuning.child.errors import ChildFailed
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import ChildProcess
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.tuner.base import TrialResult
+from tunefarm_tuning.tuner.search import SearchTuner
+
+_TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minute on a slow core
+
+
+class EvolutionaryTuner(SearchTuner):
+    """Asks TVM's ``EvolutionarySearch`` with its ``XGBModel``, which run in a child process.
+
+    Expect seconds to a minute per generation: stock MetaSchedule spends most of its time here.
+
+    Failure: Should the child die, it is started anew and told all results; should it die again, `ask` raises.
+
+    Args:
+        space: Of the same workload and target as `task`.
+        task: What to tune.
+        seed: Of all chance.
+        batch_size: Candidates per generation; what a round leaves over is served to the next.
+    """
+
+    name: ClassVar[str] = "evolutionary"
+
+    def __init__(self, space: ConfigSpace, task: TuningTask, *, seed: int = 0, batch_size: int = 16) -> None:
+        super().__init__(space, seed=seed)
+        self._task = task
+        self._batch_size = batch_size
+        self._child = ChildProcess("tunefarm_tuning.tvm_side.evolutionary_child", limits=ChildLimits())
+        self._opened = False
+        self._untold: list[TrialResult] = []
+        self._queue: list[Config] = []
+
+    def _propose(self, n: int, rng: np.random.Generator) -> Iterator[Config]:  # noqa: ARG002  (TVM's own chance)
+        for _ in range(4):  # a generation may hold nothing new
+            while self._queue:
+                yield self._queue.pop(0)
+            self._queue = self._generation()
+
+    def _learn(self, results: Sequence[TrialResult]) -> None:
+        self._untold += results
+
+    def _generation(self) -> list[Config]:
+        try:
+            return self._ask_child()
+        except ChildFailed:
+            self._opened = False
+            self._untold = list(self.results)
+            return self._ask_child()
+
+    def _ask_child(self) -> list[Config]:
+        if not self._opened:
+            target = self._task.target.to_json()
+            opening = {"ir": self._task.workload.ir, "target": target, "seed": self.seed}
+            self._child.call("open", {**opening, "batch_size": self._batch_size}, timeout_sec=_TIMEOUT_SEC)
+            self._opened = True
+        if self._untold:
+            told = [[r.config.to_json(), r.cost_sec] for r in self._untold]
+            self._child.call("learn", {"results": told}, timeout_sec=_TIMEOUT_SEC)
+            self._untold = []
+        proposals = self._child.call("propose", {}, timeout_sec=_TIMEOUT_SEC)
+        return [Config.from_json(config) for config in proposals]
+
+    def close(self) -> None:
+        self._child.close()
+        self._opened = False
