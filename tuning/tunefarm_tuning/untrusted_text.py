@@ -9,7 +9,12 @@ def clean(text: str, limit: int = 120) -> str:
     Unprintable characters (terminal escapes, newlines, lone surrogates, direction overrides) become
     ``\xNN``-like escapes; what is over the limit is cut and counted. HTML is left to the page's own escaping.
     """
-    head = text[:limit]
-    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in head)
-    cut = len(text) - len(head)
-    return f"{safe[:limit]}… ({cut} more characters)" if cut > 0 else safe
+    safe: list[str] = []
+    length = 0
+    for position, c in enumerate(text):
+        shown = c if c.isprintable() else c.encode("unicode_escape").decode("ascii")
+        length += len(shown)
+        if length > limit:
+            return f"{''.join(safe)}… ({len(text) - position} more characters)"
+        safe.append(shown)
+    return "".join(safe)

@@ -1,0 +1,116 @@
+"""The replay builder and runner, and the landscape: stand-ins must be as strict as the real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import BuildInput, DeviceInfo, Failure, MeasureInput, Outcome
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.runner.replay import REPLAY_DEVICE, ReplayRunner, answer_from_records
+from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
+from tunefarm_tuning.testing.tuner_contract import history
+
+TASK = synthetic_task()
+SPACE = tiny_space()
+CONFIGS = [SPACE.config_at(i) for i in range(SPACE.size)]
+
+
+def builder(**how: object) -> ReplayBuilder:
+    return ReplayBuilder({TASK.workload.key: SPACE}, **how)  # type: ignore[arg-type]
+
+
+def inputs(configs: list[Config]) -> list[BuildInput]:
+    return [BuildInput(task=TASK, config=config) for config in configs]
+
+
+def test_one_result_per_input_in_order_and_a_value_or_a_failure() -> None:
+    def fail(task: object, config: Config) -> Failure | None:
+        return Failure(Outcome.BUILD_TIMEOUT, "slow") if config.sketch == 2 else None
+
+    with builder(fail=fail) as one:
+        assert one.config_space(TASK) == SPACE
+        results = one.build(inputs([*CONFIGS, Config(7, ())]))
+    assert [r.config for r in results] == [*CONFIGS, Config(7, ())]
+    assert all((r.artifact_path is None) != (r.failure is None) for r in results)
+    assert [r.failure.outcome for r in results if r.failure] == [
+        Outcome.BUILD_TIMEOUT,
+        Outcome.BUILD_TIMEOUT,
+        Outcome.INSTANTIATION_ERROR,
+    ]
+    assert one.build([]) == []
+
+
+def test_close_deletes_what_the_caller_did_not() -> None:
+    one = builder()
+    path = one.build(inputs(CONFIGS[:1]))[0].artifact_path
+    assert path is not None
+    assert path.exists()
+    one.close()
+    assert not path.exists()
+
+
+def test_a_workload_without_a_space_is_refused() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        builder().config_space(synthetic_task("other"))
+    assert caught.value.code == "no-config-space"
+
+
+def measure(answer: object, configs: list[Config]) -> list[tuple[float, ...] | Outcome]:
+    with builder() as one, ReplayRunner(answer) as runner:  # type: ignore[arg-type]
+        built = [b.artifact_path for b in one.build(inputs(configs))]
+        results = runner.run([MeasureInput(task=TASK, artifact_path=path) for path in built if path])
+    return [r.failure.outcome if r.failure else r.samples_sec for r in results]
+
+
+def test_the_runner_answers_for_each_config() -> None:
+    def answer(task: object, config: Config) -> tuple[float, ...] | Failure:
+        return (1.0 + config.sketch,) if config.sketch else Failure(Outcome.RUN_CRASH, "crashed")
+
+    assert measure(answer, CONFIGS[14:]) == [Outcome.RUN_CRASH, (2.0,), (3.0,), (3.0,)]
+
+
+def test_after_a_lost_device_the_rest_of_the_batch_is_lost() -> None:
+    def answer(task: object, config: Config) -> tuple[float, ...] | Failure:
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, "gone") if config == CONFIGS[1] else (1.0,)
+
+    assert measure(answer, CONFIGS[:4]) == [(1.0,), *[Outcome.INFRASTRUCTURE_ERROR] * 3]
+
+
+def test_a_missing_artifact_is_a_run_error(tmp_path: Path) -> None:
+    runner = ReplayRunner(lambda *_: (1.0,), device=DeviceInfo(model="m", num_cores=1))
+    assert (runner.device.model, REPLAY_DEVICE.model) == ("m", "replay")
+    (result,) = runner.run([MeasureInput(task=TASK, artifact_path=tmp_path / "none")])
+    assert result.failure is not None
+    assert result.failure.outcome is Outcome.RUN_ERROR
+
+
+def test_records_are_replayed() -> None:
+    records = history(SPACE, CONFIGS[:3])
+    answers = measure(answer_from_records(records), CONFIGS[:4])
+    assert answers == [*(r.samples_sec for r in records), Outcome.RUN_ERROR]
+
+
+def test_a_landscape_is_fixed_by_its_seed() -> None:
+    space = conv_space()
+    configs = [space.config_at(i * 10**5) for i in range(50)]
+    costs = [SyntheticLandscape(space, seed=1).cost_sec(c) for c in configs]
+    assert costs == [SyntheticLandscape(space, seed=1).cost_sec(c) for c in configs]
+    assert costs != [SyntheticLandscape(space, seed=2).cost_sec(c) for c in configs]
+    assert min(costs) >= 1e-3
+    assert max(costs) > 2 * min(costs)
+
+
+def test_a_landscape_fails_the_share_that_it_is_told() -> None:
+    space = conv_space()
+    landscape = SyntheticLandscape(space, failing=0.3)
+    answers = [landscape(TASK, space.config_at(i * 10**4)) for i in range(500)]
+    failures = [a.outcome for a in answers if isinstance(a, Failure)]
+    assert 0.2 < len(failures) / 500 < 0.4
+    assert set(failures) == {Outcome.RUN_ERROR, Outcome.RUN_TIMEOUT, Outcome.RUN_CRASH}
+    with pytest.raises(ValueError, match="another space"):
+        landscape.cost_sec(Config(9, ()))

@@ -1,0 +1,149 @@
+"""One round: ask, build, measure, tell; what is a trial and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.measure import Failure, MeasureOption, Outcome
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.runner.replay import REPLAY_DEVICE, ReplayRunner
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
+from tunefarm_tuning.tuner import make_tuner
+
+TASK = synthetic_task()
+KEY = TASK.workload.key
+
+
+def steady(task: TuningTask, config: Config) -> tuple[float, ...]:
+    return (1e-3, 2e-3, 3e-3)
+
+
+def test_a_round_returns_a_trial_per_candidate_in_the_order_asked() -> None:
+    space = conv_space()
+    twin = make_tuner("random", TASK, space, seed=4)
+    outcomes = run_round(
+        make_tuner("random", TASK, space, seed=4),
+        TASK,
+        8,
+        synthetic_measure_option({KEY: space}, failing=0.5),
+    )
+    assert [o.asked for o in outcomes] == twin.ask(8)
+    assert {o.outcome for o in outcomes} > {Outcome.OK}
+    for outcome in outcomes:
+        assert (outcome.outcome is Outcome.OK) == bool(outcome.samples_sec) == (outcome.cost_sec is not None)
+        assert bool(outcome.message) == (outcome.outcome is not Outcome.OK)
+        assert outcome.is_trial
+        assert outcome.space_key == space.key
+        assert outcome.measured_at > 0
+
+
+def test_cost_is_the_median_and_the_record_keeps_the_raw_samples() -> None:
+    space = tiny_space()
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=ReplayRunner(steady))
+    (outcome,) = run_round(make_tuner("grid", TASK, space), TASK, 1, option)
+    record = outcome.to_record(TASK, REPLAY_DEVICE, tuner="grid", toolchain="tvm-0", extra={"job": "j"})
+    assert record.cost_sec == outcome.cost_sec == 2e-3
+    assert record.samples_sec == (1e-3, 2e-3, 3e-3)
+    assert (record.workload_key, record.target_key) == (KEY, "llvm -num-cores=2")
+    assert (record.device_model, record.toolchain, record.space_key) == ("replay", "tvm-0", space.key)
+    assert record.extra["job"] == "j"
+    assert TuningRecord.from_json(record.to_json()) == record
+
+
+def test_artifacts_are_deleted(tmp_path: Path) -> None:
+    space = tiny_space()
+    builder = ReplayBuilder({KEY: space}, work_dir=tmp_path)
+    option = MeasureOption(builder=builder, runner=ReplayRunner(steady))
+    assert len(run_round(make_tuner("random", TASK, space), TASK, 8, option)) == 8
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_artifacts_are_deleted_when_the_runner_raises(tmp_path: Path) -> None:
+    def interrupt(task: TuningTask, config: Config) -> tuple[float, ...]:
+        raise KeyboardInterrupt
+
+    space = tiny_space()
+    option = MeasureOption(
+        builder=ReplayBuilder({KEY: space}, work_dir=tmp_path), runner=ReplayRunner(interrupt)
+    )
+    try:
+        run_round(make_tuner("random", TASK, space), TASK, 8, option)
+    except KeyboardInterrupt:
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_configs_that_become_one_are_measured_once() -> None:
+    """18 configs become 9: each is measured once, in its first form, and the space is then spent."""
+    space = tiny_space()
+    measured: list[str] = []
+
+    def count(task: TuningTask, config: Config) -> tuple[float, ...]:
+        measured.append(config.key)
+        return (1e-3,)
+
+    def halve(config: Config) -> Config:
+        return space.config_at(space.index_of(config) // 2 * 2)
+
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}, apply=halve), runner=ReplayRunner(count))
+    tuner = make_tuner("grid", TASK, space)
+    trials: list[TrialOutcome] = []
+    while outcomes := run_round(tuner, TASK, 4, option):
+        trials += outcomes
+    assert len(measured) == len(set(measured)) == len(trials) == space.size // 2
+    assert {t.config.key for t in trials} == set(measured)
+    assert tuner.ask(1) == []
+
+
+def test_many_proposals_in_a_row_that_were_all_tried_end_the_search() -> None:
+    space = conv_space()
+    everything_is_one = space.config_at(7)
+    builder = ReplayBuilder({KEY: space}, apply=lambda _: everything_is_one)
+    option = MeasureOption(builder=builder, runner=ReplayRunner(steady))
+    tuner = make_tuner("random", TASK, space)
+    assert len(run_round(tuner, TASK, 8, option)) == 1
+    assert run_round(tuner, TASK, 8, option) == ()
+
+
+def test_a_lost_device_is_no_trial_and_its_configs_come_again() -> None:
+    space = tiny_space()
+    healthy = iter([True, True, False])
+
+    def flaky(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+        if next(healthy, True):
+            return (1e-3,)
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, "the device went away")
+
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=ReplayRunner(flaky))
+    tuner = make_tuner("random", TASK, space)
+    first = run_round(tuner, TASK, 6, option)
+    assert [o.is_trial for o in first] == [True, True, False, False, False, False]
+    lost = {o.config.key for o in first if not o.is_trial}
+    second = run_round(tuner, TASK, 4, option)
+    assert {o.config.key for o in second} == lost
+    assert all(o.outcome is Outcome.OK for o in second)
+
+
+def test_cancelling_keeps_what_ended_well_and_blames_nobody() -> None:
+    """Whoever cancels closes the runner: what then fails, failed for that."""
+    space = conv_space()
+    cancelled: list[bool] = []
+
+    def cancel_at_the_third(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+        seen.append(config)
+        if len(seen) < 3:
+            return (1e-3,)
+        cancelled.append(True)
+        return Failure(Outcome.RUN_CRASH, "the child was closed")
+
+    seen: list[Config] = []
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=ReplayRunner(cancel_at_the_third))
+    tuner = make_tuner("random", TASK, space)
+    outcomes = run_round(tuner, TASK, 8, option, cancelled=lambda: bool(cancelled))
+    assert [o.outcome for o in outcomes] == [Outcome.OK, Outcome.OK]
+    assert tuner.result_of(seen[3]) is None
+    assert run_round(tuner, TASK, 8, option, cancelled=lambda: bool(cancelled)) == ()

@@ -1,0 +1,97 @@
+"""The task scheduler: warm-up, gain per second, what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
+
+SCHEDULER = TaskScheduler()
+
+
+def state(
+    *costs_sec: float | None, weight: int = 1, flops: float = 1e9, sec_per_round: float = 2.0
+) -> TaskState:
+    return TaskState(
+        weight=weight,
+        flops=flops,
+        history=tuple(RoundSummary(trials=8, best_sec=c) for c in costs_sec),
+        spent_sec=sec_per_round * len(costs_sec),
+        best_sec=costs_sec[-1] if costs_sec else None,
+    )
+
+
+def run(states: list[TaskState], rounds: int) -> list[int]:
+    """Let every round find nothing new."""
+    picks = []
+    for _ in range(rounds):
+        pick = SCHEDULER.next(states)
+        assert pick is not None
+        picks.append(pick)
+        one = states[pick]
+        best = one.best_sec or 1e-3
+        states[pick] = replace(
+            one,
+            history=(*one.history, RoundSummary(trials=8, best_sec=best)),
+            spent_sec=one.spent_sec + 2.0,
+            best_sec=best,
+        )
+    return picks
+
+
+def test_every_task_is_warmed_up_in_order_of_its_expected_share() -> None:
+    states = [state(flops=1e6), state(flops=1e9), state(flops=4e8, weight=3), state(flops=1e6)]
+    assert run(states, 4) == [2, 1, 0, 3]
+
+
+def test_a_task_known_from_before_waits_in_the_warm_up() -> None:
+    states = [replace(state(flops=1e9), best_sec=1e-3), state(flops=1e6)]
+    assert run(states, 2) == [1, 0]
+
+
+def test_exhausted_tasks_are_left_out() -> None:
+    alive, spent = state(1e-6), replace(state(1.0), exhausted=True)
+    assert SCHEDULER.next([spent, alive]) == 1
+    assert SCHEDULER.next([spent, replace(state(), exhausted=True)]) is None
+    assert SCHEDULER.next([]) is None
+
+
+def test_the_task_that_takes_most_of_the_models_time_comes_first() -> None:
+    assert SCHEDULER.next([state(1e-3), state(1e-3, weight=5)]) == 1
+    assert SCHEDULER.next([state(9e-3), state(1e-3, weight=5)]) == 0
+
+
+def test_quick_rounds_win_over_slow_ones() -> None:
+    assert SCHEDULER.next([state(1e-3, sec_per_round=9.0), state(1e-3, sec_per_round=2.0)]) == 1
+
+
+def test_recent_progress_wins_over_none() -> None:
+    assert SCHEDULER.next([state(1e-3, 1e-3, 1e-3), state(9e-3, 5e-3, 1e-3)]) == 1
+
+
+def test_rounds_without_gain_make_room_for_others() -> None:
+    picks = run([state(4e-3), state(1e-3)], 10)
+    assert set(picks) == {0, 1}
+    assert picks.count(0) > picks.count(1)
+
+
+def test_a_task_that_never_works_gets_few_rounds() -> None:
+    assert SCHEDULER.next([state(None, flops=2e9), state(1e-3, 1e-3)]) == 0
+    assert SCHEDULER.next([state(None, None, None, flops=1e12), state(1e-9, 1e-9)]) == 1
+    assert SCHEDULER.next([state(None, None, None)]) == 0
+
+
+costs = st.lists(st.none() | st.floats(1e-9, 10.0), max_size=5)
+
+
+@given(st.lists(st.tuples(costs, st.integers(1, 50), st.floats(0, 1e12)), max_size=6))
+def test_any_states_have_a_pick_and_always_the_same(
+    drawn: list[tuple[list[float | None], int, float]],
+) -> None:
+    states = [state(*c, weight=w, flops=f) for c, w, f in drawn]
+    pick = SCHEDULER.next(states)
+    assert (pick is None) == (not states)
+    assert pick == SCHEDULER.next(list(states))

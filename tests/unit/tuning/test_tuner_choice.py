@@ -1,0 +1,113 @@
+"""Tuners by name, their seeds, and what each is honest about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
+from tunefarm_tuning.testing.tuner_contract import answers
+from tunefarm_tuning.tuner import TUNERS, make_tuner, task_seed
+from tunefarm_tuning.tuner.space_filling import space_filling_rows
+
+TASK = synthetic_task()
+
+
+@pytest.mark.parametrize("name", TUNERS)
+def test_every_name_makes_the_tuner_of_that_name(name: str) -> None:
+    tuner = make_tuner(name, TASK, tiny_space(), seed=3)
+    assert tuner.name == name
+    assert tuner.seed == 3
+    tuner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("XGBTuner", "xgb"),
+        ("gaa", "ga"),
+        ("rand", "random"),
+        ("gridsearch", "grid"),
+        ("evolution", "evolutionary"),
+    ],
+)
+def test_an_unknown_name_lists_its_nearest(name: str, hint: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"did you mean {hint}"):
+        make_tuner(name, TASK, tiny_space())
+
+
+def test_a_name_like_no_other_lists_all() -> None:
+    with pytest.raises(InvalidInputError, match="there are xgb, ga, random") as caught:
+        make_tuner("\x1b[31m?", TASK, tiny_space())
+    assert caught.value.fields["known"] == list(TUNERS)
+    assert "\x1b" not in caught.value.message
+
+
+def test_tasks_have_seeds_of_their_own() -> None:
+    one, other = synthetic_task("one"), synthetic_task("other")
+    assert task_seed(0, one) == task_seed(0, one)
+    assert len({task_seed(s, t) for s in (0, 1) for t in (one, other)}) == 4
+    assert 0 <= task_seed(10**12, one) < 2**32
+
+
+def test_grid_search_goes_in_canonical_order() -> None:
+    space = conv_space()
+    assert make_tuner("grid", TASK, space).ask(20) == [space.config_at(i) for i in range(20)]
+
+
+def test_ga_breeds_from_the_fastest() -> None:
+    """Once parents are alike, so are their children."""
+    space = conv_space()
+    tuner = make_tuner("ga", TASK, space, seed=1)
+    rng = np.random.default_rng(0)
+    slow = space.sample(rng, 30)
+    fast = [space.sample(rng, 1)[0]]
+    fast += list(space.neighbours(fast[0]))[:15]
+    landscape = SyntheticLandscape(space)
+    tuner.tell(answers(slow, landscape))
+    from dataclasses import replace
+
+    tuner.tell([replace(r, cost_sec=1e-9) for r in answers(fast, landscape)])
+    row = space.row_of(fast[0])
+    children = [space.row_of(c) for c in tuner.ask(16)]
+    assert row is not None
+    away = [int((child != row).sum()) for child in children if child is not None]
+    assert np.mean(away) < 4
+
+
+def test_xgb_fills_the_space_first() -> None:
+    space = conv_space()
+    first = make_tuner("xgb", TASK, space, seed=5).ask(16)
+    assert first == space.configs(space_filling_rows(space, 16, np.random.default_rng(5)))
+
+
+def test_space_filling_rows_are_farther_apart_than_random_ones() -> None:
+    space = conv_space()
+    filled = space_filling_rows(space, 16, np.random.default_rng(0))
+    drawn = space.sample_rows(np.random.default_rng(0), 16)
+    assert _closest(filled) > _closest(drawn)
+    assert set(filled[:, 0]) == {0, 1}
+
+
+def _closest(rows: np.ndarray) -> float:
+    from tunefarm_tuning.cost_model.features import FeatureMap
+
+    points = FeatureMap(conv_space())(rows)
+    points = points / np.maximum(points.std(axis=0), 0.1)
+    away = ((points[:, None] - points[None]) ** 2).sum(axis=2)
+    return float(np.median(np.where(away > 0, away, np.inf).min(axis=1)))
+
+
+def test_a_tuner_without_a_model_imports_neither_xgboost_nor_tvm() -> None:
+    code = (
+        "import sys; from tunefarm_tuning.tune import tune; from tunefarm_tuning.testing.synthetic import *;"
+        "from tunefarm_tuning.tuner import make_tuner;"
+        "make_tuner('ga', synthetic_task(), tiny_space()).ask(4);"
+        "assert not {'tvm', 'xgboost', 'onnx'} & set(sys.modules), 'heavy'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,0 +1,30 @@
+"""Text of strangers, made safe."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunefarm_tuning.untrusted_text import clean
+
+
+@given(st.text(alphabet=st.characters()), st.integers(1, 200))
+def test_any_text_becomes_one_short_printable_line(text: str, limit: int) -> None:
+    safe = clean(text, limit)
+    assert safe.isprintable()
+    assert len(safe) <= limit + 40
+    safe.encode("utf-8")
+
+
+@given(st.text(alphabet=st.characters(categories=["L", "N"]), max_size=120))
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
+
+
+def test_escapes_newlines_and_direction_overrides_are_shown() -> None:
+    assert clean("a\x1b[31m\n\u202eb") == "a\\x1b[31m\\n\\u202eb"
+    assert clean("\ud800") == "\\ud800"
+
+
+def test_what_is_cut_is_counted() -> None:
+    assert clean("x" * 1000, 10) == "xxxxxxxxxx… (990 more characters)"
