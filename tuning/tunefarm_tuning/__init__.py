@@ -1,1 +1,197 @@
-"""The tuning engine: models in, tasks, search, measurement, records, compile. Knows no service."""
+"""The tuning engine: models in, tasks, search, measurement, records, compile. Knows no service.
+
+Every public name can be had from here. Its module is imported when the name is first asked for, so that
+``import tunefarm_tuning`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tunefarm_tuning.budget import Budget as Budget
+    from tunefarm_tuning.builder.pool import LocalBuilder as LocalBuilder
+    from tunefarm_tuning.builder.replay import ReplayBuilder as ReplayBuilder
+    from tunefarm_tuning.compile import Artifact as Artifact
+    from tunefarm_tuning.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
+    from tunefarm_tuning.config import Config as Config
+    from tunefarm_tuning.config_space import ConfigSpace as ConfigSpace
+    from tunefarm_tuning.config_space import Sketch as Sketch
+    from tunefarm_tuning.coverage import (
+        Coverage as Coverage,
+    )
+    from tunefarm_tuning.coverage import (
+        CoveredTask as CoveredTask,
+    )
+    from tunefarm_tuning.coverage import (
+        MissedTask as MissedTask,
+    )
+    from tunefarm_tuning.coverage import (
+        MissReason as MissReason,
+    )
+    from tunefarm_tuning.device import RemoteDevice as RemoteDevice
+    from tunefarm_tuning.errors import TunefarmError as TunefarmError
+    from tunefarm_tuning.evaluate import Latency as Latency
+    from tunefarm_tuning.evaluate import evaluate as evaluate
+    from tunefarm_tuning.extraction import extract_tasks as extract_tasks
+    from tunefarm_tuning.history import History as History
+    from tunefarm_tuning.history import apply_history_best as apply_history_best
+    from tunefarm_tuning.host import host_device_model as host_device_model
+    from tunefarm_tuning.importing import ImportLimits as ImportLimits
+    from tunefarm_tuning.importing import import_model as import_model
+    from tunefarm_tuning.knob import Knob as Knob
+    from tunefarm_tuning.knob import KnobKind as KnobKind
+    from tunefarm_tuning.measure import (
+        Builder as Builder,
+    )
+    from tunefarm_tuning.measure import (
+        DeviceInfo as DeviceInfo,
+    )
+    from tunefarm_tuning.measure import (
+        MeasureOption as MeasureOption,
+    )
+    from tunefarm_tuning.measure import (
+        Outcome as Outcome,
+    )
+    from tunefarm_tuning.measure import (
+        Runner as Runner,
+    )
+    from tunefarm_tuning.measure import (
+        TimingOption as TimingOption,
+    )
+    from tunefarm_tuning.model import Model as Model
+    from tunefarm_tuning.record import (
+        TuningRecord as TuningRecord,
+    )
+    from tunefarm_tuning.record import (
+        load_records as load_records,
+    )
+    from tunefarm_tuning.record import (
+        pick_best as pick_best,
+    )
+    from tunefarm_tuning.round import TrialOutcome as TrialOutcome
+    from tunefarm_tuning.round import run_round as run_round
+    from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
+    from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
+    from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
+    from tunefarm_tuning.target import Target as Target
+    from tunefarm_tuning.targets import detect_host_target as detect_host_target
+    from tunefarm_tuning.targets import parse_target as parse_target
+    from tunefarm_tuning.task import TensorSpec as TensorSpec
+    from tunefarm_tuning.task import TuningTask as TuningTask
+    from tunefarm_tuning.task import Workload as Workload
+    from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
+    from tunefarm_tuning.task_scheduler import TaskState as TaskState
+    from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
+    from tunefarm_tuning.toolchain import versions as versions
+    from tunefarm_tuning.tune import TuneResult as TuneResult
+    from tunefarm_tuning.tune import tune as tune
+    from tunefarm_tuning.tuner.base import TrialResult as TrialResult
+    from tunefarm_tuning.tuner.base import Tuner as Tuner
+    from tunefarm_tuning.tuner.choice import TUNERS as TUNERS
+    from tunefarm_tuning.tuner.choice import make_tuner as make_tuner
+    from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner as EvolutionaryTuner
+    from tunefarm_tuning.tuner.ga import GATuner as GATuner
+    from tunefarm_tuning.tuner.grid import GridSearchTuner as GridSearchTuner
+    from tunefarm_tuning.tuner.random import RandomTuner as RandomTuner
+    from tunefarm_tuning.tuner.xgb import XGBTuner as XGBTuner
+    from tunefarm_tuning.verify import VerifyReport as VerifyReport
+    from tunefarm_tuning.verify import verify as verify
+
+_HOMES = {
+    "Budget": "budget",
+    "LocalBuilder": "builder.pool",
+    "ReplayBuilder": "builder.replay",
+    "Artifact": "compile",
+    "compile": "compile",
+    "Config": "config",
+    "ConfigSpace": "config_space",
+    "Sketch": "config_space",
+    "Coverage": "coverage",
+    "CoveredTask": "coverage",
+    "MissedTask": "coverage",
+    "MissReason": "coverage",
+    "RemoteDevice": "device",
+    "TunefarmError": "errors",
+    "Latency": "evaluate",
+    "evaluate": "evaluate",
+    "extract_tasks": "extraction",
+    "History": "history",
+    "apply_history_best": "history",
+    "host_device_model": "host",
+    "ImportLimits": "importing",
+    "import_model": "importing",
+    "Knob": "knob",
+    "KnobKind": "knob",
+    "Builder": "measure",
+    "DeviceInfo": "measure",
+    "MeasureOption": "measure",
+    "Outcome": "measure",
+    "Runner": "measure",
+    "TimingOption": "measure",
+    "Model": "model",
+    "TuningRecord": "record",
+    "load_records": "record",
+    "pick_best": "record",
+    "TrialOutcome": "round",
+    "run_round": "round",
+    "LocalRunner": "runner.local",
+    "ReplayRunner": "runner.replay",
+    "RpcRunner": "runner.rpc",
+    "Target": "target",
+    "detect_host_target": "targets",
+    "parse_target": "targets",
+    "TensorSpec": "task",
+    "TuningTask": "task",
+    "Workload": "task",
+    "TaskScheduler": "task_scheduler",
+    "TaskState": "task_scheduler",
+    "toolchain_key": "toolchain",
+    "versions": "toolchain",
+    "TuneResult": "tune",
+    "tune": "tune",
+    "TrialResult": "tuner.base",
+    "Tuner": "tuner.base",
+    "TUNERS": "tuner.choice",
+    "make_tuner": "tuner.choice",
+    "EvolutionaryTuner": "tuner.evolutionary",
+    "GATuner": "tuner.ga",
+    "GridSearchTuner": "tuner.grid",
+    "RandomTuner": "tuner.random",
+    "XGBTuner": "tuner.xgb",
+    "VerifyReport": "verify",
+    "verify": "verify",
+}
+
+__all__ = tuple(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
+
+
+class _Package(ModuleType):
+    """Keeps ``tunefarm_tuning.tune`` the function.
+
+    Importing a submodule sets it as an attribute of its package, and `tune`, `compile`, `verify` and `evaluate` live
+    in modules of their own names; the function would turn into the module as soon as anybody imports that.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in _HOMES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

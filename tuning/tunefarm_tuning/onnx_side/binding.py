@@ -46,6 +46,16 @@ def bind_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     )
 
 
+def open_inputs(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the inputs whose shapes the file does not fix."""
+    return [
+        value.name
+        for value in real_inputs(graph)
+        if not value.type.tensor_type.HasField("shape")
+        or any(dim.dim_value <= 0 for dim in value.type.tensor_type.shape.dim)
+    ]
+
+
 def _refuse_unknown_names(inputs: list[onnx.ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> None:
     names = [value.name for value in inputs]
     for name in shapes:

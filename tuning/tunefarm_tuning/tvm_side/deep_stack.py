@@ -13,7 +13,7 @@ _STACK_BYTES = 512 << 20
 _PYTHON_DEPTH = 50_000
 
 
-def on_deep_stack(work: Callable[[], Value]) -> Value:
+def with_deep_stack(work: Callable[[], Value]) -> Value:
     """Run `work` on a thread with a stack of 512 MiB (address space; only what is used becomes memory)."""
     results: list[Value] = []
     errors: list[BaseException] = []

@@ -10,7 +10,9 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
@@ -57,6 +59,29 @@ def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
     for name in _called(mod["main"].body):
         calls[name] = calls.get(name, 0) + 1
     return [_kernel(name, mod[name], weight) for name, weight in calls.items()]
+
+
+def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
+    """Return the tuning tasks of a prepared module, in order of first use; equal workloads are one task."""
+    kernels = [kernel for kernel in primfunc_workloads(mod) if kernel.not_tunable is None]
+    weights: dict[str, int] = {}
+    for kernel in kernels:
+        weights[kernel.workload_key] = weights.get(kernel.workload_key, 0) + kernel.weight
+    first = {kernel.workload_key: kernel for kernel in reversed(kernels)}
+    return [
+        TuningTask(
+            workload=Workload(
+                key=key,
+                name=first[key].name,
+                flops=kernel_flops(first[key].module),
+                args=kernel_args(first[key].module),
+                ir=module_to_text(first[key].module),
+            ),
+            target=target,
+            weight=weight,
+        )
+        for key, weight in weights.items()
+    ]
 
 
 def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:

@@ -1,0 +1,48 @@
+"""What there is to tune in a model."""
+
+from __future__ import annotations
+
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.importing import CHILD_ENVIRONMENT
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.task import TuningTask
+
+_TIMEOUT_SEC = 600.0
+
+
+def extract_tasks(
+    model: Model, target: Target | str = "host", *, limits: ChildLimits | None = None
+) -> tuple[TuningTask, ...]:
+    """Return a model's tuning tasks for a target, in order of first use.
+
+    Kernels that compute the same are one task, weighted by how often an inference runs them. Kernels that cannot be
+    tuned (a reshape that becomes a view, a call into a library, shapes known at run time only) are no tasks.
+
+    Args:
+        model: From `import_model`.
+        target: A target, or a name that `parse_target` reads.
+        limits: Of the child process that does it.
+
+    Raises:
+        UnknownTargetError: If the target's name means nothing.
+        ChildFailed: If TVM died over it, which `import_model` should have found.
+
+    Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
+    """
+    target = parse_target(target)
+    found = call_in_child(
+        "tunefarm_tuning.tvm_side.import_child",
+        "extract",
+        {
+            "path": str(model.path.absolute()),
+            "shapes": {name: list(shape) for name, shape in model.shapes.items()},
+            "target": target.to_json(),
+        },
+        limits=limits or ChildLimits(),
+        timeout_sec=_TIMEOUT_SEC,
+        env=CHILD_ENVIRONMENT,
+    )
+    return tuple(TuningTask.from_json(task) for task in found)

@@ -1,0 +1,156 @@
+"""Taking in a stranger's network: checked in child processes, each with limits, so that whatever it does is an error."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.task import TensorSpec
+
+_CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
+_IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"
+_PROTOBUF_LIMIT_BYTES = (2 << 30) - 1
+# One thread for libraries that would start one per core: they do next to nothing here, and each costs address space.
+CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportLimits:
+    """What a model may cost before it is accepted.
+
+    Attributes:
+        file_bytes: Largest file; protobuf itself stops below 2 GiB.
+        memory_bytes: Address space of each child process.
+        timeout_sec: Wall-clock of each of the three stages.
+        cpu_sec: CPU seconds of each stage.
+        nodes: Most nodes, inner graphs included.
+        tensor_bytes: Largest tensor that goes in, comes out, or is passed between kernels.
+    """
+
+    file_bytes: int = _PROTOBUF_LIMIT_BYTES
+    memory_bytes: int = 8 << 30
+    timeout_sec: float = 300.0
+    cpu_sec: int = 600
+    nodes: int = 20_000
+    tensor_bytes: int = 4 << 30
+
+
+def import_model(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    limits: ImportLimits | None = None,
+) -> Model:
+    """Check an ONNX file and describe it.
+
+    In turn: its bytes, our own rules and ONNX's checker; ONNX Runtime, which makes the reference results; TVM's
+    importer and the graph pipeline. Each runs in a child process under `limits`. Writes nothing.
+
+    Args:
+        path: The file, of any name.
+        shapes: Shapes for inputs with open dimensions, by input name: ``{"x": (1, 3, 224, 224)}``.
+        limits: What the model may cost.
+
+    Raises:
+        InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
+            unsupported-operator, unknown-dimension, unknown-input, bad-shape, zero-size, unsupported-dtype,
+            too-large, import-crashed, import-timeout or import-memory.
+        InvalidInputError: If there is no such file (code no-such-file).
+    """
+    path = Path(path)
+    limits = limits or ImportLimits()
+    sha256 = _hash(path, limits.file_bytes)
+    given = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
+    common = {"path": str(path.absolute()), "shapes": given, "max_tensor_bytes": limits.tensor_bytes}
+    found = _stage(
+        "reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes}, limits
+    )
+    inputs = tuple(TensorSpec.from_json(spec) for spec in found["inputs"])
+    _stage(
+        "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}, limits
+    )
+    imported = _stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common, limits)
+    return Model(
+        path=path,
+        sha256=sha256,
+        shapes={spec.name: spec.shape for spec in inputs if spec.name in found["open_inputs"]},
+        inputs=inputs,
+        outputs=tuple(TensorSpec.from_json(spec) for spec in imported["outputs"]),
+        operators=tuple((name, count) for name, count in found["operators"]),
+        opset=found["opset"],
+        num_params=found["num_params"],
+    )
+
+
+def _plain_int(size: Any) -> Any:
+    """Return an int for NumPy's ints; what is no number goes on, to be refused with the rest."""
+    return size.__index__() if hasattr(size, "__index__") and not isinstance(size, bool) else str(size)
+
+
+def _hash(path: Path, limit_bytes: int) -> str:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit_bytes:
+                raise InvalidModelError(
+                    f"the file has {size} bytes; at most {limit_bytes} are taken",
+                    code="too-large",
+                    size_bytes=size,
+                    limit_bytes=limit_bytes,
+                )
+            if size == 0:
+                raise InvalidModelError("the file is empty", code="empty-file")
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InvalidInputError(
+            f"the model file cannot be read: {error.strerror or error}", code="no-such-file"
+        ) from error
+
+
+def _stage(what: str, module: str, method: str, params: Mapping[str, Any], limits: ImportLimits) -> Any:
+    try:
+        return call_in_child(
+            module,
+            method,
+            params,
+            limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec, file_bytes=0),
+            timeout_sec=limits.timeout_sec,
+            env=CHILD_ENVIRONMENT,
+        )
+    except ChildClosed:
+        raise
+    except ChildOutOfMemory as error:
+        raise InvalidModelError(
+            f"{what} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
+            "constants (ConstantOfShape, Expand, Tile): fold or shrink them, or raise the limit",
+            code="import-memory",
+            stage=what,
+            limit_bytes=limits.memory_bytes,
+        ) from error
+    except ChildTimedOut as error:
+        raise InvalidModelError(
+            f"{what} took longer than {limits.timeout_sec:g} s (or {limits.cpu_sec} s of CPU time); simplify the "
+            "model, or raise the limit",
+            code="import-timeout",
+            stage=what,
+            limit_sec=limits.timeout_sec,
+        ) from error
+    except ChildFailed as error:
+        cause = getattr(error, "signal_name", None) or "an early exit"
+        raise InvalidModelError(
+            f"{what} crashed ({cause}): the model is damaged, or too deep for the compiler; check it with "
+            "onnx.checker.check_model(model, full_check=True)",
+            code="import-crashed",
+            stage=what,
+            cause=cause,
+            detail=error.detail,
+        ) from error

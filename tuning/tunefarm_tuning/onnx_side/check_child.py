@@ -1,0 +1,100 @@
+"""Child process: is this file an ONNX model that tunefarm takes? Everything but TVM's own opinion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.checker
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs
+from tunefarm_tuning.onnx_side.file_bytes import check_bytes
+from tunefarm_tuning.onnx_side.rules import check_input_sizes, check_rules, count_operators, count_parameters
+from tunefarm_tuning.untrusted_text import clean
+
+
+def inspect(params: dict[str, Any]) -> dict[str, Any]:
+    """Check a file and return what it is: inputs, operators, opset, parameters.
+
+    Params: ``path``, ``shapes``, ``max_nodes``, ``max_tensor_bytes``.
+
+    Raises:
+        InvalidModelError: With the code of whatever is wrong first.
+    """
+    data = Path(params["path"]).read_bytes()
+    check_bytes(data)
+    try:
+        model = _parse(data)
+        check_rules(model, max_nodes=params["max_nodes"])
+        _run_checker(data)
+        inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})
+        check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
+        return {
+            "inputs": [spec.to_json() for spec in inputs],
+            "open_inputs": open_inputs(model.graph),
+            "operators": count_operators(model),
+            "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
+            "num_params": count_parameters(model),
+        }
+    except UnicodeDecodeError as error:
+        raise InvalidModelError("a name in the model is not UTF-8 text", code="invalid-onnx") from error
+
+
+def load_reference(params: dict[str, Any]) -> None:
+    """Let ONNX Runtime load the model, which sees mistakes that the checker does not; optimisations are off.
+
+    Params: ``path``.
+
+    Raises:
+        InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # By the file's name it would take some files for its own format.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    try:
+        onnxruntime.InferenceSession(params["path"], options, providers=["CPUExecutionProvider"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = clean(" ".join(str(error).split()), 300)
+        if "NOT_IMPLEMENTED" in str(error):
+            raise InvalidModelError(
+                f"ONNX Runtime, which checks the results, cannot run the model: {reason}",
+                code="unsupported-operator",
+            ) from error
+        raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
+
+
+def _parse(data: bytes) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidModelError(
+            "the model is damaged: it begins like ONNX, but does not parse (graphs nested deeper than protobuf's "
+            "100 levels do not either)",
+            code="invalid-onnx",
+        ) from error
+    return model
+
+
+def _run_checker(data: bytes) -> None:
+    try:
+        # Without full_check: its shape inference can run for ever.
+        onnx.checker.check_model(data)
+    except onnx.checker.ValidationError as error:
+        reason = clean(" ".join(str(error).split()), 300)
+        raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
+
+
+HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"inspect": inspect, "load_reference": load_reference}

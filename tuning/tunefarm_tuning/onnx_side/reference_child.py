@@ -1,0 +1,130 @@
+"""Child process: ONNX Runtime, as the reference for results and as the baseline for latency.
+
+Results are checked against it with graph optimisations off: optimised, it can itself be off by half a percent
+(packed 8-bit weights). It is timed with its best settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.untrusted_text import clean
+
+_timed: tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]] | None = None
+
+
+def make_reference(params: dict[str, Any]) -> dict[str, Any]:
+    """Run the model on random inputs; write inputs and outputs.
+
+    Args:
+        params: ``path``, ``inputs`` (specs), ``seed``, ``threads``, and ``sets``: of ``{"kind", "inputs", "outputs"}``, the
+            last two being files to write.
+
+    Returns:
+        ``outputs``: their names; ``zero_integers``: whether integer inputs had to be all zero.
+
+    Raises:
+        InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
+    """
+    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
+    session = _session(params["path"], params["threads"], optimised=False)
+    names = [output.name for output in session.get_outputs()]
+    zero = False
+    for number, one in enumerate(params["sets"]):
+        arrays = random_inputs(specs, seed=params["seed"] + number, kind=InputKind(one["kind"]))
+        try:
+            outputs = _run(session, specs, arrays)
+        except InvalidModelError:
+            # An index of one may be out of range; of zero it never is.
+            if not any(array.dtype.kind in "iu" for array in arrays):
+                raise
+            zero = True
+            arrays = [np.zeros_like(array) if array.dtype.kind in "iu" else array for array in arrays]
+            outputs = _run(session, specs, arrays)
+        save_arrays(Path(one["inputs"]), arrays)
+        save_arrays(Path(one["outputs"]), outputs)
+    return {"outputs": names, "zero_integers": zero}
+
+
+def open_timed(params: dict[str, Any]) -> dict[str, Any]:
+    """Load the model with the best settings and run it once: ``{"path", "specs", "inputs", "threads"}``.
+
+    Returns:
+        ``first_sec``: how long one inference takes after that, roughly.
+    """
+    global _timed
+    specs = [TensorSpec.from_json(spec) for spec in params["specs"]]
+    session = _session(params["path"], params["threads"], optimised=True)
+    feeds = dict(zip([spec.name for spec in specs], load_arrays(params["inputs"]), strict=True))
+    _timed = (session, feeds)
+    session.run(None, feeds)
+    started = time.perf_counter()
+    session.run(None, feeds)
+    return {"first_sec": time.perf_counter() - started}
+
+
+def sample(params: dict[str, Any]) -> list[float]:
+    """Return seconds per inference: ``{"number", "repeat"}``."""
+    if _timed is None:
+        raise InvariantError("no model is open")
+    session, feeds = _timed
+    session.run(None, feeds)  # its threads sleep between our calls
+    samples = []
+    for _ in range(params["repeat"]):
+        started = time.perf_counter()
+        for _ in range(params["number"]):
+            session.run(None, feeds)
+        samples.append((time.perf_counter() - started) / params["number"])
+    return samples
+
+
+def _session(path: str, threads: int, *, optimised: bool) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimised else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # By the file's name it would take some files for its own format.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _failed("load", error) from error
+
+
+def _run(
+    session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: Sequence[NDArray[Any]]
+) -> list[NDArray[Any]]:
+    feeds = dict(zip([spec.name for spec in specs], arrays, strict=True))
+    try:
+        outputs = session.run(None, feeds)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise _failed("run", error) from error
+    return [np.asarray(output) for output in outputs]
+
+
+def _failed(what: str, error: Exception) -> InvalidModelError:
+    reason = clean(" ".join(str(error).split()), 300)
+    return InvalidModelError(
+        f"ONNX Runtime cannot {what} the model, so its results cannot be checked: {reason}",
+        code="reference-failed",
+    )
+
+
+HANDLERS = {"make_reference": make_reference, "open_timed": open_timed, "sample": sample}

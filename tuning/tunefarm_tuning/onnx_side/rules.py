@@ -1,0 +1,194 @@
+"""Our own rules for what strangers upload, checked before any loader sees the model."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.binding import real_inputs
+from tunefarm_tuning.onnx_side.dtypes import SUPPORTED_NAMES, dtype_name, onnx_name
+from tunefarm_tuning.onnx_side.operators import is_supported
+from tunefarm_tuning.onnx_side.plain_graph import all_nodes
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.untrusted_text import clean
+
+_LISTED = 8
+_TYPE_ATTRIBUTES = {"Cast": "to", "ConstantOfShape": "", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
+
+
+def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
+    """Refuse what tunefarm does not take, whatever ONNX says of it.
+
+    Raises:
+        InvalidModelError: external-data, unsupported-operator, unsupported-dtype, too-large, invalid-onnx.
+    """
+    if not model.HasField("graph"):
+        raise InvalidModelError("the model holds no graph; is it a whole ONNX file?", code="invalid-onnx")
+    _refuse_external_data(model)
+    nodes = list(all_nodes(model.graph))
+    if len(nodes) > max_nodes:
+        raise InvalidModelError(
+            f"the model has {len(nodes)} nodes; at most {max_nodes} are taken",
+            code="too-large",
+            nodes=len(nodes),
+            limit_nodes=max_nodes,
+        )
+    _refuse_unsupported_operators(model, nodes)
+    _refuse_unsupported_dtypes(model, nodes)
+    if not model.graph.node or not model.graph.output:
+        raise InvalidModelError(
+            "the graph computes nothing: it has no nodes, or no outputs", code="invalid-onnx"
+        )
+    if not real_inputs(model.graph):
+        raise InvalidModelError(
+            "the graph takes no inputs, so its outputs are constants: there is nothing to tune",
+            code="invalid-onnx",
+        )
+    _refuse_new_opsets(model)
+
+
+def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
+    """Refuse inputs that could never be held in memory.
+
+    Raises:
+        InvalidModelError: too-large.
+    """
+    for spec in inputs:
+        size = math.prod(spec.shape) * item_bytes(spec.dtype)
+        if size > max_bytes:
+            raise InvalidModelError(
+                f"input {clean(spec.name, 60)!r} would take {size} bytes; tensors of at most {max_bytes} are taken",
+                code="too-large",
+                input=clean(spec.name, 60),
+                size_bytes=size,
+                limit_bytes=max_bytes,
+            )
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of one element."""
+    return 1 if dtype == "bool" else int("".join(c for c in dtype if c.isdigit())) // 8
+
+
+def count_operators(model: onnx.ModelProto) -> list[tuple[str, int]]:
+    """Return how often each operator occurs, the most frequent first."""
+    counts = Counter(_operator_name(node) for node in all_nodes(model.graph))
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def count_parameters(model: onnx.ModelProto) -> int:
+    """Return the number of weights: elements of the floating-point tensors in the file."""
+    return sum(
+        math.prod(tensor.dims)
+        for tensor in _tensors(model)
+        if (dtype_name(tensor.data_type) or "").startswith("float")
+    )
+
+
+def _refuse_external_data(model: onnx.ModelProto) -> None:
+    for tensor in _tensors(model):
+        if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
+            place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+            raise InvalidModelError(
+                f"tensor {clean(tensor.name, 60)!r} keeps its data outside the file (in {clean(place, 60)!r}); save the "
+                "model as one file: onnx.save(onnx.load('model.onnx'), 'one.onnx', save_as_external_data=False)",
+                code="external-data",
+                tensor=clean(tensor.name),
+                location=clean(place),
+            )
+
+
+def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    functions = {(function.domain, function.name) for function in model.functions}
+    found: dict[str, str] = {}
+    for number, node in enumerate(nodes):
+        if (node.domain, node.op_type) in functions or not is_supported(node.domain, node.op_type):
+            found.setdefault(
+                _operator_name(node), repr(clean(node.name, 100)) if node.name else f"number {number}"
+            )
+    if not found:
+        return
+    operator, where = next(iter(found.items()))
+    is_function = any(_operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
+    others = [f"{name} (node {place})" for name, place in list(found.items())[1:_LISTED]]
+    message = f"operator {operator} (node {where}) is not supported by TVM's ONNX importer"
+    if is_function:
+        message += ": it is a function of the model's own; inline it with onnx.inliner.inline_local_functions"
+    if others:
+        message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
+    if len(found) > _LISTED:
+        message += f" and {len(found) - _LISTED} more"
+    raise InvalidModelError(
+        message,
+        code="unsupported-operator",
+        operator=operator,
+        node=where.strip("'"),
+        operators=list(found)[:_LISTED],
+    )
+
+
+def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    if any(graph.sparse_initializer for graph in (model.graph,)):
+        raise InvalidModelError(
+            "the model has sparse weights; tunefarm takes dense tensors only",
+            code="unsupported-dtype",
+            dtype="sparse",
+        )
+    for tensor in _tensors(model):
+        if dtype_name(tensor.data_type) is None:
+            raise _bad_dtype(f"tensor {clean(tensor.name, 60)!r}", tensor.data_type)
+    for number, node in enumerate(nodes):
+        wanted = _TYPE_ATTRIBUTES.get(node.op_type)
+        for attribute in node.attribute:
+            if wanted and attribute.name == wanted and attribute.i and dtype_name(attribute.i) is None:
+                raise _bad_dtype(
+                    f"the output of node {clean(node.name, 60)!r} (number {number})", attribute.i
+                )
+
+
+def _bad_dtype(what: str, element_type: int) -> InvalidModelError:
+    found = onnx_name(element_type)
+    return InvalidModelError(
+        f"{what} has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
+        code="unsupported-dtype",
+        dtype=found,
+    )
+
+
+def _refuse_new_opsets(model: onnx.ModelProto) -> None:
+    newest = onnx.defs.onnx_opset_version()
+    for one in model.opset_import:
+        if one.domain in ("", "ai.onnx") and one.version > newest:
+            raise InvalidModelError(
+                f"the model is written for ONNX opset {one.version}; the newest that is known here is {newest}: "
+                f"export it with opset_version={newest} or lower",
+                code="invalid-onnx",
+                opset=one.version,
+                newest=newest,
+            )
+
+
+def _operator_name(node: onnx.NodeProto) -> str:
+    domain = f"{clean(node.domain, 60)}." if node.domain not in ("", "ai.onnx") else ""
+    return domain + clean(node.op_type, 60)
+
+
+def _tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor anywhere below a message: weights, attributes, inner graphs, functions, training data."""
+    if isinstance(message, TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if isinstance(value, onnx.ModelProto | onnx.GraphProto | TensorProto) or hasattr(value, "ListFields"):
+            yield from _tensors(value)
+        else:
+            for item in value:
+                yield from _tensors(item)

@@ -1,0 +1,71 @@
+"""Child process: TVM's opinion of a model, and the tasks in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.rules import item_bytes
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm_side.extract import tuning_tasks
+from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+
+_ANY_CPU = Target(kind="llvm")
+
+
+def import_network(params: dict[str, Any]) -> dict[str, Any]:
+    """Import and prepare a model for no CPU in particular, and return its outputs.
+
+    Params: ``path``, ``shapes``, ``max_tensor_bytes``.
+
+    Raises:
+        InvalidModelError: unsupported-operator, zero-size, too-large.
+    """
+    loaded = _load(params, _ANY_CPU)
+    for spec in loaded.outputs:
+        if 0 in spec.shape:
+            raise InvalidModelError(
+                f"an output of the model has the shape {list(spec.shape)}: there is nothing to compute",
+                code="zero-size",
+            )
+    _refuse_huge_tensors(loaded.module, params["max_tensor_bytes"])
+    return {"outputs": [spec.to_json() for spec in loaded.outputs]}
+
+
+def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tuning tasks of a model for a target. Params: ``path``, ``shapes``, ``target``."""
+    target = Target.from_json(params["target"])
+    return [task.to_json() for task in tuning_tasks(_load(params, target).module, target)]
+
+
+def _load(params: dict[str, Any], target: Target) -> LoadedModel:
+    shapes = {name: tuple(shape) for name, shape in params["shapes"].items()}
+    return with_deep_stack(lambda: load_relax(params["path"], shapes, target))
+
+
+def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
+    for node in walk(module["main"].body):
+        kind = node.ty if isinstance(node, relax.Expr) else None
+        if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+            continue
+        dims = kind.shape.values
+        if all(isinstance(dim, tirx.IntImm) for dim in dims):
+            size = math.prod(int(dim) for dim in dims) * item_bytes(str(kind.dtype.dtype))
+            if size > max_bytes:
+                raise InvalidModelError(
+                    f"a tensor inside the model, of shape {[int(d) for d in dims]}, takes {size} bytes; at most "
+                    f"{max_bytes} are taken",
+                    code="too-large",
+                    size_bytes=size,
+                    limit_bytes=max_bytes,
+                )
+
+
+HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"import_network": import_network, "extract": extract}
