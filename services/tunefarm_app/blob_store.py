@@ -94,6 +94,10 @@ class BlobStore:
             return False
         return True
 
+    def is_older(self, sha256: str, age_sec: float) -> bool:
+        """Return whether the blob was stored (or stored again) at least `age_sec` ago."""
+        return _modified_at(self.path_of(sha256)) <= time.time() - age_sec
+
     def older_than(self, age_sec: float) -> Iterator[str]:
         """Yield the blobs that were stored (or stored again) at least `age_sec` ago."""
         limit = time.time() - age_sec

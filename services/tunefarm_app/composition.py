@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tunefarm_app.engine import Engine  # the API process has neither numpy nor TVM
 
 
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What use cases work with.
@@ -33,7 +37,7 @@ class Services:
     blobs: BlobStore
     dispatcher: Dispatcher
     engine: Engine | None = None
-    owner: str = field(default_factory=lambda: _process_name())
+    owner: str = field(default_factory=_process_name)
 
     def require_engine(self) -> Engine:
         """Return the engine. Raises `InvariantError` in a process that has none."""
@@ -78,7 +82,3 @@ def _make_engine(settings: Settings) -> Engine:
     from tunefarm_app.tvm_engine import TvmEngine
 
     return TvmEngine(settings)
-
-
-def _process_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"

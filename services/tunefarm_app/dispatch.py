@@ -46,8 +46,8 @@ class Dispatcher(Protocol):
 
     def send(self, step_id: str, kind: StepKind) -> bool: ...
 
-    def is_queue_empty(self, kind: StepKind) -> bool | None:
-        """Return whether no message waits for a worker, None where the broker does not say."""
+    def queue_length(self, kind: StepKind) -> int | None:
+        """Return how many messages wait for a worker, None where the broker does not say."""
         ...
 
     def ping(self) -> bool:
@@ -120,9 +120,7 @@ class CeleryDispatcher:
     at once, so that neither requests nor the reconciler queue up behind a dead socket.
     """
 
-    def __init__(
-        self, settings: Settings, *, socket_timeout_sec: float = 2.0, rest_sec: float = 5.0
-    ) -> None:
+    def __init__(self, settings: Settings, *, socket_timeout_sec: float = 2.0, rest_sec: float = 5.0) -> None:
         self._settings = settings
         self._app = make_celery(settings, socket_timeout_sec=socket_timeout_sec)
         self._app.conf.broker_transport_options = {
@@ -152,16 +150,16 @@ class CeleryDispatcher:
             is not None
         )
 
-    def is_queue_empty(self, kind: StepKind) -> bool | None:
+    def queue_length(self, kind: StepKind) -> int | None:
         def count() -> int:
             with self._app.connection_for_write() as connection, connection.channel() as channel:
                 return int(channel.queue_declare(queue_of(kind)).message_count)
 
-        waiting = self._guarded("queue not counted", count)
-        return None if waiting is None else waiting == 0
+        waiting: int | None = self._guarded("queue not counted", count)
+        return waiting
 
     def ping(self) -> bool:
-        return self.is_queue_empty(StepKind.IMPORT) is not None
+        return self.queue_length(StepKind.IMPORT) is not None
 
     def close(self) -> None:
         self._app.close()

@@ -122,9 +122,7 @@ def _add(
             request_digest=request.digest,
         )
         repos.events.add(job.id, "queued", {"target": target.key, "device_key": job.device_key})
-        step = repos.steps.add(
-            StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id
-        )
+        step = repos.steps.add(StepKind.EXTRACT, subject_id=job.id, model_id=model.id, job_id=job.id)
         repos.steps.mark_sent([step.id])
         return SubmittedJob(job=repos.jobs.get(job.id), created=True), step.id
 
@@ -146,7 +144,10 @@ def _check_model(model: Model) -> None:
     if model.state is ModelState.FAILED:
         why = (model.error or {}).get("message", "")
         raise InvalidInputError(
-            f"the model could not be imported: {why}", code="model-failed", model_id=model.id, error=model.error
+            f"the model could not be imported: {why}",
+            code="model-failed",
+            model_id=model.id,
+            error=model.error,
         )
 
 

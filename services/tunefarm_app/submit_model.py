@@ -30,7 +30,9 @@ _OTHER_FORMATS = {
     b"\x7fELF": "a compiled library",
 }
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
-_WORTH_ANOTHER_TRY = frozenset({"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"})
+_WORTH_ANOTHER_TRY = frozenset(
+    {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def submit_model(
 
 
 def _register(
-    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, list[int]]
+    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[SubmittedModel, str | None]:
     with services.uow.write() as repos:
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
@@ -117,9 +119,7 @@ def _register(
         created = model is None
         round_ = 0
         if model is None:
-            model = repos.models.add(
-                name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes
-            )
+            model = repos.models.add(name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes)
         elif model.state is ModelState.FAILED and (model.error or {}).get("code") in _WORTH_ANOTHER_TRY:
             model = repos.models.set_importing(model.id)
             while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
@@ -127,6 +127,8 @@ def _register(
         else:
             return SubmittedModel(model=model, created=False), None
         step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
-        services.blobs.path(blob.sha256)  # a sweep may have come between; then better no model than one without bytes
+        services.blobs.path(
+            blob.sha256
+        )  # a sweep may have come between; then better no model than one without bytes
         repos.steps.mark_sent([step.id])  # as good as: the reconciler looks after it if sending fails
         return SubmittedModel(model=model, created=created), step.id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import structlog
 from celery import shared_task
 from celery.signals import setup_logging, worker_process_shutdown

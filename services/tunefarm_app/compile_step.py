@@ -1,0 +1,112 @@
+"""The compile step: the best history becomes one checked artifact."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from tunefarm_app.blob_store import StoredBlob
+from tunefarm_app.device_turns import wait_for_device
+from tunefarm_app.engine import CompiledFile
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import engine_model, engine_record
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import DeviceLease, Job
+from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.history import History
+from tunefarm_tuning.target import Target
+
+log = structlog.stdlib.get_logger(__name__)
+
+MEDIA_TYPE = "application/vnd.tunefarm.artifact"
+_NOTE_EVERY_SEC = 1.0
+
+
+def run_compile(context: StepContext) -> None:
+    """Compile with the best records there are, also of earlier jobs; check on a leased device; store; finish the job.
+
+    Raises:
+        InvalidInputError: If the model cannot be compiled for the target; the job fails with it.
+        DeviceLostError: If the device went away during the checks; the step is tried again.
+    """
+    with context.services.uow.read() as repos:
+        job = repos.jobs.get(context.job_id)
+        row = repos.models.get(job.model_id)
+        tasks = repos.jobs.tasks(job.id)
+    device = context.lease.take_device(job.device_key)
+    if device is None:
+        wait_for_device(context, job)
+        return
+    with context.services.uow.read() as repos:
+        best = repos.records.best(
+            [task.workload_key for task in tasks],
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=context.engine.toolchain,
+        )
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tunefarm-compile-") as folder:
+        compiled = context.engine.compile(
+            engine_model(context.services, row),
+            Target.from_json(job.target),
+            History(engine_record(record) for record in best.values()),
+            device=device.device,
+            name=file_stem(row.name),
+            output=Path(folder) / f"{file_stem(row.name)}.tunefarm",
+            cancellation=context.cancellation,
+            on_progress=_Notes(context, job),
+        )
+        context.lease.check()
+        blob = context.services.blobs.put_file(compiled.path)
+    _commit(context, device, compiled, blob)
+    log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
+
+
+def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, blob: StoredBlob) -> None:
+    with context.commit(device) as repos:
+        job = context.job(repos)
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
+        context.services.blobs.path(blob.sha256)  # a sweep may have come between
+        artifact = repos.artifacts.add(
+            job_id=job.id,
+            sha256=blob.sha256,
+            size_bytes=blob.size_bytes,
+            name=compiled.path.name,
+            manifest=dict(compiled.manifest),
+            report=dict(compiled.report),
+        )
+        repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
+        repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
+
+
+class _Notes:
+    """Puts the compiler's progress into the job's row, at most once a second: it is for people."""
+
+    def __init__(self, context: StepContext, job: Job) -> None:
+        self._context = context
+        self._job_id = job.id
+        self._next_note = 0.0
+
+    def __call__(self, progress: Mapping[str, Any]) -> None:
+        self._context.lease.check()
+        now = time.monotonic()
+        if now < self._next_note:
+            return
+        self._next_note = now + _NOTE_EVERY_SEC
+        try:
+            with self._context.note() as repos:
+                repos.jobs.update(self._job_id, progress={"phase": "compiling", **progress})
+        except TransientError as error:
+            log.warning("progress not noted", error=error.message)
+
+
+def file_stem(name: str) -> str:
+    """Return a file name without its end, safe everywhere, for a model's name."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(".onnx")).strip("-.")[:60]
+    return stem or "model"

@@ -1,0 +1,83 @@
+"""The extract step: a job gets its tuning tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import engine_model, pipeline_of, store_tasks
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, ModelTask, StepKind
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TuningTask
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def run_extract(context: StepContext) -> None:
+    """Find the kernels to tune, unless they are known already, and plan the job's first round.
+
+    Raises:
+        InvalidModelError: If the model does not compile for the target; the job fails with it.
+    """
+    with context.note() as repos:
+        job = context.job(repos)
+        if job.state is JobState.QUEUED:
+            job = repos.jobs.move(job.id, JobState.EXTRACTING, progress={"phase": "extracting"})
+            repos.events.add(job.id, "phase", {"phase": "extracting"})
+        row = repos.models.get(job.model_id)
+        target = Target.from_json(job.target)
+        known = _known_tasks(context, repos, job, target)
+    found: Sequence[TuningTask] = ()
+    if not known:
+        found = context.engine.extract_tasks(
+            engine_model(context.services, row), target, cancellation=context.cancellation
+        )
+    with context.commit() as repos:
+        job = context.job(repos)
+        if not known:
+            store_tasks(repos, row.id, pipeline_of(target), context.engine.toolchain, found)
+            known = _known_tasks(context, repos, job, target)
+        repos.jobs.add_tasks(
+            job.id,
+            [
+                NewJobTask(
+                    workload_key=task.workload_key,
+                    toolchain=task.toolchain,
+                    weight=task.weight,
+                    name=task.name,
+                )
+                for task in known
+            ],
+        )
+        if known:
+            enter_tuning(context, repos, job, tasks=len(known))
+        else:
+            enter_compiling(context, repos, job, stop_reason="no-tasks")
+    log.info("tasks extracted", tasks=len(known))
+
+
+def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: int) -> None:
+    """Move the job on to tuning, and plan its first round."""
+    repos.jobs.move(
+        job.id, JobState.TUNING, started_tuning_at=repos.now(), progress={"phase": "tuning", "tasks": tasks}
+    )
+    repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
+    context.plan(repos, StepKind.TUNE, job)
+
+
+def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:
+    """Move the job on to the compiler."""
+    repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
+    repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
+    context.plan(repos, StepKind.COMPILE, job)
+
+
+def _known_tasks(
+    context: StepContext, repos: Repositories, job: Job, target: Target
+) -> tuple[ModelTask, ...]:
+    return repos.models.tasks(job.model_id, pipeline=pipeline_of(target), toolchain=context.engine.toolchain)

@@ -1,0 +1,140 @@
+"""Devices come, give signs of life, and go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from tunefarm_app.composition import Services
+from tunefarm_app.device_turns import wake_next
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device, DeviceState, Step
+from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRegistration:
+    """What a device agent says about its device.
+
+    Attributes:
+        name: Of this one machine; registering the name again renews what is known of it.
+        device_key: The pool that it belongs to. Devices of a pool are interchangeable: one target, one device model.
+        target: What it runs best, as `Target.to_json`.
+        info: More about it (CPU, cores, memory, versions), for people.
+        device_model: Groups devices whose timings can be compared.
+        tracker_host: Where its RPC server is registered; with `tracker_port`.
+        rpc_key: The key it waits under there, of this device alone.
+    """
+
+    name: str
+    device_key: str
+    target: Mapping[str, Any]
+    info: Mapping[str, Any]
+    device_model: str
+    tracker_host: str
+    tracker_port: int
+    rpc_key: str
+
+
+def register_device(services: Services, registration: DeviceRegistration) -> Device:
+    """Add the device, or renew what is known of it.
+
+    Raises:
+        InvalidInputError: ``invalid-device`` if a field is not usable, or an error of `parse_target`.
+        ConflictError: ``device-pool-mismatch`` if other devices of the pool have another target or device model.
+    """
+    _check(registration)
+    target = parse_target(registration.target)
+    with services.uow.write() as repos:
+        for other in repos.devices.in_pool(registration.device_key):
+            same = (other.target, other.device_model) == (target.to_json(), registration.device_model)
+            if other.name != registration.name and other.state is not DeviceState.OFFLINE and not same:
+                raise ConflictError(
+                    f"the devices of {registration.device_key} are {clean(other.device_model)}, this one is "
+                    f"{clean(registration.device_model)}: devices of one key must be alike, so give it another key",
+                    code="device-pool-mismatch",
+                    device_key=registration.device_key,
+                )
+        device = repos.devices.register(
+            name=registration.name,
+            device_key=registration.device_key,
+            target=target.to_json(),
+            info=dict(registration.info),
+            device_model=registration.device_model,
+            tracker_host=registration.tracker_host,
+            tracker_port=registration.tracker_port,
+            rpc_key=registration.rpc_key,
+        )
+        woken = _wake(repos, device)
+    log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
+    _send(services, woken)
+    return device
+
+
+def heartbeat(
+    services: Services,
+    device_id: str,
+    *,
+    healthy: bool | None = None,
+    reason: str = "",
+    info: Mapping[str, Any] | None = None,
+) -> Device:
+    """Note a sign of life.
+
+    Args:
+        services: The process's services.
+        device_id: The device.
+        healthy: True: a known kernel just ran clean (this ends a quarantine). False: it did not (this begins one).
+            None: no news.
+        reason: Why it is not healthy.
+        info: What changed about it.
+
+    Raises:
+        NotFoundError: ``device-not-found``: the agent must register again.
+    """
+    with services.uow.write() as repos:
+        before = repos.devices.get(device_id)
+        device = repos.devices.heartbeat(
+            device_id, healthy=healthy, reason=clean(reason, 300), info=None if info is None else dict(info)
+        )
+        woken = _wake(repos, device) if before.state is not device.state else None
+    if before.state is not device.state:
+        log.info("device changed", device_id=device.id, state=device.state.value, reason=device.reason)
+    _send(services, woken)
+    return device
+
+
+def _wake(repos: Repositories, device: Device) -> Step | None:
+    return wake_next(repos, device.device_key) if device.state is DeviceState.ONLINE else None
+
+
+def _send(services: Services, step: Step | None) -> None:
+    if step is not None:
+        services.dispatcher.send(step.id, step.kind)
+
+
+def _check(registration: DeviceRegistration) -> None:
+    for field in ("name", "device_key", "device_model", "rpc_key"):
+        if not _NAME.fullmatch(getattr(registration, field)):
+            raise InvalidInputError(
+                f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
+                code="invalid-device",
+                field=field,
+            )
+    if not _HOST.fullmatch(registration.tracker_host) or not 0 < registration.tracker_port < 65536:
+        raise InvalidInputError(
+            "tracker_host and tracker_port must be an address that workers can reach",
+            code="invalid-device",
+            field="tracker_host",
+        )

@@ -1,0 +1,243 @@
+"""An engine without a compiler: the farm in simulation (``TUNEFARM_ENGINE=replay``), for its tests and for drills.
+
+Everything around the engine is real: uploads, queues, leases, rounds, records. What is made up is what a measurement
+says. A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_app.engine import CompiledFile, OnProgress
+from tunefarm_db.values import Device
+from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.history import History
+from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.measure import (
+    BuildInput,
+    BuildResult,
+    Closing,
+    DeviceInfo,
+    Failure,
+    MeasureOption,
+)
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.runner.replay import Answer, ReplayRunner
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+
+_FIRST_BYTE = b"\x08"
+TOOLCHAIN = "replay-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What there is to tune, and how it goes.
+
+    Attributes:
+        tasks: Kernels of the model.
+        seed: Which landscapes; scenarios of one seed share their workloads.
+        trial_sec: How long each candidate takes.
+        compile_sec: How long the compiler takes.
+        failing: Share of candidates that fail.
+        extent: Iterations of the loops to be tiled; 1 gives a space of four configs.
+        unschedulable: Positions of tasks without a config space.
+    """
+
+    tasks: int = 2
+    seed: int = 0
+    trial_sec: float = 0.0
+    compile_sec: float = 0.0
+    failing: float = 0.0
+    extent: int = 64
+    unschedulable: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the scenario as a file to upload."""
+        return _FIRST_BYTE + json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Scenario:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            InvalidModelError: If it is not such a file.
+        """
+        try:
+            data = json.loads(path.read_bytes()[len(_FIRST_BYTE) :])
+            return cls(**{**data, "unschedulable": tuple(data.get("unschedulable", ()))})
+        except (ValueError, TypeError) as error:
+            raise InvalidModelError(
+                "this farm is in simulation (TUNEFARM_ENGINE=replay) and takes scenarios only",
+                code="invalid-onnx",
+            ) from error
+
+
+class ReplayEngine:
+    """Implements `Engine` over scenarios.
+
+    Args:
+        answer: What measurements say, in place of the scenario's landscape.
+    """
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        self._answer = answer
+
+    @property
+    def toolchain(self) -> str:
+        return TOOLCHAIN
+
+    def import_model(
+        self,
+        path: Path,
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> Model:
+        scenario = Scenario.read(path)
+        return Model(
+            path=path,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            shapes={name: tuple(shape) for name, shape in shapes.items()},
+            inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
+            outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
+            operators=(("MatMul", scenario.tasks),),
+            opset=18,
+            num_params=64 * scenario.tasks,
+        )
+
+    def extract_tasks(
+        self,
+        model: Model,
+        target: Target,
+        *,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> tuple[TuningTask, ...]:
+        scenario = Scenario.read(model.path)
+        return tuple(
+            TuningTask(workload=_workload(scenario, position), target=target, weight=position + 1)
+            for position in range(scenario.tasks)
+        )
+
+    @contextmanager
+    def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
+        info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
+        answer = self._answer or _landscape_answer
+
+        def unless_cancelled(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+            if not cancellation.cancelled:
+                time.sleep(_facts(task)["trial_sec"])
+            return answer(task, config)
+
+        with _ScenarioBuilder() as builder, ReplayRunner(unless_cancelled, device=info) as runner:
+            yield MeasureOption(builder=builder, runner=runner)
+
+    def compile(
+        self,
+        model: Model,
+        target: Target,
+        history: History,
+        *,
+        device: Device,
+        name: str,
+        output: Path,
+        cancellation: Cancellation,
+        on_progress: OnProgress,
+    ) -> CompiledFile:
+        scenario = Scenario.read(model.path)
+        ends_at = time.monotonic() + scenario.compile_sec
+        while not cancellation.cancelled and time.monotonic() < ends_at:
+            on_progress({"step": "compiling"})
+            time.sleep(0.02)
+        best = [record.cost_sec for record in history.records]
+        manifest = {"name": name, "target": target.to_json(), "simulated": True}
+        report = {
+            "simulated": True,
+            "device": device.name,
+            "coverage": {"tasks": scenario.tasks, "covered": len(best)},
+        }
+        output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
+        return CompiledFile(path=output, manifest=manifest, report=report)
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class _ScenarioBuilder(Closing):
+    """Implements `Builder`: one `ReplayBuilder` per workload."""
+
+    def __init__(self) -> None:
+        self._builders: dict[str, ReplayBuilder] = {}
+
+    def config_space(self, task: TuningTask) -> ConfigSpace:
+        return self._of(task).config_space(task)
+
+    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
+        return [self._of(one.task).build([one])[0] for one in inputs]
+
+    def _of(self, task: TuningTask) -> ReplayBuilder:
+        key = task.workload.key
+        if key not in self._builders:
+            self._builders[key] = ReplayBuilder({key: scenario_space(task)})
+        return self._builders[key]
+
+    def close(self) -> None:
+        for builder in self._builders.values():
+            builder.close()
+
+
+def scenario_space(task: TuningTask) -> ConfigSpace:
+    """Return the config space of a scenario's task.
+
+    Raises:
+        InvalidInputError: ``cannot-be-scheduled`` if the scenario says so.
+    """
+    facts = _facts(task)
+    if facts["unschedulable"]:
+        raise InvalidInputError(f"no schedule rule fits {task.workload.name}", code="cannot-be-scheduled")
+    knobs = [Knob.categorical("unroll", [0, 16, 64, 512])]
+    if facts["extent"] > 1:
+        knobs += [Knob.tile(name, facts["extent"], 3, 64) for name in ("i", "j")]
+    return ConfigSpace([Sketch(tuple(knobs))])
+
+
+def _landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+    facts = _facts(task)
+    landscape = SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
+    return landscape(task, config)
+
+
+def _workload(scenario: Scenario, position: int) -> Workload:
+    facts = {
+        "seed": scenario.seed * 1000 + position,
+        "trial_sec": scenario.trial_sec,
+        "failing": scenario.failing,
+        "extent": scenario.extent,
+        "unschedulable": position in scenario.unschedulable,
+    }
+    text = json.dumps(facts, sort_keys=True)
+    return Workload(
+        key=hashlib.sha256(text.encode()).hexdigest()[:32],
+        name=f"matmul_{position}",
+        flops=1e6 * (position + 1),
+        args=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
+        ir=text,
+    )
+
+
+def _facts(task: TuningTask) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(task.workload.ir)
+    return facts

@@ -1,0 +1,157 @@
+"""Running a step: claim, work, commit under the fence, then ring for what follows.
+
+What happens to a step that goes wrong is decided here alone:
+
+- the input is wrong: the job (or model) fails with that error, at once;
+- the device or something else outside was away, or we have a bug: again after a pause, `max_attempts` times in all;
+- the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from tunefarm_app.compile_step import run_compile
+from tunefarm_app.composition import Services
+from tunefarm_app.extract_step import run_extract
+from tunefarm_app.finish import fail_subject
+from tunefarm_app.import_step import run_import
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.step_lease import StepLease
+from tunefarm_app.tune_step import run_tune
+from tunefarm_db.values import Step, StepKind, StepState
+from tunefarm_tuning.errors import (
+    CancelledError,
+    ConflictError,
+    InvalidInputError,
+    InvariantError,
+    LeaseLostError,
+    NotFoundError,
+    TransientError,
+    TunefarmError,
+)
+from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+_HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
+    StepKind.IMPORT: run_import,
+    StepKind.EXTRACT: run_extract,
+    StepKind.TUNE: run_tune,
+    StepKind.COMPILE: run_compile,
+}
+_BACKOFF_SEC = (2.0, 10.0, 30.0)
+
+
+def run_steps(step_id: str, services: Services) -> None:
+    """Run the step, and the job's next tuning steps while the turn lasts; send whatever else follows.
+
+    Going on in the same process saves a trip through the broker per round, and this process's compilers are warm.
+    After `Settings.step_chain_sec`, or when another job waits for the device, the next step is sent instead.
+    """
+    started = time.monotonic()
+    current: str | None = step_id
+    while current is not None:
+        following = run_step(current, services)
+        in_turn = time.monotonic() - started < services.settings.step_chain_sec
+        current = None
+        # A tuning step above round 0 was planned by one before it, so this worker does serve its queue.
+        if in_turn and len(following) == 1 and following[0].kind is StepKind.TUNE and following[0].round > 0:
+            current = following[0].id
+        else:
+            for step in following:
+                services.dispatcher.send(step.id, step.kind)
+
+
+def run_step(step_id: str, services: Services) -> list[Step]:
+    """Run one step, if it is to be had; return the steps to start next, in order. Never raises for the step's own sake.
+
+    Raises:
+        TransientError: If the database is away; the step's lease runs out then.
+    """
+    settings = services.settings
+    with services.uow.write() as repos:
+        step = repos.steps.claim(
+            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_attempts
+        )
+        if step is not None and step.job_id is not None and repos.jobs.get(step.job_id).state.is_finished:
+            # Planned in the very moment the job was cancelled.
+            repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
+            step = None
+    if step is None:
+        log.debug("step not to be had", step_id=step_id)
+        return []
+    with structlog.contextvars.bound_contextvars(
+        step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
+    ):
+        return _run(step, services)
+
+
+def _run(step: Step, services: Services) -> list[Step]:
+    settings = services.settings
+    limit_sec = (
+        settings.compile_time_limit_sec if step.kind is StepKind.COMPILE else settings.step_time_limit_sec
+    )
+    started = time.monotonic()
+    with StepLease(services, step, limit_sec=limit_sec) as lease:
+        context = StepContext(services=services, step=step, lease=lease)
+        try:
+            _HANDLERS[step.kind](context)
+            log.info("step done", attempt=step.attempts, seconds=round(time.monotonic() - started, 3))
+            return context.following
+        except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
+            # Children that were closed under the work fail in many ways; the wish to stop says more.
+            _settle(services, step, lease.reason or error)
+    return []
+
+
+def _settle(services: Services, step: Step, error: Exception) -> None:
+    if isinstance(error, CancelledError):
+        log.info("step cancelled")
+        _finish_quietly(services, step)
+        return
+    if isinstance(error, LeaseLostError):
+        log.warning("late write rejected", reason=error.message)
+        return
+    known = error if isinstance(error, TunefarmError) else None
+    if known is None or isinstance(known, InvariantError):
+        log.error("step broke", exc_info=error, attempt=step.attempts)
+    else:
+        log.warning("step failed", code=known.code, error=known.message, attempt=step.attempts)
+    # The stack stays in the log: what users see has no lines of ours in it.
+    shown = known or InvariantError(
+        f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
+    )
+    final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
+    try:
+        with services.uow.write() as repos:
+            if final or step.attempts >= services.settings.max_attempts:
+                repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=shown.to_json())
+                fail_subject(repos, step, shown.to_json())
+            else:
+                delay_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
+                repos.steps.release(
+                    step.id, step.fence, delay_sec=delay_sec, count_attempt=True, error=shown.to_json()
+                )
+                if step.job_id is not None:
+                    repos.events.add(
+                        step.job_id,
+                        "retry",
+                        {"step": step.kind.value, "attempt": step.attempts, "error": shown.to_json()},
+                    )
+    except LeaseLostError as lost:
+        log.warning("late write rejected", reason=lost.message)
+    except TransientError as away:
+        log.warning("step not handed back; its lease runs out", error=away.message)
+
+
+def _finish_quietly(services: Services, step: Step) -> None:
+    """End a step whose job was cancelled, should it still be open."""
+    try:
+        with services.uow.write() as repos:
+            repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
+    except (LeaseLostError, TransientError):
+        pass

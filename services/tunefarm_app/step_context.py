@@ -1,0 +1,87 @@
+"""What a step's handler works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tunefarm_app.composition import Services
+from tunefarm_app.device_turns import wake_next
+from tunefarm_app.engine import Engine
+from tunefarm_app.step_lease import StepLease
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import DeviceLease, Job, Step, StepKind
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.errors import CancelledError, InvariantError
+
+
+@dataclass(slots=True, kw_only=True)
+class StepContext:
+    """A claimed step, what to do it with, and what is to be sent once it is committed."""
+
+    services: Services
+    step: Step
+    lease: StepLease
+    following: list[Step] = field(default_factory=list)
+
+    @property
+    def engine(self) -> Engine:
+        return self.services.require_engine()
+
+    @property
+    def cancellation(self) -> Cancellation:
+        return self.lease.cancellation
+
+    @property
+    def job_id(self) -> str:
+        if self.step.job_id is None:
+            raise InvariantError(f"step {self.step.id} ({self.step.kind}) has no job")
+        return self.step.job_id
+
+    @contextmanager
+    def note(self) -> Iterator[Repositories]:
+        """Open a transaction for a step that goes on afterwards; nothing of it is kept if the step is not ours."""
+        self.lease.check()
+        with self.services.uow.write() as repos:
+            repos.steps.hold(self.step.id, self.step.fence)
+            yield repos
+
+    @contextmanager
+    def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
+        """Open the transaction that ends the step, and gives `device` back: all of it is kept, or nothing.
+
+        Whoever waits for such a device longest is woken by it.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours.
+        """
+        self.lease.check()
+        woken: Step | None = None
+        with self.services.uow.write() as repos:
+            repos.steps.finish(self.step.id, self.step.fence)
+            yield repos
+            if device is not None:
+                repos.devices.release_lease(device.device.id, device.fence)
+                woken = wake_next(repos, device.device.device_key, except_job=self.step.job_id)
+        if device is not None:
+            self.lease.forget_device()
+        if woken is not None:
+            self.following.insert(0, woken)
+
+    def plan(self, repos: Repositories, kind: StepKind, job: Job, *, round: int = 0) -> None:  # noqa: A002
+        """Add the job's next step to the transaction at hand, to be started or sent once that is committed."""
+        step = repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round)
+        repos.steps.mark_sent([step.id])
+        self.following.append(step)
+
+    def job(self, repos: Repositories) -> Job:
+        """Return the step's job, its row locked until the end of the transaction.
+
+        Raises:
+            CancelledError: If it was cancelled.
+        """
+        job = repos.jobs.get(self.job_id, lock=True)
+        if job.cancel_requested:
+            raise CancelledError("the job was cancelled")
+        return job

@@ -1,0 +1,40 @@
+"""Sweeping the store: what killed processes left there, and what nothing refers to any more."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.composition import Services
+
+log = structlog.stdlib.get_logger(__name__)
+
+TEMPORARY_AGE_SEC = 6 * 3600.0
+UNREFERENCED_AGE_SEC = 24 * 3600.0
+
+
+def sweep_blobs(
+    services: Services,
+    *,
+    temporary_age_sec: float = TEMPORARY_AGE_SEC,
+    unreferenced_age_sec: float = UNREFERENCED_AGE_SEC,
+) -> int:
+    """Remove abandoned temporary files, and blobs that no model and no artifact needs; return how many.
+
+    The ages keep what is being written, or was stored a moment ago and is about to be registered.
+    """
+    swept = services.blobs.sweep(temporary_age_sec)
+    for sha256 in services.blobs.older_than(unreferenced_age_sec):
+        with services.uow.read() as repos:
+            if repos.blobs.is_referenced(sha256):
+                continue
+        with services.uow.write() as repos:
+            # Under the write lock: whoever registers the blob meanwhile looks for the file afterwards.
+            if not repos.blobs.is_referenced(sha256) and services.blobs.is_older(
+                sha256, unreferenced_age_sec
+            ):
+                repos.blobs.delete(sha256)
+                services.blobs.delete(sha256)
+                swept += 1
+    if swept:
+        log.info("store swept", files=swept)
+    return swept

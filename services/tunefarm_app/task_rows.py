@@ -1,0 +1,118 @@
+"""Models, tasks and records between the engine's form and the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tunefarm_app.composition import Services
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Model as ModelValue
+from tunefarm_db.values import NewRecord, Record
+from tunefarm_db.values import Workload as WorkloadValue
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+
+CPU = "cpu"
+GPU = "gpu"
+
+
+def pipeline_of(target: Target) -> str:
+    """Return which of the graph pipelines prepares a model for the target."""
+    return GPU if target.kind == "cuda" else CPU
+
+
+def store_tasks(
+    repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
+) -> None:
+    """Keep what was found in the model, in place of what was there."""
+    repos.workloads.add_many(
+        [
+            WorkloadValue(
+                key=task.workload.key,
+                toolchain=toolchain,
+                name=task.workload.name,
+                flops=task.workload.flops,
+                args=[spec.to_json() for spec in task.workload.args],
+                ir=task.workload.ir,
+            )
+            for task in tasks
+        ]
+    )
+    repos.models.set_tasks(
+        model_id,
+        pipeline=pipeline,
+        toolchain=toolchain,
+        tasks=[(task.workload.key, task.weight) for task in tasks],
+    )
+
+
+def engine_model(services: Services, row: ModelValue) -> Model:
+    """Return the imported model as the engine takes it."""
+    return Model(
+        path=services.blobs.path(row.sha256),
+        sha256=row.sha256,
+        shapes={name: tuple(shape) for name, shape in row.shapes.items()},
+        inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),
+        outputs=tuple(TensorSpec.from_json(spec) for spec in row.outputs),
+        operators=tuple((str(name), int(count)) for name, count in row.operators),
+        opset=row.opset or 0,
+        num_params=row.num_params or 0,
+    )
+
+
+def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
+    """Return a stored workload as a task of a target."""
+    return TuningTask(
+        workload=Workload(
+            key=row.key,
+            name=row.name,
+            flops=row.flops,
+            args=tuple(TensorSpec.from_json(spec) for spec in row.args),
+            ir=row.ir,
+        ),
+        target=target,
+        weight=weight,
+    )
+
+
+def record_row(record: TuningRecord, *, device_id: str, job_id: str) -> NewRecord:
+    return NewRecord(
+        workload_key=record.workload_key,
+        target_key=record.target_key,
+        device_model=record.device_model,
+        toolchain=record.toolchain,
+        space_key=record.space_key,
+        config=record.config.to_json(),
+        outcome=record.outcome.value,
+        cost_sec=record.cost_sec,
+        samples_sec=list(record.samples_sec),
+        build_sec=record.build_sec,
+        measured_at=record.measured_at,
+        tuner=record.tuner,
+        message=record.message,
+        extra=dict(record.extra),
+        device_id=device_id,
+        job_id=job_id,
+    )
+
+
+def engine_record(row: Record) -> TuningRecord:
+    return TuningRecord(
+        workload_key=row.workload_key,
+        target_key=row.target_key,
+        device_model=row.device_model,
+        toolchain=row.toolchain,
+        space_key=row.space_key,
+        config=Config.from_json(row.config),
+        outcome=Outcome(row.outcome),
+        samples_sec=tuple(row.samples_sec),
+        build_sec=row.build_sec,
+        measured_at=row.measured_at,
+        tuner=row.tuner,
+        message=row.message,
+        extra=row.extra or {},
+    )

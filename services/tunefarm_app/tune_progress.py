@@ -1,0 +1,94 @@
+"""What a round means for its task and its job: arithmetic without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tunefarm_db.repositories.job_tasks import JobTaskChanges
+from tunefarm_db.values import JobTask
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.round import TrialOutcome
+from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A job's task, with what other tables know of it.
+
+    Attributes:
+        flops: Of one call.
+        best_sec: Best cost on record for this target, device model and toolchain, from whatever job.
+    """
+
+    row: JobTask
+    flops: float
+    best_sec: float | None
+
+    @property
+    def position(self) -> int:
+        return self.row.position
+
+    @property
+    def weight(self) -> int:
+        return self.row.weight
+
+    @property
+    def best_cost_sec(self) -> float | None:
+        return self.best_sec
+
+
+class _Costed(Protocol):
+    @property
+    def weight(self) -> int: ...
+
+    @property
+    def best_cost_sec(self) -> float | None: ...
+
+
+def scheduler_state(task: TaskRow) -> TaskState:
+    """Return the task as the task scheduler sees it."""
+    return TaskState(
+        weight=task.row.weight,
+        flops=task.flops,
+        history=tuple(
+            RoundSummary(trials=int(trials), best_sec=best_sec) for trials, best_sec in task.row.history
+        ),
+        spent_sec=task.row.spent_sec,
+        best_sec=task.best_sec,
+        exhausted=task.row.exhausted,
+    )
+
+
+def after_round(
+    task: TaskRow, outcomes: Sequence[TrialOutcome], *, spent_sec: float, failed: bool
+) -> tuple[JobTaskChanges, bool]:
+    """Return the task's new columns, and whether the round found a better kernel than was known.
+
+    A round without a single outcome means that the space is spent.
+    """
+    trials = [outcome for outcome in outcomes if outcome.is_trial]
+    costs = [outcome.cost_sec for outcome in trials if outcome.cost_sec is not None]
+    improved = bool(costs) and (task.best_sec is None or min(costs) < task.best_sec)
+    best_sec = min(costs) if improved else task.best_sec
+    changes: JobTaskChanges = {
+        "trials": task.row.trials + len(trials),
+        "failures": task.row.failures + sum(outcome.outcome is not Outcome.OK for outcome in trials),
+        "best_cost_sec": best_sec,
+        "spent_sec": task.row.spent_sec + spent_sec,
+        "rounds": task.row.rounds + 1,
+        "history": [*task.row.history, [len(trials), best_sec]],
+        "exhausted": failed or not outcomes,
+    }
+    return changes, improved
+
+
+def best_latency_sec(tasks: Sequence[_Costed]) -> float | None:
+    """Return the sum of calls x best cost over all tasks; None unless each has one."""
+    total = 0.0
+    for task in tasks:
+        if task.best_cost_sec is None:
+            return None
+        total += task.weight * task.best_cost_sec
+    return total if tasks else None

@@ -1,0 +1,128 @@
+"""One round of one task: the tuner rebuilt from the database, candidates built and measured on a leased device."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import engine_record, engine_task
+from tunefarm_db.values import DeviceLease, Job, JobTask, Record, Trial
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
+from tunefarm_tuning.measure import DeviceInfo, MeasureOption, Outcome
+from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.tuner import TrialResult, make_tuner, task_seed
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What a round found.
+
+    Attributes:
+        space: The task's config space, None where it cannot be made.
+        failed: Why the task cannot be tuned (further); None where it can.
+    """
+
+    position: int
+    task: TuningTask
+    device: DeviceInfo | None
+    space: ConfigSpace | None
+    outcomes: Sequence[TrialOutcome]
+    failed: str | None
+    spent_sec: float
+
+
+def measure_round(
+    context: StepContext, job: Job, row: JobTask, device: DeviceLease, n: int, began: float
+) -> Round:
+    with context.services.uow.read() as repos:
+        workload = repos.workloads.get(row.workload_key, row.toolchain)
+        trials = repos.trials.of_task(job.id, row.position)
+        earlier = repos.records.history(
+            row.workload_key,
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=row.toolchain,
+            space_key=row.space_key,
+            limit=context.services.settings.history_limit + len(trials),
+        )
+    task = engine_task(workload, Target.from_json(job.target), row.weight)
+    info: DeviceInfo | None = None
+    space: ConfigSpace | None = None
+    outcomes: Sequence[TrialOutcome] = ()
+    failed: str | None = None
+    try:
+        with context.engine.measuring(device.device, cancellation=context.cancellation) as option:
+            space = ConfigSpace.from_json(row.space) if row.space else option.builder.config_space(task)
+            info = option.runner.device
+            outcomes = _round(context, job, task, space, option, n, trials, earlier)
+    except (TransientError, LeaseLostError, CancelledError):
+        raise
+    except Exception as error:
+        context.lease.check()
+        # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
+        known = isinstance(error, TunefarmError)
+        failed = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+        log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not known)
+    return Round(
+        position=row.position,
+        task=task,
+        device=info,
+        space=space,
+        outcomes=outcomes,
+        failed=failed,
+        spent_sec=time.monotonic() - began,
+    )
+
+
+def _round(
+    context: StepContext,
+    job: Job,
+    task: TuningTask,
+    space: ConfigSpace,
+    option: MeasureOption,
+    n: int,
+    trials: Sequence[Trial],
+    earlier: Sequence[Record],
+) -> Sequence[TrialOutcome]:
+    """Rebuild the tuner from what is on record, and let it try `n` configs."""
+    tuner = make_tuner(job.tuner, task, space, seed=task_seed(job.seed, task))
+    with closing(tuner), context.cancellation.attach(tuner):
+        tuner.tell([_told(trial) for trial in trials])
+        # What other jobs measured here counts as tried; newest first in the query, oldest first for the tuner.
+        records = [
+            engine_record(record)
+            for record in reversed(earlier)
+            if record.job_id != job.id and record.space_key == space.key
+        ]
+        tuner.tell(
+            [
+                TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
+                for r in records
+            ]
+        )
+        return run_round(tuner, task, n, option, cancelled=lambda: context.lease.reason is not None)
+
+
+def _told(trial: Trial) -> TrialResult:
+    return TrialResult(
+        asked=_config(trial.asked_key),
+        config=_config(trial.config_key),
+        outcome=Outcome(trial.outcome),
+        cost_sec=trial.cost_sec,
+    )
+
+
+def _config(key: str) -> Config:
+    return Config.from_json(json.loads(key))

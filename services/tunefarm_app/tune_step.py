@@ -1,0 +1,239 @@
+"""The tune step: one round of one task of a job, on one leased device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import structlog
+
+from tunefarm_app.device_turns import wait_for_device
+from tunefarm_app.extract_step import enter_compiling
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import pipeline_of, record_row
+from tunefarm_app.tune_progress import TaskRow, after_round, best_latency_sec, scheduler_state
+from tunefarm_app.tune_round import Round, measure_round
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial, StepKind
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.errors import ConflictError, DeviceLostError
+from tunefarm_tuning.measure import DeviceInfo, Outcome
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task_scheduler import TaskScheduler
+
+log = structlog.stdlib.get_logger(__name__)
+
+_LOST_ROUNDS_BEFORE_QUARANTINE = 2
+
+
+def run_tune(context: StepContext) -> None:
+    """Measure one round, record it, and plan what follows: another round, or the compiler.
+
+    Raises:
+        DeviceLostError: If nothing could be measured; the step is tried again, elsewhere if there is an elsewhere.
+        ConflictError: ``toolchain-changed`` if the worker's compiler is not the one that the tasks were made with.
+    """
+    with context.services.uow.read() as repos:
+        job = repos.jobs.get(context.job_id)
+        rows = repos.jobs.tasks(job.id)
+    budget = Budget.from_json(job.budget)
+    stop_reason = _budget_spent(budget, job)
+    if stop_reason is not None:
+        _stop(context, stop_reason)
+        return
+    if any(row.toolchain != context.engine.toolchain for row in rows):
+        raise ConflictError(
+            "the workers' compiler was changed while this job ran: submit it again",
+            code="toolchain-changed",
+            now=context.engine.toolchain,
+        )
+    device = context.lease.take_device(job.device_key)
+    if device is None:
+        wait_for_device(context, job)
+        return
+    began = time.monotonic()
+    tasks = _with_known_costs(context, job, rows, device)
+    position = TaskScheduler().next([scheduler_state(task) for task in tasks])
+    if position is None:
+        _stop(context, "exhausted", device)
+        return
+    found = measure_round(context, job, rows[position], device, _round_size(job, budget), began)
+    context.lease.check()
+    if found.outcomes and not any(outcome.is_trial for outcome in found.outcomes):
+        _report_trouble(context, device, found.outcomes[0].message)
+    _commit(context, budget, device, tasks, found, began)
+
+
+def _with_known_costs(
+    context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease
+) -> list[TaskRow]:
+    """Return the tasks with their operations, and with the best that is on record from whatever job."""
+    toolchain = context.engine.toolchain
+    with context.services.uow.read() as repos:
+        pipeline = pipeline_of(Target.from_json(job.target))
+        flops = {
+            task.workload_key: task.flops
+            for task in repos.models.tasks(job.model_id, pipeline=pipeline, toolchain=toolchain)
+        }
+        best = repos.records.best(
+            [row.workload_key for row in rows],
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=toolchain,
+        )
+    return [
+        TaskRow(
+            row=row,
+            flops=flops.get(row.workload_key, 0.0),
+            best_sec=best[row.workload_key].cost_sec if row.workload_key in best else None,
+        )
+        for row in rows
+    ]
+
+
+def _report_trouble(context: StepContext, device: DeviceLease, message: str) -> None:
+    """Note a round in which the device measured nothing, and give up on the device if that goes on.
+
+    Raises:
+        DeviceLostError: Always: the round is to be tried again.
+    """
+    name = device.device.name
+    with context.note() as repos:
+        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
+        if context.step.attempts >= _LOST_ROUNDS_BEFORE_QUARANTINE:
+            repos.devices.quarantine(device.device.id, f"measured nothing, twice in a row: {message}")
+    raise DeviceLostError(f"device {name} measured nothing: {message}", device_id=device.device.id)
+
+
+def _commit(
+    context: StepContext,
+    budget: Budget,
+    device: DeviceLease,
+    tasks: Sequence[TaskRow],
+    found: Round,
+    began: float,
+) -> None:
+    step = context.step
+    with context.commit(device) as repos:
+        job = context.job(repos)
+        record_ids = _add_records(repos, context, job, device, found)
+        repos.trials.add_many(
+            job.id,
+            step.round,
+            [
+                NewTrial(
+                    position=found.position,
+                    ordinal=ordinal,
+                    config_key=outcome.config.key,
+                    asked_key=outcome.asked.key,
+                    outcome=outcome.outcome.value,
+                    cost_sec=outcome.cost_sec,
+                    message=outcome.message,
+                    build_sec=outcome.build_sec,
+                    run_sec=outcome.run_sec,
+                    measured_at=outcome.measured_at,
+                    record_id=record_id,
+                )
+                for ordinal, (outcome, record_id) in enumerate(zip(found.outcomes, record_ids, strict=True))
+            ],
+        )
+        changes, improved = after_round(
+            tasks[found.position], found.outcomes, spent_sec=found.spent_sec, failed=found.failed is not None
+        )
+        if found.space is not None and tasks[found.position].row.space is None:
+            changes["space"], changes["space_key"] = found.space.to_json(), found.space.key
+        row = repos.jobs.update_task(job.id, found.position, **changes)
+        # A task that has not had its turn shows the best on record as well: the compiler will use it.
+        for task in tasks:
+            if task.position != found.position and task.best_sec != task.row.best_cost_sec:
+                repos.jobs.update_task(job.id, task.position, best_cost_sec=task.best_sec)
+        trials = [outcome for outcome in found.outcomes if outcome.is_trial]
+        job = repos.jobs.update(
+            job.id,
+            trials=job.trials + len(trials),
+            failures=job.failures + sum(outcome.outcome is not Outcome.OK for outcome in trials),
+            trials_since_improvement=0 if improved else job.trials_since_improvement + len(trials),
+            tuned_sec=job.tuned_sec + (time.monotonic() - began),
+            best_latency_sec=best_latency_sec(
+                [row if task.position == row.position else task for task in tasks]
+            ),
+            progress={
+                "phase": "tuning",
+                "task": row.name,
+                "position": row.position,
+                "device": device.device.name,
+            },
+        )
+        repos.events.add(job.id, "round", _round_event(step.round, job, row, found))
+        stop_reason = _budget_spent(budget, job)
+        if stop_reason is not None:
+            enter_compiling(context, repos, job, stop_reason=stop_reason)
+        else:
+            context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
+    log.info(
+        "round done",
+        task=found.position,
+        trials=len(trials),
+        total=job.trials,
+        best_cost_sec=row.best_cost_sec,
+        seconds=round(found.spent_sec, 3),
+    )
+
+
+def _add_records(
+    repos: Repositories, context: StepContext, job: Job, device: DeviceLease, found: Round
+) -> list[str | None]:
+    """Store a record for each real trial; return one id, or None, per outcome."""
+    if found.device is None:
+        return [None] * len(found.outcomes)
+    info = DeviceInfo(
+        model=device.device.device_model, num_cores=found.device.num_cores, name=device.device.name
+    )
+    rows = [
+        record_row(
+            outcome.to_record(found.task, info, tuner=job.tuner, toolchain=context.engine.toolchain),
+            device_id=device.device.id,
+            job_id=job.id,
+        )
+        for outcome in found.outcomes
+        if outcome.is_trial
+    ]
+    ids = iter(repos.records.add_many(rows))
+    return [next(ids) if outcome.is_trial else None for outcome in found.outcomes]
+
+
+def _round_event(number: int, job: Job, row: JobTask, found: Round) -> dict[str, object]:
+    counts: dict[str, int] = {}
+    for outcome in found.outcomes:
+        counts[outcome.outcome.value] = counts.get(outcome.outcome.value, 0) + 1
+    return {
+        "round": number,
+        "position": found.position,
+        "task": row.name,
+        "outcomes": counts,
+        "failed": found.failed,
+        "exhausted": row.exhausted,
+        "best_cost_sec": row.best_cost_sec,
+        "trials": job.trials,
+        "failures": job.failures,
+        "tuned_sec": job.tuned_sec,
+        "best_latency_sec": job.best_latency_sec,
+    }
+
+
+def _round_size(job: Job, budget: Budget) -> int:
+    size = int(job.options.get("round_size", 8))
+    return size if budget.trials is None else min(size, budget.trials - job.trials)
+
+
+def _budget_spent(budget: Budget, job: Job) -> str | None:
+    return budget.exhausted_by(
+        trials=job.trials,
+        wall_sec=job.tuned_sec,
+        trials_since_improvement=job.trials_since_improvement,
+    )
+
+
+def _stop(context: StepContext, reason: str, device: DeviceLease | None = None) -> None:
+    with context.commit(device) as repos:
+        enter_compiling(context, repos, context.job(repos), stop_reason=reason)
