@@ -1,0 +1,155 @@
+"""A job from upload to artifact, without a compiler and without a broker."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import ModelState, StepKind, StepState
+from tunefarm_tuning.budget import Budget
+
+
+def test_upload_tune_compile(farm) -> None:
+    model = farm.upload(Scenario(tasks=2, failing=0.2))
+    assert model.state is ModelState.IMPORTING
+    farm.run()
+    model = farm.model(model.id)
+    assert model.state is ModelState.READY
+    assert [spec["name"] for spec in model.inputs] == ["x"]
+    device = farm.add_device()
+    job = farm.submit(model, trials=40)
+    assert job.state is JobState.QUEUED
+    farm.run()
+
+    job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED, job.error
+    assert job.stop_reason == "trials"
+    assert job.trials == 40
+    trials = farm.trials(job.id)
+    assert len(trials) == 40
+    assert len({(t.position, t.config_key) for t in trials}) == 40
+    assert job.failures == sum(t.outcome != "ok" for t in trials) > 0
+    assert job.tuned_sec > 0
+    with farm.services.uow.read() as repos:
+        tasks = repos.jobs.tasks(job.id)
+        artifact = repos.artifacts.for_job(job.id)
+        records = repos.records.for_job(job.id)
+        events = repos.events.after(job.id)
+    assert job.best_latency_sec == sum(t.weight * t.best_cost_sec for t in tasks)
+    assert sum(t.trials for t in tasks) == 40
+    assert len(records) == 40
+    assert {r.device_id for r in records} == {device.id}
+    assert artifact is not None
+    assert artifact.id == job.artifact_id
+    assert artifact.name == "net.tunefarm"
+    packed = json.loads(farm.services.blobs.path(artifact.sha256).read_text())
+    assert packed["report"]["coverage"] == {"tasks": 2, "covered": 2}
+    assert [e.kind for e in events[:3]] == ["queued", "phase", "phase"]
+    assert events[-1].kind == "finished"
+    assert all(b.seq == a.seq + 1 for a, b in pairwise(events))
+    assert {s.state for s in farm.steps(job.id)} == {StepState.DONE}
+    assert farm.device(device.id).lease_owner is None
+
+
+def test_a_second_job_learns_from_the_first(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=1))
+    farm.add_device()
+    first = farm.submit(model, trials=16)
+    farm.run()
+    second = farm.submit(model, trials=8)
+    farm.run()
+    first, second = farm.job(first.id), farm.job(second.id)
+    assert second.state is JobState.SUCCEEDED
+    # What the first job measured counts as tried, and its best as known.
+    measured = {t.config_key for t in farm.trials(first.id)}
+    assert not measured & {t.config_key for t in farm.trials(second.id)}
+    assert second.best_latency_sec <= first.best_latency_sec
+
+
+def test_the_same_job_twice_is_the_same_trials(farm) -> None:
+    """The tuner is rebuilt for each round, and goes on as one that was never taken apart."""
+    farm.add_device("a", "pool-a", device_model="model-a")
+    farm.add_device("b", "pool-b", device_model="model-b")
+    model = farm.ready_model(Scenario(tasks=2))
+    one = farm.submit(model, trials=24, device_key="pool-a", seed=7)
+    farm.run()
+    other = farm.with_settings(step_chain_sec=0.0)
+    two = other.submit(model, trials=24, device_key="pool-b", seed=7)
+    other.run()
+    configs = [[(t.position, t.config_key) for t in farm.trials(j.id)] for j in (one, two)]
+    assert configs[0] == configs[1]
+
+
+def test_a_small_space_is_exhausted(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2, extent=1))
+    farm.add_device()
+    job = farm.submit(model, trials=100)
+    farm.run()
+    job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED
+    assert job.stop_reason == "exhausted"
+    assert job.trials == 8  # two tasks, four configs each
+
+
+def test_a_task_that_cannot_be_scheduled_does_not_fail_the_job(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2, unschedulable=(1,)))
+    farm.add_device()
+    job = farm.submit(model, trials=16)
+    farm.run()
+    job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED
+    assert job.trials == 16
+    assert job.best_latency_sec is None  # one task has no kernel
+    with farm.services.uow.read() as repos:
+        first, second = repos.jobs.tasks(job.id)
+        events = [e.data for e in repos.events.after(job.id) if e.kind == "round"]
+    assert (first.exhausted, second.exhausted) == (False, True)
+    assert [e["failed"] for e in events if e["failed"]] == ["no schedule rule fits matmul_1"]
+
+
+def test_a_model_with_nothing_to_tune_is_compiled(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.run()
+    job = farm.job(job.id)
+    assert (job.state, job.stop_reason, job.trials) == (JobState.SUCCEEDED, "no-tasks", 0)
+
+
+def test_the_wall_clock_ends_the_search(farm) -> None:
+    model = farm.ready_model(Scenario(trial_sec=0.02))
+    farm.add_device()
+    job = farm.submit(model, budget=Budget(wall_sec=0.5))
+    farm.run()
+    job = farm.job(job.id)
+    assert job.stop_reason == "wall_sec"
+    assert job.tuned_sec >= 0.5
+    assert job.state is JobState.SUCCEEDED
+
+
+def test_patience_ends_the_search(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=1))
+    farm.add_device()
+    job = farm.submit(model, budget=Budget(patience_trials=24), tuner="random")
+    farm.run()
+    job = farm.job(job.id)
+    assert job.stop_reason == "patience_trials"
+    assert job.trials_since_improvement >= 24
+
+
+def test_a_chain_ends_after_its_time(farm) -> None:
+    """With no time for a chain, each round is a message of its own."""
+    model = farm.ready_model()
+    farm.add_device()
+    farm = farm.with_settings(step_chain_sec=0.0)
+    job = farm.submit(model, trials=24)
+    assert farm.run() == 5  # extract, three rounds, compile
+    assert [s.kind for s in farm.steps(job.id)] == [
+        StepKind.EXTRACT,
+        StepKind.TUNE,
+        StepKind.TUNE,
+        StepKind.TUNE,
+        StepKind.COMPILE,
+    ]
