@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,100 @@ def client(tracker: TrackerProcess, kernels: Path) -> Client:
 @pytest.fixture
 def make_client(kernels: Path) -> Callable[..., Client]:
     return lambda tracker_port, key=ServerProcess.key: Client(tracker_port, kernels, key)
+
+
+class FarmApi:
+    """The two routes that an agent uses, served over HTTP, with the answers in the test's hand."""
+
+    def __init__(self, tracker_port: int) -> None:
+        self.tracker_port = tracker_port
+        self.devices: dict[str, dict[str, Any]] = {}
+        self.heartbeats: list[dict[str, Any]] = []
+        self.registrations: list[dict[str, Any]] = []
+        self.status = 200
+        self._count = itertools.count(1)
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = api.answer(self.path, self.headers["Authorization"], body)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def answer(self, path: str, authorization: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if self.status != 200:
+            return self.status, {"detail": "as the test wants it"}
+        if authorization != "Bearer tfk_test":
+            return 401, {"detail": "no such key"}
+        if path == "/v1/devices":
+            self.registrations.append(body)
+            known = self.devices.get(body["name"])
+            device_id = known["id"] if known else f"dev_{next(self._count)}"
+            self.devices[body["name"]] = {
+                **body,
+                "id": device_id,
+                "rpc_key": device_id.replace("_", "-"),
+                "tracker_host": "127.0.0.1",
+                "tracker_port": self.tracker_port,
+            }
+            return 200, self.devices[body["name"]]
+        device_id = path.split("/")[3]
+        if device_id not in [device["id"] for device in self.devices.values()]:
+            return 404, {"detail": "there is no such device"}
+        self.heartbeats.append(body)
+        return 200, {}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def api(tracker: TrackerProcess) -> Iterator[FarmApi]:
+    farm = FarmApi(tracker.port)
+    yield farm
+    farm.close()
+
+
+class AgentProcess(Child):
+    def __init__(self, url: str, work_dir: Path, *options: str, key: str = "tfk_test") -> None:
+        self.work_dir = work_dir
+        super().__init__(
+            [
+                *("-m", "tunefarm_workers.device", "--url", url, "--name", "box", "--device-key", "test"),
+                *("--target", "llvm -num-cores=1", "--device-model", "test-box", "--heartbeat-sec", "1"),
+                *("--work-dir", str(work_dir), *options),
+            ],
+            env={"TUNEFARM_API_KEY": key},
+        )
+
+    def wait_online(self, after: int = 0) -> dict[str, Any]:
+        """Wait for a proof of life later than the first `after` events."""
+        online = wait_until(
+            lambda: [event for event in self.events[after:] if event.get("online")], f"online; {self.events}"
+        )
+        return dict(online[-1])
+
+
+@pytest.fixture
+def start_agent(start: Callable[..., Any], api: FarmApi, tmp_path: Path) -> Callable[..., Any]:
+    return lambda *options, **kwargs: start(AgentProcess, api.url, tmp_path / "device", *options, **kwargs)
+
+
+@pytest.fixture
+def agent(start_agent: Callable[..., Any]) -> AgentProcess:
+    process: AgentProcess = start_agent()
+    return process
 
 
 def gone(pid: int) -> bool:

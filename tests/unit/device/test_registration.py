@@ -1,0 +1,125 @@
+"""The device's standing with the API, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_workers.device.api_client import Grant
+from tunefarm_workers.device.registration import Registration
+from tunefarm_workers.device.rpc_wire import Address
+
+STARTING = {"state": "starting", "rpc_registered": False, "reason": "starting"}
+SERVING = {"state": "serving", "rpc_registered": True, "reason": ""}
+
+
+class ScriptedApi:
+    """An API that knows the device, has forgotten it, is away, or refuses it."""
+
+    def __init__(self) -> None:
+        self.trouble: Exception | None = None
+        self.knows = False
+        self.registrations = 0
+        self.heartbeats: list[Mapping[str, Any]] = []
+
+    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
+        if self.trouble:
+            raise self.trouble
+        self.knows = True
+        self.registrations += 1
+        return Grant(device_id="dev_1", rpc_key="dev-1", tracker=tracker or ("127.0.0.1", 9190))
+
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
+        if self.trouble:
+            raise self.trouble
+        if not self.knows:
+            raise NotFoundError("no such device")
+        self.heartbeats.append(body)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.api = ScriptedApi()
+        self.registration = Registration(
+            self.api, {"name": "box"}, tracker=None, heartbeat_sec=5.0, clock=lambda: self.now
+        )
+
+    def run(self, seconds: float, status: Mapping[str, Any] = SERVING) -> None:
+        for _ in range(int(seconds * 4)):
+            self.registration.tick(status)
+            self.now += 0.25
+
+
+def test_it_registers_once_and_gives_signs_of_life() -> None:
+    scene = Scene()
+    scene.run(61)
+    assert scene.api.registrations == 1
+    assert 12 <= len(scene.api.heartbeats) <= 14
+    assert scene.registration.confirmed
+
+
+def test_news_goes_out_at_once() -> None:
+    scene = Scene()
+    scene.run(1, STARTING)
+    scene.run(0.25, SERVING)
+    assert scene.api.heartbeats == [STARTING, SERVING]
+
+
+def test_an_api_that_is_away_is_waited_for_ever_more_patiently() -> None:
+    scene = Scene()
+    scene.api.trouble = TransientError("away")
+    scene.run(3600)
+    assert scene.registration.grant is None
+    scene.api.trouble = None
+    scene.run(15)
+    assert scene.registration.confirmed
+
+
+def test_the_grant_outlives_an_outage() -> None:
+    scene = Scene()
+    scene.run(1)
+    scene.api.trouble = TransientError("away")
+    scene.run(60)
+    assert scene.registration.grant is not None
+    assert not scene.registration.confirmed
+    scene.api.trouble = None
+    scene.run(15)
+    assert scene.registration.confirmed
+    assert scene.api.registrations == 1
+
+
+def test_a_forgotten_device_registers_again() -> None:
+    scene = Scene()
+    scene.run(1)
+    scene.api.knows = False
+    scene.run(6)
+    assert scene.api.registrations == 2
+    assert scene.registration.confirmed
+
+
+def test_a_refusal_ends_the_first_registration() -> None:
+    scene = Scene()
+    scene.api.trouble = InvalidInputError("no such key", code="refused")
+    with pytest.raises(InvalidInputError, match="no such key"):
+        scene.run(1)
+
+
+def test_a_refusal_later_is_waited_out() -> None:
+    scene = Scene()
+    scene.run(1)
+    scene.api.trouble = InvalidInputError("the key was revoked", code="refused")
+    scene.run(60)
+    scene.api.trouble = None
+    scene.run(15)
+    assert scene.registration.confirmed
+
+
+def test_goodbye_survives_an_absent_api() -> None:
+    scene = Scene()
+    scene.run(1)
+    scene.api.trouble = TransientError("away")
+    scene.registration.say_goodbye(STARTING)

@@ -1,0 +1,61 @@
+"""What an agent can be told, and what it says when it was told wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.device.rpc_process import server_environment
+from tunefarm_workers.device.settings import read_settings
+
+ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_secret"}
+
+
+def test_the_environment_is_enough() -> None:
+    settings = read_settings([], {**ENVIRONMENT, "TUNEFARM_DEVICE_NAME": "box"})
+    assert (settings.url, settings.api_key) == ("http://farm:8000", "tfk_secret")
+    assert (settings.name, settings.device_key, settings.host) == ("box", "local", "127.0.0.1")
+    assert settings.work_dir.is_absolute()
+
+
+def test_options_win(tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("tfk_other\n")
+    settings = read_settings(
+        [
+            "--url=http://x",
+            f"--api-key-file={key_file}",
+            "--tracker=[::1]:9190",
+            "--name=a",
+            "--device-key=b",
+        ],
+        ENVIRONMENT,
+    )
+    assert (settings.url, settings.api_key, settings.tracker) == ("http://x", "tfk_other", ("::1", 9190))
+
+
+def test_the_key_is_not_shown() -> None:
+    assert "tfk_secret" not in repr(read_settings([], ENVIRONMENT))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code"),
+    [
+        ([], {"TUNEFARM_API_KEY": "k"}, "no-url"),
+        ([], {"TUNEFARM_URL": "http://x"}, "no-api-key"),
+        (["--api-key-file=/no/such/file"], ENVIRONMENT, "no-api-key"),
+        (["--name=two words"], ENVIRONMENT, "invalid-device"),
+        (["--device-key="], ENVIRONMENT, "invalid-device"),
+    ],
+)
+def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, str], code: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        read_settings(arguments, environment)
+    assert caught.value.code == code
+
+
+def test_the_servers_environment_holds_no_credentials() -> None:
+    environment = server_environment({**ENVIRONMENT, "PATH": "/bin"}, num_threads=3)
+    assert environment == {"PATH": "/bin", "TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}

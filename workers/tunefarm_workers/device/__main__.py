@@ -1,0 +1,66 @@
+"""``python -m tunefarm_workers.device``: the agent's process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tunefarm_tuning.errors import TunefarmError
+from tunefarm_workers.device.agent import Agent, lock_folder
+from tunefarm_workers.device.description import describe
+from tunefarm_workers.device.settings import read_settings
+
+log = logging.getLogger("tunefarm.device")
+
+EXIT_REFUSED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Lend this machine until SIGTERM; return the exit code."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    wait = _wait_for_stop()
+    try:
+        settings = read_settings(argv)
+        try:
+            lock_folder(settings.work_dir)
+        except BlockingIOError:
+            print(f"device: another agent named {settings.name} runs on this machine", file=sys.stderr)
+            return EXIT_REFUSED
+        Agent(settings, describe(settings), emit=_emit).run(wait)
+    except TunefarmError as error:
+        print(f"device: {error.message}", file=sys.stderr)
+        return EXIT_REFUSED
+    return 0
+
+
+def _emit(event: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # nobody has to listen
+        print(json.dumps(event), flush=True)
+
+
+def _wait_for_stop() -> Callable[[float], bool]:
+    """Return a function that sleeps, and says whether SIGTERM or SIGINT came, before or meanwhile."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def stop(*_: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(writing, b"x")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return lambda seconds: bool(select.select([reading], [], [], seconds)[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The two calls that an agent makes to the farm's API.
+
+``POST /v1/devices`` takes `DeviceDescription.to_json` (and ``tracker``, ``"host:port"``, where the agent was told to use
+one of its own) and answers with the device: its ``id``, and the ``rpc_key``, ``tracker_host`` and ``tracker_port`` under which
+its RPC server is to wait. The same name again is the same device.
+
+``POST /v1/devices/{id}/heartbeat`` takes ``{"state", "rpc_registered", "reason", "load"}``; 404 means: register again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.untrusted_text import clean
+from tunefarm_workers.device.rpc_wire import Address
+
+_TIMEOUT_SEC = 5.0
+_NOT_NOW = {408, 425, 429}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What the farm answered: under which key, at which tracker, the device waits."""
+
+    device_id: str
+    rpc_key: str
+    tracker: Address
+
+
+class ApiClient:
+    """Talks to the API; every call ends within seconds.
+
+    Failure: `TransientError` when the API is away, `NotFoundError` when it does not know the device,
+        `InvalidInputError` when it will never accept this (the key, the device).
+    """
+
+    def __init__(self, url: str, api_key: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        try:
+            self._http = httpx.Client(
+                base_url=url,
+                headers={"Authorization": f"Bearer {api_key}"},
+                timeout=_TIMEOUT_SEC,
+                transport=transport,
+                trust_env=False,  # a proxy must not come between a device and its farm by accident
+            )
+        except httpx.InvalidURL as error:
+            raise InvalidInputError(f"the farm's URL is not usable: {error}", code="no-url") from error
+
+    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
+        """Register the device."""
+        body = dict(device)
+        if tracker is not None:
+            body["tracker"] = f"{tracker[0]}:{tracker[1]}"
+        answer = self._post("/v1/devices", body)
+        try:
+            return Grant(
+                device_id=str(answer["id"]),
+                rpc_key=str(answer["rpc_key"]),
+                tracker=tracker or (str(answer["tracker_host"]), int(answer["tracker_port"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
+
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
+        """Give a sign of life."""
+        self._post(f"/v1/devices/{quote(device_id, safe='')}/heartbeat", body)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            response = self._http.post(path, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransientError(
+                f"the API does not answer: {clean(str(error) or type(error).__name__, 300)}"
+            ) from error
+        if response.is_success:
+            try:
+                answer = response.json() if response.content else {}
+            except ValueError as error:
+                raise TransientError("the API's answer is not JSON: is it a tunefarm API?") from error
+            return answer if isinstance(answer, dict) else {}
+        detail = clean(_detail(response), 500)
+        status = response.status_code
+        if status == httpx.codes.NOT_FOUND:
+            raise NotFoundError(f"the API does not know this: {detail}")
+        if status >= 500 or status in _NOT_NOW or response.is_redirect:
+            raise TransientError(f"the API answers {status}: {detail}")
+        raise InvalidInputError(f"the API refuses ({status}): {detail}", code="refused", status=status)
+
+
+def _detail(response: httpx.Response) -> str:
+    try:
+        problem = response.json()
+        return str(problem.get("detail") or problem.get("title") or problem)
+    except (ValueError, AttributeError):
+        return response.text[:500]

@@ -1,0 +1,114 @@
+"""What this machine is: found out once, told to the farm at registration."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.host import host_device_model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.toolchain import versions
+from tunefarm_workers.device.settings import AgentSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDescription:
+    """A device, as the API learns of it.
+
+    Attributes:
+        kind: ``"cpu"`` or ``"cuda"``.
+        device_model: Devices of one model give timings that can be compared.
+        info: For people: ``cpu``, ``cores``, ``memory_bytes``, ``versions``, ``hostname``, ``machine_id``, ``system``.
+    """
+
+    name: str
+    device_key: str
+    kind: str
+    target: Target
+    device_model: str
+    info: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of ``POST /v1/devices``."""
+        return {
+            "name": self.name,
+            "device_key": self.device_key,
+            "kind": self.kind,
+            "target": self.target.to_json(),
+            "device_model": self.device_model,
+            "info": dict(self.info),
+        }
+
+    @property
+    def num_threads(self) -> int:
+        """Threads that kernels run on: the target's cores."""
+        cores = self.target.get("num-cores")
+        return cores if isinstance(cores, int) else int(self.info["cores"])
+
+
+def describe(settings: AgentSettings) -> DeviceDescription:
+    """Look at this machine. Asks LLVM for the CPU's name, in a child: takes seconds.
+
+    Raises:
+        UnknownTargetError: If the target means nothing.
+        InvalidInputError: ``invalid-device`` if a device model is needed and not given.
+    """
+    target = parse_target(settings.target)
+    model = settings.device_model
+    if model is None:
+        if target.kind != "llvm":
+            raise InvalidInputError(
+                f"a device of kind {target.kind} needs --device-model",
+                code="invalid-device",
+                field="device_model",
+            )
+        model = host_device_model()
+    return DeviceDescription(
+        name=settings.name,
+        device_key=settings.device_key,
+        kind="cpu" if target.kind == "llvm" else target.kind,
+        target=target,
+        device_model=model,
+        info={
+            "cpu": _cpu_name(),
+            "cores": psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+            "memory_bytes": psutil.virtual_memory().total,
+            "versions": versions(),
+            "hostname": socket.gethostname(),
+            "machine_id": _machine_id(),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+    )
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _machine_id() -> str:
+    """Tell machines apart without telling which they are: the system's own id should not leave it."""
+    seed = f"{uuid.getnode():x}"
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        try:
+            seed = path.read_text(encoding="ascii").strip() or seed
+            break
+        except (OSError, ValueError):
+            continue
+    return hashlib.sha256(f"tunefarm:{seed}".encode()).hexdigest()[:16]

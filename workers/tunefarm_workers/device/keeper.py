@@ -1,0 +1,158 @@
+"""Keeps an RPC server alive: starts it, asks for proof, starts it anew when the proof fails to come."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol
+
+from tunefarm_workers.device.backoff import Backoff
+from tunefarm_workers.device.liveness import Liveness
+
+log = logging.getLogger("tunefarm.device")
+
+_GRACE_SEC = 5.0
+_CALM_SEC = 60.0
+"""A server that was proven for this long has earned a quick restart."""
+
+
+class ServerState(StrEnum):
+    STOPPED = "stopped"
+    STARTING = "starting"
+    SERVING = "serving"  # proven at the last look
+    SUSPECT = "suspect"  # it listens, but the proof is missing
+
+
+class Server(Protocol):
+    """One life of a server, as `rpc_process.RpcProcess`."""
+
+    def exit_code(self) -> int | None: ...
+    def events(self) -> list[dict[str, Any]]: ...
+    def end(self, *, grace_sec: float) -> None: ...
+
+
+class ServerKeeper:
+    """Owns the server process; `tick` does what time asks for and never waits for long.
+
+    Args:
+        start: Starts a server.
+        prove: Takes the server's port, returns whether it answers at its front door, and whether the tracker lists it.
+        clock: Monotonic seconds.
+        judge: Makes the judge of a life that began now.
+
+    Attributes:
+        state: What is known of the server.
+        reason: Why it is not serving; empty while it is.
+        restarts: How often it had to be started anew.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Server],
+        prove: Callable[[int], tuple[bool, bool | None]],
+        *,
+        clock: Callable[[], float],
+        probe_sec: float = 2.0,
+        judge: Callable[[float], Liveness] = Liveness,
+    ) -> None:
+        self._start = start
+        self._prove = prove
+        self._clock = clock
+        self._probe_sec = probe_sec
+        self._judge = judge
+        self._backoff = Backoff(first_sec=0.5, most_sec=30.0)
+        self._server: Server | None = None
+        self._liveness: Liveness | None = None
+        self._port: int | None = None
+        self._start_at = 0.0
+        self._probe_at = 0.0
+        self._serving_since: float | None = None
+        self.state = ServerState.STOPPED
+        self.reason = "the RPC server is starting"
+        self.restarts = -1  # the first start is none
+
+    @property
+    def server(self) -> Server | None:
+        """The present life, None between two."""
+        return self._server
+
+    def tick(self) -> None:
+        """Look after the server."""
+        now = self._clock()
+        if self._server is None or self._liveness is None:
+            if now >= self._start_at:
+                self._launch(now)
+            return
+        self._take_events(now, self._server, self._liveness)
+        code = self._server.exit_code()
+        if code is not None:
+            self._give_up(f"the RPC server ended with code {code}")
+            return
+        if self._port is not None and now >= self._probe_at:
+            hello, listed = self._prove(self._port)
+            now = self._clock()
+            self._probe_at = now + self._probe_sec
+            self._liveness.observe(now, hello=hello, listed=listed)
+            self._note(now, hello=hello, listed=listed, proven=self._liveness.proven)
+        verdict = self._liveness.verdict(now)
+        if verdict is not None:
+            self._give_up(f"the RPC server had to be started anew: {verdict}")
+
+    def stop(self) -> None:
+        """End the server for good."""
+        if self._server is not None:
+            self._server.end(grace_sec=_GRACE_SEC)
+            self._server = None
+        self._port = None
+        self._start_at = 0.0
+        self.state, self.reason = ServerState.STOPPED, "the agent is stopping"
+
+    def _launch(self, now: float) -> None:
+        self.restarts += 1
+        self.state = ServerState.STARTING
+        self._liveness = self._judge(now)
+        try:
+            self._server = self._start()
+        except OSError as error:
+            self.reason = f"the RPC server cannot be started: {error}"
+            log.warning("%s", self.reason)
+            self._start_at = now + self._backoff.next_sec()
+
+    def _take_events(self, now: float, server: Server, liveness: Liveness) -> None:
+        for event in server.events():
+            if event.get("event") == "listening":
+                self._port = int(event["port"])
+                self._probe_at = now
+                liveness.began_to_listen(now)
+            ended_badly = event.get("ending") not in (None, "finished")
+            log.log(logging.WARNING if ended_badly else logging.DEBUG, "rpc server: %s", event)
+
+    def _note(self, now: float, *, hello: bool, listed: bool | None, proven: bool) -> None:
+        if proven:
+            self._serving_since = self._serving_since or now
+            if now - self._serving_since >= _CALM_SEC:
+                self._backoff.reset()
+            self.state, self.reason = ServerState.SERVING, ""
+            return
+        self._serving_since = None
+        if not hello:
+            why = "the RPC server does not answer"
+        elif listed is None:
+            why = "the tracker does not answer"
+        else:
+            why = "the tracker does not list the device"
+        # A server on its way up is not under suspicion.
+        self.state = ServerState.STARTING if self.state is ServerState.STARTING else ServerState.SUSPECT
+        self.reason = why
+
+    def _give_up(self, reason: str) -> None:
+        log.warning("%s", reason)
+        assert self._server is not None
+        # It had its chance; a session in hand is lost anyway, and a frozen server would only cost the grace.
+        self._server.end(grace_sec=0.0)
+        self._server = None
+        self._port = None
+        self._serving_since = None
+        self.state, self.reason = ServerState.STOPPED, reason
+        self._start_at = self._clock() + self._backoff.next_sec()

@@ -1,0 +1,68 @@
+"""When to believe that an RPC server lives, and when to stop waiting for it. Pure."""
+
+from __future__ import annotations
+
+HELLO_PATIENCE_SEC = 6.0
+LISTING_PATIENCE_SEC = 15.0
+START_PATIENCE_SEC = 90.0
+
+
+class Liveness:
+    """Judges one life of a server by what was seen of it.
+
+    Args:
+        started: When it was started; all times are of one monotonic clock.
+        hello_patience_sec: How long it may not answer at its front door.
+        listing_patience_sec: How long the tracker may be there and not list it.
+        start_patience_sec: How long it may take until it listens.
+    """
+
+    def __init__(
+        self,
+        started: float,
+        *,
+        hello_patience_sec: float = HELLO_PATIENCE_SEC,
+        listing_patience_sec: float = LISTING_PATIENCE_SEC,
+        start_patience_sec: float = START_PATIENCE_SEC,
+    ) -> None:
+        self._started = started
+        self._hello_patience_sec = hello_patience_sec
+        self._listing_patience_sec = listing_patience_sec
+        self._start_patience_sec = start_patience_sec
+        self._listening = False
+        self._last_hello = started
+        self._last_listed = started
+        self.proven = False
+        """Whether the last look found it at its front door and at the tracker."""
+
+    def began_to_listen(self, now: float) -> None:
+        """It says that it listens: from here it must prove it."""
+        if not self._listening:
+            self._listening = True
+            self._last_hello = self._last_listed = now
+
+    def observe(self, now: float, *, hello: bool, listed: bool | None) -> None:
+        """Note a look at it.
+
+        Args:
+            now: The time.
+            hello: It answered at its front door.
+            listed: The tracker lists it; None where the tracker does not answer, which is not the server's fault.
+        """
+        if hello:
+            self._last_hello = now
+        if listed is not False:
+            self._last_listed = now
+        self.proven = hello and listed is True
+
+    def verdict(self, now: float) -> str | None:
+        """Return why the server has to be started anew; None as long as there is hope."""
+        if not self._listening:
+            if now - self._started > self._start_patience_sec:
+                return f"it did not listen within {self._start_patience_sec:g} s"
+            return None
+        if now - self._last_hello > self._hello_patience_sec:
+            return f"it has not answered for {now - self._last_hello:.0f} s"
+        if now - self._last_listed > self._listing_patience_sec:
+            return f"the tracker has not listed it for {now - self._last_listed:.0f} s"
+        return None

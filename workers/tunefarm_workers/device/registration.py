@@ -1,0 +1,112 @@
+"""Keeps the device registered: registers, gives signs of life, registers again when the farm forgot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_workers.device.api_client import Grant
+from tunefarm_workers.device.backoff import Backoff
+from tunefarm_workers.device.rpc_wire import Address
+
+log = logging.getLogger("tunefarm.device")
+
+
+class Api(Protocol):
+    """The calls of `api_client.ApiClient`."""
+
+    def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant: ...
+    def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None: ...
+
+
+class Registration:
+    """The device's standing with the API; `tick` does what time asks for.
+
+    The grant outlives an outage of the API: the RPC server goes on, and workers measure through it.
+
+    Args:
+        device: What to register.
+        tracker: A tracker of our own choice, or None for the API's.
+        heartbeat_sec: Between signs of life; a change of what there is to tell goes out at once.
+        clock: Monotonic seconds.
+
+    Attributes:
+        grant: What the farm granted last; None before the first time.
+        confirmed: Whether the API took the last heartbeat.
+        online: Whether the API took it, and it said that workers can measure here.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        device: Mapping[str, Any],
+        *,
+        tracker: Address | None,
+        heartbeat_sec: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._device = device
+        self._tracker = tracker
+        self._heartbeat_sec = heartbeat_sec
+        self._clock = clock
+        self._backoff = Backoff(first_sec=0.5, most_sec=max(10.0, heartbeat_sec))
+        self._registered = False
+        self._act_at = 0.0
+        self._told: tuple[object, ...] | None = None
+        self.grant: Grant | None = None
+        self.confirmed = False
+        self.online = False
+
+    def tick(self, status: Mapping[str, Any]) -> None:
+        """Register or give a sign of life, if it is time.
+
+        Args:
+            status: ``state``, ``rpc_registered`` and ``reason``; more goes along.
+
+        Raises:
+            InvalidInputError: If the API will never accept this device. Only before the first registration:
+                a device at work rather waits for the mistake to be put right.
+        """
+        now = self._clock()
+        news = (status["state"], status["rpc_registered"], status["reason"])
+        if now < self._act_at and not (self._registered and self.confirmed and news != self._told):
+            return
+        try:
+            if not self._registered:
+                self._register()
+            if self.grant is not None:
+                self._api.heartbeat(self.grant.device_id, status)
+            self._told, self.confirmed = news, True
+            self.online = bool(status["rpc_registered"])
+            self._backoff.reset()
+            self._act_at = self._clock() + self._heartbeat_sec
+        except NotFoundError as error:
+            was_registered, self._registered, self.confirmed = self._registered, False, False
+            self.online = False
+            log.warning("%s: registering again", error.message)
+            self._act_at = 0.0 if was_registered else self._clock() + self._backoff.next_sec()
+        except (TransientError, InvalidInputError) as error:
+            if self.grant is None and isinstance(error, InvalidInputError):
+                raise
+            self.confirmed = self.online = False
+            wait_sec = self._backoff.next_sec()
+            log.warning("%s; trying again in %.1f s", error.message, wait_sec)
+            self._act_at = self._clock() + wait_sec
+
+    def say_goodbye(self, status: Mapping[str, Any]) -> None:
+        """Tell the API that the device leaves; an API that is away finds out by itself."""
+        if self.grant is not None and self._registered:
+            try:
+                self._api.heartbeat(self.grant.device_id, status)
+            except (TransientError, InvalidInputError, NotFoundError) as error:
+                log.debug("no goodbye: %s", error.message)
+
+    def _register(self) -> None:
+        grant = self._api.register(self._device, tracker=self._tracker)
+        if grant != self.grant:
+            log.info("registered as %s, waiting at tracker %s:%d", grant.device_id, *grant.tracker)
+        self.grant = grant
+        self._registered = True

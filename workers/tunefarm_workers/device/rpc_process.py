@@ -1,0 +1,119 @@
+"""The agent's side of its RPC server process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child.orphans import end_orphans
+from tunefarm_workers.device.rpc_wire import Address
+
+_MEMORY_SLACK_BYTES = 4 << 30
+"""Address space that TVM and its threads take up without using memory."""
+
+_MAX_EVENTS = 1000
+
+
+def server_command(
+    *,
+    host: str,
+    port: int,
+    rpc_key: str,
+    tracker: Address,
+    advertise: str | None,
+    work_dir: Path,
+    max_session_sec: float,
+    memory_bytes: int | None,
+) -> list[str]:
+    """Return the command line of the server."""
+    command = [sys.executable, "-m", "tunefarm_workers.device.hardened_server"]
+    command += [
+        f"--host={host}",
+        f"--port={port}",
+        f"--key={rpc_key}",
+        f"--tracker={tracker[0]}:{tracker[1]}",
+    ]
+    command += [f"--work-dir={work_dir}", f"--max-session-sec={max_session_sec}"]
+    if advertise is not None:
+        command.append(f"--advertise={advertise}")
+    if memory_bytes is not None:
+        command.append(f"--memory-bytes={memory_bytes + _MEMORY_SLACK_BYTES}")
+    return command
+
+
+def server_environment(environment: Mapping[str, str], *, num_threads: int) -> dict[str, str]:
+    """Return the server's environment: whoever reaches the server can read it, so no credentials."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
+    return {**kept, "TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
+
+
+class RpcProcess:
+    """One life of the server; starts it.
+
+    The server is in a process group of its own but in the agent's session: when the agent is killed, its end of the server's standard
+    input closes, and if the server is stopped at that moment, the kernel wakes it to see that. So nothing is left behind.
+
+    Concurrency: a thread drains the server's events; the methods are for one thread.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), process_group=0
+        )
+        self._drain = threading.Thread(target=self._read_events, name="rpc-events", daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._process.poll()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what it told since the last call."""
+        told = []
+        with contextlib.suppress(IndexError):
+            while True:
+                told.append(self._events.popleft())
+        return told
+
+    def end(self, *, grace_sec: float) -> None:
+        """End it and everything that it started.
+
+        Args:
+            grace_sec: How long it may take to end by itself, with its sessions' files tidied up; 0 kills it.
+        """
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if grace_sec > 0:
+                self._process.wait(grace_sec)
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        # A session's child died with the server; the agent has adopted what that child had started.
+        end_orphans(within_sec=2.0)
+        self._drain.join(2.0)
+
+    def _read_events(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError):
+                    event = json.loads(line)
+                    if isinstance(event, dict):
+                        self._events.append(event)

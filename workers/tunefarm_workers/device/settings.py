@@ -1,0 +1,182 @@
+"""What an agent is told at its start: options, and for what is secret the environment or a file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.device.rpc_wire import Address, parse_address
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an agent is told.
+
+    Attributes:
+        url: The farm's API.
+        api_key: A key that may register devices.
+        device_key: The pool of alike devices that this one joins.
+        name: Of this one device; registering the name again renews it.
+        target: What the device runs, in any form that `parse_target` reads.
+        device_model: Groups devices whose timings can be compared; found out where it is None.
+        host: Address that the RPC server listens on. Whoever reaches it can run code here.
+        port: Its port; 0 takes a free one, anew at each start.
+        advertise: Host that workers connect to; None for the one that the tracker sees us come from.
+        tracker: The tracker's address as seen from here; None for the one that the API names.
+        work_dir: Folder of this agent alone, for the sessions' files.
+        max_session_sec: Longest that a worker may hold the device in one session.
+        heartbeat_sec: Between signs of life.
+        probe_sec: Between proofs that the RPC server lives.
+    """
+
+    url: str
+    api_key: str = field(repr=False)
+    device_key: str
+    name: str
+    target: str = "host"
+    device_model: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str | None = None
+    tracker: Address | None = None
+    work_dir: Path
+    max_session_sec: float = 900.0
+    heartbeat_sec: float = 5.0
+    probe_sec: float = 2.0
+
+
+def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = os.environ) -> AgentSettings:
+    """Read the command line.
+
+    Raises:
+        InvalidInputError: If something is missing or cannot be; the message says what to do.
+    """
+    options = _parser(environment).parse_args(argv)
+    if not options.url:
+        raise InvalidInputError("which farm? Give --url, or set TUNEFARM_URL", code="no-url")
+    for label in ("name", "device_key"):
+        value = getattr(options, label)
+        if not value or not _NAME.fullmatch(value):
+            raise InvalidInputError(
+                f"--{label.replace('_', '-')} must be 1 to 100 letters, digits, dots, dashes and underscores",
+                code="invalid-device",
+                field=label,
+            )
+    work_dir = options.work_dir or Path(platformdirs.user_cache_dir("tunefarm")) / "device" / options.name
+    return AgentSettings(
+        url=options.url,
+        api_key=_api_key(options.api_key_file, environment),
+        device_key=options.device_key,
+        name=options.name,
+        target=options.target,
+        device_model=options.device_model,
+        host=options.host,
+        port=options.port,
+        advertise=options.advertise,
+        tracker=options.tracker,
+        work_dir=work_dir.absolute(),
+        max_session_sec=options.max_session_sec,
+        heartbeat_sec=options.heartbeat_sec,
+    )
+
+
+def _api_key(file: Path | None, environment: Mapping[str, str]) -> str:
+    path = file or (
+        Path(environment["TUNEFARM_API_KEY_FILE"]) if "TUNEFARM_API_KEY_FILE" in environment else None
+    )
+    try:
+        key = (
+            path.read_text(encoding="utf-8").strip()
+            if path
+            else environment.get("TUNEFARM_API_KEY", "").strip()
+        )
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"cannot read the API key's file: {error}", code="no-api-key") from error
+    if not key or not key.isascii() or not key.isprintable():
+        raise InvalidInputError(
+            "an API key is needed: set TUNEFARM_API_KEY, or give --api-key-file", code="no-api-key"
+        )
+    return key
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tunefarm_workers.device",
+        description="Lend this machine to a farm. Its workers will run the code that they generate here.",
+    )
+    add = parser.add_argument
+    add("--url", default=environment.get("TUNEFARM_URL"), help="the farm's API (default: $TUNEFARM_URL)")
+    add(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the API key (default: $TUNEFARM_API_KEY_FILE, or the key in $TUNEFARM_API_KEY)",
+    )
+    add(
+        "--device-key",
+        default=environment.get("TUNEFARM_DEVICE_KEY", "local"),
+        metavar="KEY",
+        help="the pool of alike devices that this one joins (default: %(default)s)",
+    )
+    add(
+        "--name",
+        default=environment.get("TUNEFARM_DEVICE_NAME") or socket.gethostname(),
+        help="name of this device (default: %(default)s)",
+    )
+    add("--target", default="host", help="what it runs, as for tuning (default: %(default)s)")
+    add(
+        "--device-model",
+        metavar="MODEL",
+        help="devices of one model give comparable timings (default: found out)",
+    )
+    add(
+        "--host",
+        default="127.0.0.1",
+        help="address to be measured through; never a public one (default: %(default)s)",
+    )
+    add("--port", type=int, default=0, help="port to be measured through (default: any free one)")
+    add("--advertise", metavar="HOST", help="host that workers connect to (default: what the tracker sees)")
+    add(
+        "--tracker",
+        type=_address,
+        metavar="HOST:PORT",
+        help="the tracker, seen from here (default: the API's)",
+    )
+    add(
+        "--work-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for sessions' files (default: in the user's cache)",
+    )
+    add(
+        "--max-session-sec",
+        type=float,
+        default=900.0,
+        metavar="SEC",
+        help="longest session (default: %(default)g)",
+    )
+    add(
+        "--heartbeat-sec",
+        type=float,
+        default=5.0,
+        metavar="SEC",
+        help="between signs of life (default: %(default)g)",
+    )
+    return parser
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
