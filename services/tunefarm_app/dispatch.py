@@ -17,6 +17,7 @@ from kombu import Queue
 from kombu.exceptions import OperationalError
 
 from tunefarm_app.settings import Settings
+from tunefarm_app.step_limits import hard_limit_sec, soft_limit_sec, visibility_timeout_sec
 from tunefarm_db.values import StepKind
 
 log = structlog.stdlib.get_logger(__name__)
@@ -34,7 +35,6 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.TUNE: "tune",
     StepKind.COMPILE: "compile",
 }
-_HARD_LIMIT_SLACK_SEC = 60.0
 
 
 class Dispatcher(Protocol):
@@ -60,25 +60,6 @@ class Dispatcher(Protocol):
 def queue_of(kind: StepKind) -> str:
     """Return the queue that steps of this kind go to."""
     return _QUEUE_OF[kind]
-
-
-def hard_limit_sec(settings: Settings, kind: StepKind) -> float:
-    """Return when Celery kills the process that runs a step of this kind.
-
-    A backstop: the step's own deadline (`step_lease`) ends it in good order before. A message may cover a chain of
-    steps, hence the chain's length on top.
-    """
-    if kind is StepKind.COMPILE:
-        return settings.compile_time_limit_sec + _HARD_LIMIT_SLACK_SEC
-    return settings.step_time_limit_sec + settings.step_chain_sec + _HARD_LIMIT_SLACK_SEC
-
-
-def visibility_timeout_sec(settings: Settings) -> int:
-    """Return after how long the broker may hand a message out again: three times the longest step.
-
-    The shortest value of all programs on one broker wins, so API and workers both take it from here.
-    """
-    return int(3 * max(hard_limit_sec(settings, kind) for kind in StepKind))
 
 
 def make_celery(settings: Settings, *, socket_timeout_sec: float) -> Celery:
@@ -132,7 +113,6 @@ class CeleryDispatcher:
         self._lock = Lock()
 
     def send(self, step_id: str, kind: StepKind) -> bool:
-        hard_limit = hard_limit_sec(self._settings, kind)
         return (
             self._guarded(
                 "step not sent",
@@ -142,8 +122,8 @@ class CeleryDispatcher:
                     queue=queue_of(kind),
                     retry=False,
                     ignore_result=True,
-                    time_limit=hard_limit,
-                    soft_time_limit=hard_limit - _HARD_LIMIT_SLACK_SEC / 2,
+                    time_limit=hard_limit_sec(self._settings, kind),
+                    soft_time_limit=soft_limit_sec(self._settings, kind),
                 ),
                 step_id=step_id,
             )

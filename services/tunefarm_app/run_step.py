@@ -21,6 +21,7 @@ from tunefarm_app.finish import fail_subject
 from tunefarm_app.import_step import run_import
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.step_lease import StepLease
+from tunefarm_app.step_limits import deadline_sec
 from tunefarm_app.tune_step import run_tune
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
@@ -91,12 +92,8 @@ def run_step(step_id: str, services: Services) -> list[Step]:
 
 
 def _run(step: Step, services: Services) -> list[Step]:
-    settings = services.settings
-    limit_sec = (
-        settings.compile_time_limit_sec if step.kind is StepKind.COMPILE else settings.step_time_limit_sec
-    )
     started = time.monotonic()
-    with StepLease(services, step, limit_sec=limit_sec) as lease:
+    with StepLease(services, step, limit_sec=deadline_sec(services.settings, step.kind)) as lease:
         context = StepContext(services=services, step=step, lease=lease)
         try:
             _HANDLERS[step.kind](context)

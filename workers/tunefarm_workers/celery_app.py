@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from celery import Celery
 
-from tunefarm_app.dispatch import hard_limit_sec, make_celery
+from tunefarm_app.dispatch import make_celery
 from tunefarm_app.settings import Settings
+from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
 
 SOCKET_TIMEOUT_SEC = 10.0

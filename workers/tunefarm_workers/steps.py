@@ -18,7 +18,6 @@ _services: Services | None = None
 """This pool child's services: compilers and measuring processes are kept from one step to the next."""
 
 
-@shared_task(name=RUN_STEP, bind=False, ignore_result=True)
 def run_step(step_id: str) -> None:
     """Run the step, and what follows it for a while; see `tunefarm_app.run_step`."""
     run_steps(step_id, _this_process())
@@ -31,7 +30,6 @@ def _this_process() -> Services:
     return _services
 
 
-@worker_process_shutdown.connect
 def _close(**_: object) -> None:
     global _services
     services, _services = _services, None
@@ -39,7 +37,11 @@ def _close(**_: object) -> None:
         services.close()
 
 
-@setup_logging.connect
 def _configure_logging(**_: object) -> None:
     # Also keeps Celery from configuring logging its own way.
     configure_logging(load_settings().log_level, role="worker")
+
+
+shared_task(name=RUN_STEP, ignore_result=True)(run_step)
+worker_process_shutdown.connect(_close)
+setup_logging.connect(_configure_logging)

@@ -37,10 +37,10 @@ def main(argv: list[str] | None = None) -> int:
     node = f"{options.name}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     log.info("worker starts", node=node, queues=options.queues, settings=settings.redacted())
 
-    @worker_ready.connect(weak=False)
-    def _ready(**_: object) -> None:
+    def ready(**_: object) -> None:
         log.info("worker is ready", node=node)
 
+    worker_ready.connect(ready, weak=False)
     worker = app.Worker(
         hostname=node,
         queues=options.queues,

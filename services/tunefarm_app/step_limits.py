@@ -1,0 +1,45 @@
+"""How long steps may take: one place for the step's own deadline, Celery's limits and the broker's patience."""
+
+from __future__ import annotations
+
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import StepKind
+
+_SLACK_SEC = 60.0
+_IMPORT_STAGES = 4  # reading, loading in ONNX Runtime, importing, extracting: each has the import's time-out
+
+
+def deadline_sec(settings: Settings, kind: StepKind) -> float:
+    """Return when a step of this kind is told to stop, and its child processes are closed."""
+    match kind:
+        case StepKind.IMPORT | StepKind.EXTRACT:
+            return max(
+                settings.step_time_limit_sec, _IMPORT_STAGES * settings.import_timeout_sec + _SLACK_SEC
+            )
+        case StepKind.COMPILE:
+            return settings.compile_time_limit_sec
+        case _:
+            return settings.step_time_limit_sec
+
+
+def hard_limit_sec(settings: Settings, kind: StepKind) -> float:
+    """Return when Celery kills the process that runs a message of this kind: a backstop behind the deadline.
+
+    A message may cover a chain of tuning steps, hence the chain's length on top.
+    """
+    chain_sec = settings.step_chain_sec if kind is StepKind.TUNE else 0.0
+    return deadline_sec(settings, kind) + chain_sec + 2 * _SLACK_SEC
+
+
+def soft_limit_sec(settings: Settings, kind: StepKind) -> float:
+    """Return when Celery raises in a step that did not heed its deadline."""
+    return hard_limit_sec(settings, kind) - _SLACK_SEC
+
+
+def visibility_timeout_sec(settings: Settings) -> int:
+    """Return after how long the broker may hand a message out again: three times the longest step.
+
+    The shortest value of all programs on one broker wins, so API and workers both take it from here. It is long
+    because nothing depends on it: a killed worker's step comes back by its lease.
+    """
+    return int(3 * max(hard_limit_sec(settings, kind) for kind in StepKind))
