@@ -41,7 +41,9 @@ class LocalBuilder(Closing):
         *,
         limits: ChildLimits = ChildLimits(),  # noqa: B008  (frozen)
     ) -> None:
-        count = workers or min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_WORKERS)
+        count = workers if workers is not None else min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_WORKERS)
+        if count < 1:
+            raise ValueError(f"workers is {count}, but a builder needs one at least")
         self._scratch = ScratchDir(work_dir)
         self._artifacts = self._scratch.path / "kernels"
         self._artifacts.mkdir()

@@ -104,8 +104,13 @@ class RpcRunner(Closing):
         try:
             self._child.call(
                 "connect",
-                {"address": self._remote.to_json(), "timeout_sec": self._timing.timeout_sec},
-                timeout_sec=self._connect_timeout_sec,
+                {
+                    "address": self._remote.to_json(),
+                    "timeout_sec": self._timing.timeout_sec,
+                    "connect_timeout_sec": self._connect_timeout_sec,
+                },
+                # A little more: the child knows better what it waits for.
+                timeout_sec=self._connect_timeout_sec + 1.0,
             )
         except ChildClosed:
             return "the runner was closed"

@@ -27,10 +27,14 @@ _local_args: tuple[str, list[Any]] | None = None
 
 
 def connect(params: dict[str, Any]) -> None:
-    """Open a session: ``{"address", "timeout_sec"}``. It lasts until `measure` or `hang_up`."""
+    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``. It lasts until `measure` or `hang_up`."""
     global _session
     hang_up({})
-    _session = open_session(params["address"], timeout_sec=params["timeout_sec"])
+    _session = open_session(
+        params["address"],
+        timeout_sec=params["timeout_sec"],
+        connect_timeout_sec=params["connect_timeout_sec"],
+    )
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)

@@ -1,22 +1,27 @@
 """Sessions with a device: this process's own, or one over TVM RPC.
 
-The client side of RPC can block for ever (a key that no device has, a device that was switched off). So
-sessions are opened in child processes only, whose parents hold the clock.
+The client side of RPC can block for ever (on a device that was switched off, say). So sessions are opened in child
+processes only, whose parents hold the clock.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import rpc
+from tvm.rpc import base
 
 from tunefarm_tuning.errors import DeviceLostError
 from tunefarm_tuning.untrusted_text import clean
 
+_INT = struct.Struct("<i")
 _uploads = itertools.count()
 
 
@@ -55,9 +60,10 @@ class DeviceSession:
         if self._remote is None:
             return True
         try:
-            return bool(self._remote.cpu(0).exist)
+            self._remote.get_function("tvm.rpc.server.workpath")("")
         except Exception:  # noqa: BLE001  (any error means no)
             return False
+        return True
 
     def close(self) -> None:
         """Hang up: the device is free for the next session."""
@@ -69,21 +75,29 @@ def local_session() -> DeviceSession:
     return DeviceSession(None)
 
 
-def open_session(address: Mapping[str, Any], *, timeout_sec: float) -> DeviceSession:
-    """Open a session with the device that has a key at a tracker; may block for ever.
+def open_session(
+    address: Mapping[str, Any], *, timeout_sec: float, connect_timeout_sec: float = 15.0
+) -> DeviceSession:
+    """Open a session with the device that has a key at a tracker.
 
     Args:
         address: ``tracker_host``, ``tracker_port`` and ``key``, as in `RemoteDevice.to_json`.
         timeout_sec: The device ends the session after this time, whatever it is doing.
+        connect_timeout_sec: How long the tracker may take to give the device. The device itself can still
+            keep us waiting for ever.
 
     Raises:
-        DeviceLostError: If there is no such tracker, or the device does not answer.
+        DeviceLostError: If there is no such tracker, the device is not free, or it does not answer.
     """
-    host, port, key = str(address["tracker_host"]), int(address["tracker_port"]), str(address["key"])
+    key = str(address["key"])
+    tracker = (str(address["tracker_host"]), int(address["tracker_port"]))
     try:
-        session = DeviceSession(
-            rpc.connect_tracker(host, port).request(key, session_timeout=timeout_sec, max_retry=2)
-        )
+        host, port, match_key = _request(tracker, key, connect_timeout_sec)
+        session = DeviceSession(rpc.connect(host, port, match_key, session_timeout=timeout_sec))
+    except TimeoutError as error:
+        raise DeviceLostError(
+            f"device {clean(key)} was not free at its tracker within {connect_timeout_sec:g} s"
+        ) from error
     except Exception as error:
         raise DeviceLostError(
             f"cannot open a session with device {clean(key)}: {clean(str(error), 300)}"
@@ -91,3 +105,24 @@ def open_session(address: Mapping[str, Any], *, timeout_sec: float) -> DeviceSes
     if not session.is_alive():
         raise DeviceLostError(f"device {clean(key)} opened a session, but does not answer in it")
     return session
+
+
+def _request(tracker: tuple[str, int], key: str, timeout_sec: float) -> tuple[str, int, str]:
+    """Ask a tracker for a device; return its host, its port and the key that it expects.
+
+    TVM's own client has no time limit here. Also, it and the tracker send a message in two pieces, and TCP holds back
+    the second until the first is acknowledged, which takes 40 ms unless it is asked to be quick.
+    """
+    with socket.create_connection(tracker, timeout=timeout_sec) as connection:
+        connection.sendall(_INT.pack(base.RPC_TRACKER_MAGIC))
+        if base.recvall(connection, _INT.size) != _INT.pack(base.RPC_TRACKER_MAGIC):
+            raise ConnectionError(f"{tracker[0]}:{tracker[1]} is not a TVM tracker")
+        request = json.dumps([base.TrackerCode.REQUEST, key, "", 1]).encode()
+        connection.sendall(_INT.pack(len(request)) + request)
+        if hasattr(socket, "TCP_QUICKACK"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        code, answer = base.recvjson(connection)
+        if code != base.TrackerCode.SUCCESS:
+            raise ConnectionError(f"the tracker refused: {clean(str(answer))}")
+        host, port, match_key = answer
+        return str(host), int(port), str(match_key)

@@ -1,0 +1,32 @@
+"""Every shipped builder keeps the builder contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.measure import Builder
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.testing.builder_contract import BuilderContract
+from tunefarm_tuning.testing.workloads import sample_task
+
+
+class TestLocalBuilder(BuilderContract):
+    def make(self) -> Builder:
+        return LocalBuilder(workers=1)
+
+    def task(self) -> TuningTask:
+        return sample_task("matmul", n=32)
+
+
+class TestLocalBuilderWithTwoWorkers(BuilderContract):
+    def make(self) -> Builder:
+        return LocalBuilder(workers=2)
+
+    def task(self) -> TuningTask:
+        return sample_task("softmax", n=32)
+
+
+def test_a_builder_needs_a_worker() -> None:
+    with pytest.raises(ValueError, match="workers"):
+        LocalBuilder(workers=-1)

@@ -1,0 +1,34 @@
+"""Shared libraries that misbehave when they are run as a kernel; needs a C compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+BODIES = {
+    "crash": "*(volatile int *)0 = 1;",
+    "divide": "volatile int zero = 0; zero = 1 / zero;",
+    "hang": 'for (;;) __asm__ volatile("");',
+    "sleep": "usleep(100000000);",
+    "exit": "_exit(3);",
+    "idle": "",  # behaves, and does nothing
+}
+
+
+def bad_kernel(kind: str, folder: Path) -> Path:
+    """Compile a kernel that does one of `BODIES`, or ``"nothing"``: a library without a kernel in it."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError("a C compiler is needed")
+    body = BODIES.get(kind)
+    entry = (
+        f"int __tvm_ffi_main(void *h, const void *a, int n, void *r) {{ {body} return 0; }}"
+        if body is not None
+        else ""
+    )
+    source = folder / f"{kind}.c"
+    source.write_text(f"#include <unistd.h>\n{entry}\n", encoding="utf-8")
+    output = folder / f"{kind}.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O0", "-o", str(output), str(source)], check=True)
+    return output

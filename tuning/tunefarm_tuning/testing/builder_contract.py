@@ -1,0 +1,97 @@
+"""What every builder must do, sentence by sentence of `Builder`'s docstring.
+
+Derive a test class from `BuilderContract` and say how to make the builder and a task for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.measure import Builder, BuildInput, Outcome
+from tunefarm_tuning.task import TuningTask
+
+
+class BuilderContract(ABC):
+    """Conformance suite of `Builder` (pytest collects what derives from it)."""
+
+    @abstractmethod
+    def make(self) -> Builder:
+        """Return a new builder."""
+
+    @abstractmethod
+    def task(self) -> TuningTask:
+        """Return a task with at least ten configs."""
+
+    def _inputs(self, builder: Builder, n: int) -> list[BuildInput]:
+        task = self.task()
+        configs = builder.config_space(task).sample(np.random.default_rng(0), n)
+        return [BuildInput(task=task, config=config) for config in configs]
+
+    def test_the_config_space_is_the_same_every_time(self) -> None:
+        first, second = self.make(), self.make()
+        try:
+            space = first.config_space(self.task())
+            assert space == first.config_space(self.task()) == second.config_space(self.task())
+            assert space.size >= 10
+        finally:
+            first.close()
+            second.close()
+
+    def test_one_result_per_input_in_order(self) -> None:
+        builder = self.make()
+        try:
+            assert builder.build([]) == []
+            inputs = self._inputs(builder, 5)
+            results = builder.build(inputs)
+            assert [result.config.sketch for result in results] == [one.config.sketch for one in inputs]
+            assert all(result.build_sec >= 0 for result in results)
+            paths = [result.artifact_path for result in results]
+            assert all(path is not None and path.is_file() for path in paths)
+            assert len(set(paths)) == len(paths)
+        finally:
+            builder.close()
+
+    def test_a_config_as_applied_is_applied_as_it_is(self) -> None:
+        builder = self.make()
+        try:
+            inputs = self._inputs(builder, 5)
+            applied = [result.config for result in builder.build(inputs)]
+            again = builder.build([BuildInput(task=self.task(), config=config) for config in applied])
+            assert [result.config for result in again] == applied
+        finally:
+            builder.close()
+
+    def test_a_bad_candidate_is_a_result_and_the_rest_is_built(self) -> None:
+        builder = self.make()
+        try:
+            inputs = self._inputs(builder, 3)
+            inputs[1] = BuildInput(task=self.task(), config=Config(99, ()))
+            first, bad, last = builder.build(inputs)
+            assert bad.failure is not None
+            assert bad.failure.outcome is Outcome.INSTANTIATION_ERROR
+            assert bad.failure.message
+            assert bad.artifact_path is None
+            assert bad.config == inputs[1].config
+            assert first.failure is None
+            assert last.failure is None
+            assert builder.build(inputs[:1])[0].failure is None
+        finally:
+            builder.close()
+
+    def test_artifacts_belong_to_the_caller_until_the_builder_closes(self) -> None:
+        builder = self.make()
+        try:
+            inputs = self._inputs(builder, 4)
+            paths = [result.artifact_path for result in builder.build(inputs[:2])]
+            builder.build(inputs[2:])
+            assert all(path is not None and path.is_file() for path in paths)
+            assert paths[0] is not None
+            paths[0].unlink()
+            builder.build(inputs[:1])
+        finally:
+            builder.close()
+        assert not any(path.exists() for path in paths if path is not None)
+        builder.close()

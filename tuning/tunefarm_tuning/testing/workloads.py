@@ -1,0 +1,23 @@
+"""Small real tasks for tests of builders and runners, without a model file."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tunefarm_tuning.child import call_in_child
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.task import TuningTask, Workload
+
+
+@cache
+def sample_workload(kind: str, **size: int | str) -> Workload:
+    """Return a workload: ``matmul`` (n, dtype), ``conv2d`` (size, channels), ``softmax``, ``gather``, ``relu`` (n)."""
+    return Workload.from_json(
+        call_in_child("tunefarm_tuning.tvm_side.sample_workloads_child", kind, size, timeout_sec=120)
+    )
+
+
+def sample_task(kind: str, *, target: Target | str = "host", **size: int | str) -> TuningTask:
+    """Return a task for a sample workload (see `sample_workload`)."""
+    return TuningTask(workload=sample_workload(kind, **size), target=parse_target(target), weight=1)
