@@ -33,8 +33,9 @@ class DeviceRegistration:
         target: What it runs best, as `Target.to_json`.
         info: More about it (CPU, cores, memory, versions), for people.
         device_model: Groups devices whose timings can be compared.
-        tracker_host: Where its RPC server is registered; with `tracker_port`.
+        tracker_host: Where its RPC server is registered; with `tracker_port`. The farm's own tracker where both are None.
         rpc_key: The key it waits under there, of this device alone.
+        ready: Whether it can be measured on already; if not, a heartbeat will say so.
     """
 
     name: str
@@ -42,9 +43,10 @@ class DeviceRegistration:
     target: Mapping[str, Any]
     info: Mapping[str, Any]
     device_model: str
-    tracker_host: str
-    tracker_port: int
     rpc_key: str
+    tracker_host: str | None = None
+    tracker_port: int | None = None
+    ready: bool = True
 
 
 def register_device(services: Services, registration: DeviceRegistration) -> Device:
@@ -54,7 +56,8 @@ def register_device(services: Services, registration: DeviceRegistration) -> Dev
         InvalidInputError: ``invalid-device`` if a field is not usable, or an error of `parse_target`.
         ConflictError: ``device-pool-mismatch`` if other devices of the pool have another target or device model.
     """
-    _check(registration)
+    tracker_host, tracker_port = _tracker(services, registration)
+    _check(registration, tracker_host, tracker_port)
     target = parse_target(registration.target)
     with services.uow.write() as repos:
         for other in repos.devices.in_pool(registration.device_key):
@@ -72,9 +75,11 @@ def register_device(services: Services, registration: DeviceRegistration) -> Dev
             target=target.to_json(),
             info=dict(registration.info),
             device_model=registration.device_model,
-            tracker_host=registration.tracker_host,
-            tracker_port=registration.tracker_port,
+            tracker_host=tracker_host,
+            tracker_port=tracker_port,
             rpc_key=registration.rpc_key,
+            ready=registration.ready,
+            reason="it is starting",
         )
         woken = _wake(repos, device)
     log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
@@ -87,6 +92,7 @@ def heartbeat(
     device_id: str,
     *,
     healthy: bool | None = None,
+    ready: bool = True,
     reason: str = "",
     info: Mapping[str, Any] | None = None,
 ) -> Device:
@@ -97,7 +103,8 @@ def heartbeat(
         device_id: The device.
         healthy: True: a known kernel just ran clean (this ends a quarantine). False: it did not (this begins one).
             None: no news.
-        reason: Why it is not healthy.
+        ready: Whether it can be measured on now; if not, it is offline.
+        reason: Why it is not healthy, or not ready.
         info: What changed about it.
 
     Raises:
@@ -106,7 +113,11 @@ def heartbeat(
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
         device = repos.devices.heartbeat(
-            device_id, healthy=healthy, reason=clean(reason, 300), info=None if info is None else dict(info)
+            device_id,
+            healthy=healthy,
+            ready=ready,
+            reason=clean(reason, 300),
+            info=None if info is None else dict(info),
         )
         woken = _wake(repos, device) if before.state is not device.state else None
     if before.state is not device.state:
@@ -124,7 +135,14 @@ def _send(services: Services, step: Step | None) -> None:
         services.dispatcher.send(step.id, step.kind)
 
 
-def _check(registration: DeviceRegistration) -> None:
+def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str, int]:
+    if registration.tracker_host is not None and registration.tracker_port is not None:
+        return registration.tracker_host, registration.tracker_port
+    host, _, port = services.settings.tracker.rpartition(":")
+    return host, int(port)
+
+
+def _check(registration: DeviceRegistration, tracker_host: str, tracker_port: int) -> None:
     for field in ("name", "device_key", "device_model", "rpc_key"):
         if not _NAME.fullmatch(getattr(registration, field)):
             raise InvalidInputError(
@@ -132,7 +150,7 @@ def _check(registration: DeviceRegistration) -> None:
                 code="invalid-device",
                 field=field,
             )
-    if not _HOST.fullmatch(registration.tracker_host) or not 0 < registration.tracker_port < 65536:
+    if not _HOST.fullmatch(tracker_host) or not 0 < tracker_port < 65536:
         raise InvalidInputError(
             "tracker_host and tracker_port must be an address that workers can reach",
             code="invalid-device",

@@ -32,11 +32,15 @@ class Devices(Repository):
         tracker_host: str,
         tracker_port: int,
         rpc_key: str,
+        ready: bool = True,
+        reason: str = "",
     ) -> Device:
         """Add the device, or renew what is known of the device of this name.
 
-        It is online then, but a quarantined device stays quarantined until a heartbeat says that it is healthy.
+        It is online then, or offline for `reason` where it is not `ready`, but a quarantined device stays
+        quarantined until a heartbeat says that it is healthy.
         """
+        state, reason = _standing(ready, reason)
         known = {
             "device_key": device_key,
             "target": target,
@@ -48,15 +52,15 @@ class Devices(Repository):
             "last_seen_at": db_now(),
         }
         statement = self._insert(_DEVICES).values(
-            id=new_id("dev"), name=name, state=DeviceState.ONLINE, reason="", **known
+            id=new_id("dev"), name=name, state=state, reason=reason, **known
         )
         quarantined = DeviceRow.state == DeviceState.QUARANTINED
         statement = statement.on_conflict_do_update(
             index_elements=["name"],
             set_={
                 **known,
-                "state": case((quarantined, DeviceRow.state), else_=DeviceState.ONLINE.value),
-                "reason": case((quarantined, DeviceRow.reason), else_=""),
+                "state": case((quarantined, DeviceRow.state), else_=state.value),
+                "reason": case((quarantined, DeviceRow.reason), else_=reason),
             },
         )
         device = self._first(Device, statement.returning(_DEVICES))
@@ -102,7 +106,13 @@ class Devices(Repository):
         )
 
     def heartbeat(
-        self, device_id: str, *, healthy: bool | None = None, reason: str = "", info: Json | None = None
+        self,
+        device_id: str,
+        *,
+        healthy: bool | None = None,
+        ready: bool = True,
+        reason: str = "",
+        info: Json | None = None,
     ) -> Device:
         """Note a sign of life.
 
@@ -110,7 +120,9 @@ class Devices(Repository):
             device_id: The device.
             healthy: True: a known kernel just ran clean, the device is online, quarantined before or not.
                 False: it did not, the device is quarantined. None: no news; a quarantine stays.
-            reason: Why it is not healthy.
+            ready: Whether it can be measured on; a device that is not (its RPC server starts, or its tracker is away)
+                is offline.
+            reason: Why it is not healthy, or not ready.
             info: What changed about it.
 
         Raises:
@@ -119,13 +131,14 @@ class Devices(Repository):
         changes: dict[str, object] = {"last_seen_at": db_now()}
         if info is not None:
             changes["info"] = info
+        state, why = _standing(ready, reason)
         if healthy is None:
             quarantined = DeviceRow.state == DeviceState.QUARANTINED
-            changes["state"] = case((quarantined, DeviceRow.state), else_=DeviceState.ONLINE.value)
-            changes["reason"] = case((quarantined, DeviceRow.reason), else_="")
+            changes["state"] = case((quarantined, DeviceRow.state), else_=state.value)
+            changes["reason"] = case((quarantined, DeviceRow.reason), else_=why)
         else:
-            changes["state"] = DeviceState.ONLINE if healthy else DeviceState.QUARANTINED
-            changes["reason"] = "" if healthy else (reason or "a health check failed")
+            changes["state"] = state if healthy else DeviceState.QUARANTINED
+            changes["reason"] = why if healthy else (reason or "a health check failed")
         statement = update(_DEVICES).where(DeviceRow.id == device_id).values(changes)
         device = self._first(Device, statement.returning(_DEVICES))
         if device is None:
@@ -204,6 +217,10 @@ class Devices(Repository):
 
 def _held(device_id: str, fence: int) -> ColumnElement[bool]:
     return and_(DeviceRow.id == device_id, DeviceRow.fence == fence, DeviceRow.lease_owner.is_not(None))
+
+
+def _standing(ready: bool, reason: str) -> tuple[DeviceState, str]:
+    return (DeviceState.ONLINE, "") if ready else (DeviceState.OFFLINE, reason or "it is not ready")
 
 
 def _not_found(device_id: str) -> NotFoundError:
