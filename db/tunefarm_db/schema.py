@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -9,33 +11,29 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.engine import make_engine
+from tunefarm_db.unit_of_work import translated
 from tunefarm_tuning.errors import ConflictError
 
 _LOCK = 0x74756E65  # "tune": our number among PostgreSQL's advisory locks
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database to `revision`, in one transaction. Any number of processes may call it at once."""
-    engine = make_engine(url)
-    try:
-        with engine.begin() as connection:
-            _lock(connection)
-            command.upgrade(_config(connection), revision)
-    finally:
-        engine.dispose()
+    """Bring the database to `revision`, in one transaction. Any number of processes may call it at once.
+
+    Raises:
+        TransientError: If the database is away.
+    """
+    with _locked(url) as connection:
+        command.upgrade(_config(connection), revision)
 
 
 def downgrade(url: str, revision: str) -> None:
     """Take the database back to `revision` (``"base"``: to nothing). What the later ones stored is lost."""
-    engine = make_engine(url)
-    try:
-        with engine.begin() as connection:
-            _lock(connection)
-            command.downgrade(_config(connection), revision)
-    finally:
-        engine.dispose()
+    with _locked(url) as connection:
+        command.downgrade(_config(connection), revision)
 
 
 def head() -> str:
@@ -46,9 +44,16 @@ def head() -> str:
 
 
 def current(engine: Engine) -> str | None:
-    """Return the database's revision; None where it has no schema."""
-    with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+    """Return the database's revision; None where it has no schema.
+
+    Raises:
+        TransientError: If the database is away.
+    """
+    try:
+        with engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    except DBAPIError as error:
+        raise translated(error) from error
 
 
 def check_schema(engine: Engine) -> None:
@@ -76,9 +81,18 @@ def _config(connection: Connection | None) -> Config:
     return config
 
 
-def _lock(connection: Connection) -> None:
-    # SQLite's BEGIN IMMEDIATE has let in one process only. A migration that cannot get a table's lock soon
-    # must fail rather than queue every request behind itself.
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+@contextmanager
+def _locked(url: str) -> Iterator[Connection]:
+    engine = make_engine(url)
+    try:
+        with engine.begin() as connection:
+            # SQLite's BEGIN IMMEDIATE has let in one process only. A migration that cannot get a table's lock soon
+            # must fail rather than queue every request behind itself.
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+                connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+            yield connection
+    except DBAPIError as error:
+        raise translated(error) from error
+    finally:
+        engine.dispose()

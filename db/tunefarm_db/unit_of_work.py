@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Connection, Engine, select
-from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from tunefarm_db.columns import db_now
@@ -21,7 +21,7 @@ from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.steps import Steps
 from tunefarm_db.repositories.trials import Trials
 from tunefarm_db.repositories.workloads import Workloads
-from tunefarm_tuning.errors import ConflictError, TransientError, TunefarmError
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
 
 class Repositories:
@@ -45,6 +45,17 @@ class Repositories:
         """Return the database's clock, Unix seconds."""
         return float(self._connection.execute(select(db_now())).scalar_one())
 
+    def probe_write(self) -> None:
+        """Make sure, without writing anything, that this unit of work could write.
+
+        Raises:
+            TransientError: ``database-read-only`` on a stand-by. (SQLite said so when the unit of work began.)
+        """
+        if self._connection.dialect.name == "postgresql":
+            query = text("SELECT current_setting('transaction_read_only')")
+            if self._connection.execute(query).scalar_one() == "on":
+                raise TransientError("the database takes no writes now", code="database-read-only")
+
 
 class UnitOfWork:
     """Opens transactions. One per process; any number of threads may use it.
@@ -60,7 +71,9 @@ class UnitOfWork:
         """Open a transaction that writes: committed at the end of the block, rolled back by any exception.
 
         Raises:
-            ConflictError: If a uniqueness or reference rule of the schema forbids what was written.
+            ConflictError: If a uniqueness or reference rule of the schema forbids what was written. It is raised
+                at the end of the block: what the rule refused can only be rolled back.
+            InvalidInputError: If a value cannot be stored (a NUL in a text, a number out of range).
             TransientError: If the database is away, or was locked for too long.
         """
         with self._transaction(read_only=False) as repositories:
@@ -86,13 +99,16 @@ class UnitOfWork:
                 with connection.begin():
                     yield Repositories(connection)
         except (DBAPIError, PoolTimeoutError) as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
 
-def _translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIError | PoolTimeoutError:
+def translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIError | PoolTimeoutError:
+    """Return our error for one of the driver's; what is a bug of ours comes back as it is."""
     # Never the statement's parameters in a message: they can hold what users sent.
     if isinstance(error, IntegrityError):
         return ConflictError(f"the database refused it: {_first_line(error)}", code="conflict")
+    if isinstance(error, DataError):
+        return InvalidInputError("a value cannot be stored in the database", code="invalid-value")
     if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
         return TransientError(
             f"the database is not available: {_first_line(error)}", code="database-unavailable"

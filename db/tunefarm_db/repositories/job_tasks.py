@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
@@ -69,6 +69,15 @@ class JobTasks(Repository):
         return self._all(
             JobTask, select(_TASKS).where(JobTaskRow.job_id == job_id).order_by(JobTaskRow.position)
         )
+
+    def count_tasks(self, job_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return, by job: how many tasks it has, and how many of them have a best cost."""
+        query = (
+            select(JobTaskRow.job_id, func.count(), func.count(JobTaskRow.best_cost_sec))
+            .where(JobTaskRow.job_id.in_(list(job_ids)))
+            .group_by(JobTaskRow.job_id)
+        )
+        return {row[0]: (row[1], row[2]) for row in self._run(query)}
 
     def update_task(self, job_id: str, position: int, **changes: Unpack[JobTaskChanges]) -> JobTask:
         """Set columns of one task.

@@ -213,9 +213,7 @@ class Steps(Repository):
     def expedite(self, step_id: str) -> Step | None:
         """Make a ready step due now, noting that it is being sent; None where it is not ready any more."""
         statement = update(_STEPS).where(StepRow.id == step_id, StepRow.state == StepState.READY)
-        return self._first(
-            Step, statement.values(not_before=db_now(), sent_at=db_now()).returning(_STEPS)
-        )
+        return self._first(Step, statement.values(not_before=db_now(), sent_at=db_now()).returning(_STEPS))
 
     def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
         """Take back every step whose lease ran out, or that is ready but used up its attempts.

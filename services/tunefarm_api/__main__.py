@@ -1,0 +1,95 @@
+"""``python -m tunefarm_api``: the API process. Settings come from ``TUNEFARM_*`` variables (`tunefarm_app.settings`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import structlog
+
+from tunefarm_api.app import create_app
+from tunefarm_api.first_key import ensure_key_file
+from tunefarm_api.gate import LOOPBACK_HOSTS
+from tunefarm_api.server import listen, serve, url_of
+from tunefarm_app.composition import compose
+from tunefarm_app.logs import configure_logging
+from tunefarm_app.settings import Settings, load_settings
+from tunefarm_db.schema import upgrade
+from tunefarm_tuning.errors import TunefarmError
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the API. Return the exit code: 0 after SIGTERM or SIGINT, 2 if it cannot start as it was told to."""
+    options = _parser().parse_args(argv)
+    try:
+        settings = load_settings()
+        configure_logging(settings.log_level, role="api")
+        _prepare(settings, migrate=options.migrate, key_file=options.key_file)
+        listener = listen(options.host, options.port)
+    except TunefarmError as error:
+        sys.stderr.write(f"tunefarm-api: {error.message}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"tunefarm-api: cannot listen on {options.host}:{options.port}: {error.strerror}\n")
+        return 2
+    with listener:
+        url = url_of(listener, options.host)
+        log.info("api starts", url=url, settings=settings.redacted())
+        app = create_app(settings, allowed_hosts=_allowed_hosts(options.host, options.allow_host))
+        serve(app, listener, url=url)
+    log.info("api ended")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tunefarm_api", description="Run tunefarm's REST API.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="host name that requests may use for this server; may be repeated. Default: on loopback its own names, "
+        "else any",
+    )
+    parser.add_argument("--migrate", action="store_true", help="bring the database's schema up to date first")
+    parser.add_argument(
+        "--key-file",
+        type=Path,
+        metavar="PATH",
+        help="file with an API key; where it is missing or no longer valid, a new key is made and written there",
+    )
+    return parser
+
+
+def _prepare(settings: Settings, *, migrate: bool, key_file: Path | None) -> None:
+    if migrate:
+        upgrade(settings.database_url.get_secret_value())
+    services = compose(settings)
+    try:
+        if key_file is not None:
+            ensure_key_file(services, key_file)
+    finally:
+        services.close()
+
+
+def _allowed_hosts(host: str, names: Sequence[str]) -> frozenset[str] | None:
+    try:
+        is_loopback = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if names:
+        return frozenset(name.lower() for name in names) | (LOOPBACK_HOSTS if is_loopback else frozenset())
+    return LOOPBACK_HOSTS if is_loopback else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

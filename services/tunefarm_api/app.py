@@ -1,0 +1,92 @@
+"""The application: settings in, FastAPI out. Nothing connects to anything before the lifespan begins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import needs
+from tunefarm_api.gate import Gate
+from tunefarm_api.problems import install_handlers
+from tunefarm_api.request_scope import RequestScope
+from tunefarm_api.routes import devices, health, job_details, jobs, models, records
+from tunefarm_app.composition import compose
+from tunefarm_app.reconcile import Reconciler
+from tunefarm_app.settings import Settings
+from tunefarm_db.schema import check_schema
+
+_DESCRIPTION = """
+Upload a network, tune it on your own devices, download one artifact that is checked and never slower than where it
+began.
+
+Every error is a problem document (RFC 9457) with a stable `code`. Lists come in parts: send `next_cursor` back as
+`cursor`. Times are Unix seconds.
+"""
+
+
+def create_app(
+    settings: Settings, *, allowed_hosts: Collection[str] | None = None, reconcile: bool = True
+) -> FastAPI:
+    """Return the API.
+
+    Args:
+        settings: Where database, store and broker are, and the limits.
+        allowed_hosts: Host names that requests may use (`gate.LOOPBACK_HOSTS` for a server on loopback); None for any.
+        reconcile: Whether this process runs the reconciler too.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = compose(settings)
+        app.state.services = services
+        try:
+            await run_in_threadpool(check_schema, services.uow.engine)
+            reconciler = Reconciler(services)
+            if reconcile:
+                reconciler.start()
+            try:
+                yield
+            finally:
+                if reconcile:
+                    await run_in_threadpool(reconciler.stop)
+        finally:
+            services.close()
+
+    app = FastAPI(
+        title="tunefarm",
+        version=version("tunefarm"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        # The stock pages load scripts from elsewhere and would need no key.
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        generate_unique_id_function=_operation_id,
+    )
+    for module in (health, models, jobs, job_details, devices, records):
+        app.include_router(module.router)
+    app.include_router(_openapi_router())
+    install_handlers(app)
+    app.add_middleware(Gate, allowed_hosts=allowed_hosts)
+    app.add_middleware(RequestScope)  # the last one added is the outermost
+    return app
+
+
+def _openapi_router() -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/v1/openapi.json", dependencies=[needs("read")])
+    async def openapi(request: Request) -> JSONResponse:
+        return JSONResponse(request.app.openapi())
+
+    return router
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

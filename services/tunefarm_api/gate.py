@@ -1,0 +1,105 @@
+"""The gate: nothing behind it is reached without a known host name, a valid API key and a body of bearable size.
+
+It stands before the router, so that a path that nobody thought of is closed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
+from tunefarm_app.api_keys import verify_api_key
+from tunefarm_app.composition import Services
+from tunefarm_tuning.errors import TunefarmError
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+MAX_BODY_BYTES = 1 << 20
+"""Limit of every body but an upload, which has its own."""
+
+UPLOAD_PATH = "/v1/models"
+
+
+class Gate:
+    """ASGI middleware.
+
+    Args:
+        app: What is behind it.
+        allowed_hosts: Names that requests may use for this server, None for any. A server on loopback must insist:
+            else a web page whose name was re-bound to 127.0.0.1 could talk to it from its user's browser.
+    """
+
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] | None) -> None:
+        self._app = app
+        self._allowed_hosts = None if allowed_hosts is None else frozenset(allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":  # there are none
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        try:
+            self._check_host(headers)
+            if scope["path"] not in PUBLIC_PATHS:
+                await _authenticate(scope, headers)
+        except TunefarmError:
+            # The body was not read, so the connection cannot be used again.
+            scope["tunefarm.close"] = True
+            raise
+        is_upload = scope["method"] == "POST" and scope["path"] == UPLOAD_PATH
+        await self._app(scope, receive if is_upload else _limited(receive, headers), send)
+
+    def _check_host(self, headers: Headers) -> None:
+        if self._allowed_hosts is None:
+            return
+        host = headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if name.lower() not in self._allowed_hosts:
+            raise TunefarmError(
+                "this server does not answer to that name: use the URL that it printed",
+                code="host-not-allowed",
+            )
+
+
+async def _authenticate(scope: Scope, headers: Headers) -> None:
+    token = bearer_token(headers.get("authorization", ""))
+    if token is None:
+        raise UnauthenticatedError("this needs an API key: send `Authorization: Bearer tfk_…`")
+    services: Services = scope["app"].state.services
+    key = await run_in_threadpool(verify_api_key, services, token)
+    if key is None:
+        raise UnauthenticatedError("this API key is not valid")
+    scope["tunefarm.api_key"] = key
+
+
+def _limited(receive: Receive, headers: Headers) -> Receive:
+    length = headers.get("content-length", "")
+    seen = 0
+
+    async def receive_limited() -> Message:
+        nonlocal seen
+        if length.isdecimal() and int(length) > MAX_BODY_BYTES:
+            raise _too_large()
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MAX_BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return receive_limited
+
+
+def _too_large() -> HTTPException:
+    # Of the framework's kind: it lets those pass through its body parser.
+    return HTTPException(
+        413, f"the request's body is larger than {MAX_BODY_BYTES} bytes", headers={"Connection": "close"}
+    )

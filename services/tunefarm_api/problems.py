@@ -1,0 +1,182 @@
+"""Problem documents (RFC 9457): the one shape of every error, and the one table from errors to statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from tunefarm_api.schemas.problem import Problem
+from tunefarm_tuning.errors import (
+    CancelledError,
+    ConflictError,
+    InvalidInputError,
+    LeaseLostError,
+    NotFoundError,
+    TransientError,
+    TunefarmError,
+)
+from tunefarm_tuning.untrusted_text import clean
+
+MEDIA_TYPE = "application/problem+json"
+
+_STATUS_BY_CODE = {
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "model-deleted": 410,
+    "too-large": 413,
+    "unsupported-media-type": 415,
+    "host-not-allowed": 421,
+    "store-full": 507,
+}
+_STATUS_BY_KIND: tuple[tuple[type[TunefarmError], int], ...] = (
+    (InvalidInputError, 422),
+    (NotFoundError, 404),
+    (ConflictError, 409),
+    (LeaseLostError, 409),
+    (CancelledError, 409),
+    (TransientError, 503),
+)
+_CODE_BY_STATUS = {
+    400: "bad-request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "no-such-route",
+    405: "method-not-allowed",
+    413: "too-large",
+    415: "unsupported-media-type",
+}
+# What these messages say is for the log: it may name hosts and paths.
+_PUBLIC_DETAILS = {
+    "internal": "something went wrong here, and the log knows what: report it with the request_id",
+    "database-unavailable": "the database does not answer now; try again later",
+    "store-unavailable": "the store cannot be written now; try again later",
+}
+_RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "request_id"})
+_RETRY_AFTER_SEC = 2
+
+
+class ProblemResponse(JSONResponse):
+    media_type = MEDIA_TYPE
+
+
+def status_of(error: TunefarmError) -> int:
+    """Return the HTTP status for an error: by its code, else by its kind; 500 for what is our fault."""
+    if error.code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE[error.code]
+    return next((status for kind, status in _STATUS_BY_KIND if isinstance(error, kind)), 500)
+
+
+def problem_response(
+    request_path: str,
+    request_id: str,
+    *,
+    status: int,
+    code: str,
+    detail: str,
+    fields: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ProblemResponse:
+    """Return the problem document as an answer."""
+    own = {name: value for name, value in (fields or {}).items() if name not in _RESERVED}
+    document = {
+        "type": f"urn:tunefarm:problem:{code}",
+        "title": code.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": _PUBLIC_DETAILS.get(code, detail),
+        "instance": request_path,
+        "code": code,
+        "request_id": request_id,
+        **own,
+    }
+    return ProblemResponse(document, status_code=status, headers=dict(headers or {}))
+
+
+def response_to_error(request_path: str, request_id: str, error: TunefarmError) -> ProblemResponse:
+    """Return the answer to an error of ours."""
+    status = status_of(error)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="tunefarm"'
+    if status == 503:
+        headers["Retry-After"] = str(_RETRY_AFTER_SEC)
+    code = "internal" if status == 500 else error.code
+    fields = {} if status == 500 else error.fields
+    return problem_response(
+        request_path,
+        request_id,
+        status=status,
+        code=code,
+        detail=error.message,
+        fields=fields,
+        headers=headers,
+    )
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Let every error that a route or the framework raises end as a problem document."""
+    app.add_exception_handler(TunefarmError, _on_tunefarm_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what a route declares in OpenAPI for these statuses, and for those that every route can answer with."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "model": Problem,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in sorted({*statuses, 401, 403, 422, 503})
+    }
+
+
+async def _on_tunefarm_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, TunefarmError)
+    return response_to_error(request.url.path, request_id_of(request), error)
+
+
+async def _on_http_exception(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, HTTPException)
+    code = _CODE_BY_STATUS.get(error.status_code, f"http-{error.status_code}")
+    detail = str(error.detail)
+    if code == "no-such-route":
+        detail = f"there is nothing at {clean(request.url.path)}"
+    elif code == "method-not-allowed":
+        detail = f"{clean(request.method)} is not a method of {clean(request.url.path)}"
+    return problem_response(
+        request.url.path,
+        request_id_of(request),
+        status=error.status_code,
+        code=code,
+        detail=detail,
+        headers=error.headers,
+    )
+
+
+async def _on_validation_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, RequestValidationError)
+    # What was sent is not echoed: a body can hold anything.
+    errors = [
+        {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
+        for item in error.errors()[:20]
+    ]
+    detail = "; ".join(f"{clean(e['where'])}: {clean(e['message'])}" for e in errors)
+    return problem_response(
+        request.url.path,
+        request_id_of(request),
+        status=422,
+        code="invalid-request",
+        detail=detail,
+        fields={"errors": errors},
+    )
+
+
+def request_id_of(request: Request) -> str:
+    return str(request.scope.get("tunefarm.request_id", ""))

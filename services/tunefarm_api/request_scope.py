@@ -1,0 +1,75 @@
+"""The outermost layer: every request gets an id, a line in the log, and an answer."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tunefarm_api.problems import response_to_error
+from tunefarm_tuning.errors import InvariantError, TunefarmError
+from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_QUIET = frozenset({"/healthz", "/readyz"})
+
+
+class RequestScope:
+    """ASGI middleware. Nothing of a request but its method, path and outcome is logged: no header, query or body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        scope["tunefarm.request_id"] = request_id
+        status = 0
+        start = time.monotonic()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers.setdefault("Cache-Control", "no-store")
+                if scope.get("tunefarm.close"):
+                    headers["Connection"] = "close"
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            aborted = False
+            try:
+                await self._app(scope, receive, send_with_id)
+            except ClientDisconnect:
+                aborted = True  # nobody is left to answer
+            except Exception as error:
+                if not isinstance(error, TunefarmError):
+                    log.exception("request failed")
+                    error = InvariantError("")
+                if status:
+                    raise  # half an answer is out: the server must cut the connection
+                await response_to_error(scope["path"], request_id, error)(scope, receive, send_with_id)
+            write = log.debug if scope["path"] in _QUIET else log.info
+            key = scope.get("tunefarm.api_key")
+            write(
+                "request",
+                method=scope["method"],
+                path=clean(scope["path"], 200),
+                status=status,
+                aborted=aborted,
+                duration_ms=round((time.monotonic() - start) * 1000, 1),
+                key_id=None if key is None else key.id,
+            )

@@ -1,0 +1,65 @@
+"""Health and readiness: the only routes without a key. They say no more than an orchestrator needs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import APIRouter, Response
+
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.schemas.health import Health, Readiness
+from tunefarm_app.composition import Services
+from tunefarm_db import schema
+from tunefarm_tuning.errors import ConflictError, TransientError
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Health:
+    """Answers as long as the process does; looks at nothing else."""
+    return Health(status="ok", version=version("tunefarm"))
+
+
+@router.get(
+    "/readyz",
+    summary="Can requests be served?",
+    responses={503: {"model": Readiness, "description": "Something that matters is not ok."}},
+)
+def readyz(services: ServicesDep, response: Response) -> Readiness:
+    """Checks database, schema and store, each by using it. The broker is reported, but jobs are taken without it."""
+    checks = {"database": _database(services), "schema": _schema(services), "store": _store(services)}
+    ready = all(state == "ok" for state in checks.values())
+    response.status_code = 200 if ready else 503
+    return Readiness(ready=ready, checks={**checks, "broker": _broker(services)})
+
+
+def _database(services: Services) -> str:
+    try:
+        with services.uow.write() as repos:
+            repos.probe_write()
+    except TransientError:
+        return "cannot be written"
+    return "ok"
+
+
+def _schema(services: Services) -> str:
+    try:
+        schema.check_schema(services.uow.engine)
+    except ConflictError:
+        return "outdated: run `tunefarm db upgrade`"
+    except TransientError:
+        return "unknown"
+    return "ok"
+
+
+def _store(services: Services) -> str:
+    try:
+        services.blobs.check()
+    except TransientError:
+        return "cannot be written"
+    return "ok"
+
+
+def _broker(services: Services) -> str:
+    return "ok" if services.dispatcher.ping() else "does not answer: work starts when it does"

@@ -1,0 +1,139 @@
+"""``/v1/jobs/{id}/…``: what a job did, and what came out of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import FileResponse
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.job import Event, JobTask, Trial
+from tunefarm_api.schemas.record import Record
+from tunefarm_app.composition import Services
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.values import Artifact
+from tunefarm_tuning.errors import ConflictError
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+
+ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
+
+
+@router.get(
+    "/tasks", dependencies=[needs("read")], summary="List a job's tuning tasks", responses=problems(404)
+)
+def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
+    """With how their trials ended. Empty until they are extracted. Always one part."""
+    with services.uow.read() as repos:
+        repos.jobs.get(job_id)
+        tasks = repos.jobs.tasks(job_id)
+        outcomes = repos.trials.outcomes(job_id)
+    items = [
+        JobTask(
+            **{name: getattr(task, name) for name in JobTask.model_fields if name != "outcomes"},
+            outcomes=outcomes.get(task.position, {}),
+        )
+        for task in tasks
+    ]
+    return Page[JobTask](items=items, next_cursor=None)
+
+
+@router.get("/trials", dependencies=[needs("read")], summary="List a job's trials", responses=problems(404))
+def list_trials(
+    job_id: str,
+    services: ServicesDep,
+    position: Annotated[int | None, Query(ge=0, lt=1 << 31, description="Only trials of this task.")] = None,
+    outcome: Annotated[str | None, Query(max_length=100, description="Only trials that ended so.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Trial]:
+    """In the order they were made, failures included."""
+    with services.uow.read() as repos:
+        repos.jobs.get(job_id)
+        page = repos.trials.page(job_id, position=position, outcome=outcome, cursor=cursor, limit=limit)
+    return Page[Trial].model_validate(page)
+
+
+@router.get(
+    "/records", dependencies=[needs("read")], summary="List the records of a job", responses=problems(404)
+)
+def list_job_records(
+    job_id: str, services: ServicesDep, limit: Limit = 50, cursor: Cursor = None
+) -> Page[Record]:
+    """The measured facts that it added to the farm's history, newest first."""
+    with services.uow.read() as repos:
+        repos.jobs.get(job_id)
+        page = repos.records.query(RecordFilter(job_id=job_id), cursor=cursor, limit=limit)
+    return Page[Record].model_validate(page)
+
+
+@router.get("/events", dependencies=[needs("read")], summary="List a job's events", responses=problems(404))
+def list_events(
+    job_id: str,
+    services: ServicesDep,
+    after: Annotated[int, Query(ge=0, lt=1 << 31, description="Only events above this number.")] = 0,
+    limit: Limit = 500,
+) -> Page[Event]:
+    """Oldest first. Poll with the number of the newest event seen; `next_cursor` is the `after` of the next part."""
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        events = repos.events.after(job_id, after, limit=limit)
+    more = bool(events) and events[-1].seq < job.event_seq
+    return Page[Event](
+        items=[Event.model_validate(event) for event in events],
+        next_cursor=str(events[-1].seq) if more else None,
+    )
+
+
+@router.get(
+    "/artifact",
+    dependencies=[needs("read")],
+    summary="Download the artifact",
+    response_class=FileResponse,
+    responses={
+        200: {
+            "description": "The packed file.",
+            "content": {ARTIFACT_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        206: {"description": "The part that `Range` asked for."},
+        304: {"description": "It is what `If-None-Match` says."},
+        **problems(404, 409),
+    },
+)
+def download_artifact(
+    job_id: str, services: ServicesDep, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """Its `ETag` is its SHA-256; ranges can be asked for."""
+    artifact = _artifact_of(services, job_id)
+    etag = f'"{artifact.sha256}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+    if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
+        return Response(status_code=304, headers=headers)
+    return FileResponse(
+        services.blobs.path(artifact.sha256),
+        media_type=ARTIFACT_MEDIA_TYPE,
+        filename=artifact.name,
+        headers=headers,
+    )
+
+
+@router.get("/report", dependencies=[needs("read")], summary="Get the report", responses=problems(404, 409))
+def get_report(job_id: str, services: ServicesDep) -> dict[str, Any]:
+    """The evidence about the artifact: checks, latencies, coverage, fallbacks, versions."""
+    return _artifact_of(services, job_id).report
+
+
+def _artifact_of(services: Services, job_id: str) -> Artifact:
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        artifact = repos.artifacts.for_job(job_id)
+    if artifact is None:
+        why = "it ended without one" if job.state.is_finished else "it has not ended yet"
+        raise ConflictError(
+            f"the job is {job.state} and has no artifact: {why}", code="no-artifact", state=job.state.value
+        )
+    return artifact

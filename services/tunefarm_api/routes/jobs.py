@@ -1,0 +1,89 @@
+"""``/v1/jobs``: tune models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Response
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.job import Job, JobCreate
+from tunefarm_api.views import job_out, job_page_out
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.submit_job import JobRequest, submit_job
+from tunefarm_db.job_state import JobState
+from tunefarm_tuning.budget import Budget
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[needs("write")],
+    summary="Start a job",
+    responses={
+        200: {"model": Job, "description": "A former request with this idempotency key made this job."},
+        **problems(404, 409, 410),
+    },
+)
+def create_job(
+    body: JobCreate,
+    response: Response,
+    services: ServicesDep,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            description="Requests with equal keys make one job. With another body, a used key is a conflict."
+        ),
+    ] = None,
+) -> Job:
+    """Tunes a model on the devices of a pool, within a budget; then compiles, checks and packs the result.
+
+    Everything that can be known to be wrong is said at once: a `201` is a job that has been queued.
+    """
+    request = JobRequest(
+        model_id=body.model_id,
+        budget=Budget(**body.budget.model_dump()),
+        target=body.target,
+        device_key=body.device_key,
+        tuner=body.tuner,
+        seed=body.seed,
+        round_size=body.options.round_size,
+    )
+    submitted = submit_job(services, request, idempotency_key=idempotency_key)
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
+    return job_out(services, submitted.job)
+
+
+@router.get("", dependencies=[needs("read")], summary="List jobs", responses=problems())
+def list_jobs(
+    services: ServicesDep,
+    state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
+    model_id: Annotated[str | None, Query(max_length=100, description="Only jobs of this model.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Job]:
+    """Newest first."""
+    with services.uow.read() as repos:
+        return job_page_out(
+            repos, repos.jobs.list(state=state, model_id=model_id, cursor=cursor, limit=limit)
+        )
+
+
+@router.get("/{job_id}", dependencies=[needs("read")], summary="Look at a job", responses=problems(404))
+def get_job(job_id: str, services: ServicesDep) -> Job:
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+    return job_out(services, job)
+
+
+@router.post("/{job_id}/cancel", dependencies=[needs("write")], summary="Stop a job", responses=problems(404))
+def stop_job(job_id: str, services: ServicesDep) -> Job:
+    """What was measured stays. Stopping a job that has ended changes nothing."""
+    return job_out(services, cancel_job(services, job_id))

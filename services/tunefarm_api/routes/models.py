@@ -1,0 +1,117 @@
+"""``/v1/models``: upload networks and look at them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.model import Model, ModelTask
+from tunefarm_api.upload import parse_shapes, receive_blob
+from tunefarm_app.delete_model import delete_model
+from tunefarm_app.submit_model import submit_model
+from tunefarm_db.values import ModelState
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The ONNX file's bytes, as they are: no multipart form.",
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[needs("write")],
+    summary="Upload a model",
+    openapi_extra=_BODY,
+    responses={
+        200: {"model": Model, "description": "The server has this model already; this is it."},
+        **problems(413, 415, 507),
+    },
+)
+async def upload_model(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    name: Annotated[str, Query(max_length=200, description="What to call it.")] = "model",
+    shape: Annotated[
+        list[str] | None,
+        Query(
+            max_length=64,
+            description="Shape of an input with dynamic dimensions; once per input.",
+            examples=["x=1,3,224,224"],
+        ),
+    ] = None,
+) -> Model:
+    """Streams the file to the store, then imports it in the background: poll the model until it is `ready` or `failed`.
+
+    The same bytes with the same shapes are the same model, however often they are sent.
+    """
+    shapes = parse_shapes(shape or [])
+    blob = await receive_blob(request, services)
+    submitted = await run_in_threadpool(submit_model, services, name=name, blob=blob, shapes=shapes)
+    if not submitted.created:
+        response.status_code = 200
+    response.headers["Location"] = f"/v1/models/{submitted.model.id}"
+    return Model.model_validate(submitted.model)
+
+
+@router.get("", dependencies=[needs("read")], summary="List models", responses=problems())
+def list_models(
+    services: ServicesDep,
+    state: Annotated[ModelState | None, Query(description="Only models in this state.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Model]:
+    """Newest first. Deleted models are listed only when asked for."""
+    with services.uow.read() as repos:
+        page = repos.models.list(state=state, cursor=cursor, limit=limit)
+    return Page[Model].model_validate(page)
+
+
+@router.get(
+    "/{model_id}", dependencies=[needs("read")], summary="Look at a model", responses=problems(404, 410)
+)
+def get_model(model_id: str, services: ServicesDep) -> Model:
+    with services.uow.read() as repos:
+        return Model.model_validate(repos.models.get(model_id))
+
+
+@router.get(
+    "/{model_id}/tasks",
+    dependencies=[needs("read")],
+    summary="List what there is to tune in a model",
+    responses=problems(404, 410),
+)
+def list_model_tasks(
+    model_id: str,
+    services: ServicesDep,
+    pipeline: Annotated[str | None, Query(description="Only tasks of these graph passes.")] = None,
+) -> Page[ModelTask]:
+    """Empty until a step extracted them: for `cpu` at import, for `gpu` with the first job for one. Always one part."""
+    with services.uow.read() as repos:
+        repos.models.get(model_id)
+        tasks = repos.models.tasks(model_id, pipeline=pipeline)
+    return Page[ModelTask](items=[ModelTask.model_validate(task) for task in tasks], next_cursor=None)
+
+
+@router.delete(
+    "/{model_id}",
+    status_code=204,
+    dependencies=[needs("write")],
+    summary="Delete a model",
+    responses=problems(404, 409, 410),
+)
+def remove_model(model_id: str, services: ServicesDep) -> None:
+    """Its file goes as well; jobs, records and artifacts stay. Not while a job of it runs."""
+    delete_model(services, model_id)

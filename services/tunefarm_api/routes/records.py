@@ -1,0 +1,60 @@
+"""``/v1/records`` and ``/v1/workloads``: the farm's history."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.model import Workload
+from tunefarm_api.schemas.record import Record
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_tuning.errors import NotFoundError
+
+router = APIRouter(prefix="/v1", tags=["records"])
+
+_Text = Annotated[str | None, Query(max_length=2000)]
+
+
+@router.get("/records", dependencies=[needs("read")], summary="Search records", responses=problems())
+def list_records(
+    services: ServicesDep,
+    workload_key: Annotated[_Text, Query(description="Only records of this computation.")] = None,
+    target_key: Annotated[_Text, Query(description="Only records for this target.")] = None,
+    device_model: Annotated[_Text, Query(description="Only records from such devices.")] = None,
+    toolchain: Annotated[_Text, Query(description="Only records by this compiler version.")] = None,
+    outcome: Annotated[_Text, Query(description="Only records that ended so.")] = None,
+    job_id: Annotated[_Text, Query(description="Only records that this job measured.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Record]:
+    """Newest first, failures included."""
+    wanted = RecordFilter(
+        workload_key=workload_key,
+        target_key=target_key,
+        device_model=device_model,
+        toolchain=toolchain,
+        outcome=outcome,
+        job_id=job_id,
+    )
+    with services.uow.read() as repos:
+        return Page[Record].model_validate(repos.records.query(wanted, cursor=cursor, limit=limit))
+
+
+@router.get(
+    "/workloads/{workload_key}",
+    dependencies=[needs("read")],
+    summary="Look at a workload",
+    responses=problems(404),
+)
+def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
+    """Once per compiler version that it was found with. Always one part."""
+    with services.uow.read() as repos:
+        found = [repos.workloads.get(workload_key, t) for t in repos.workloads.toolchains(workload_key)]
+    if not found:
+        raise NotFoundError("there is no such workload", code="workload-not-found")
+    return Page[Workload](items=[Workload.model_validate(w) for w in found], next_cursor=None)

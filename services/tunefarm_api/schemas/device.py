@@ -1,0 +1,83 @@
+"""Devices over the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from tunefarm_api.schemas.base import Input, Output
+from tunefarm_db.values import DeviceState
+
+
+class DeviceRegister(Input):
+    """What a device agent says about its device."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "lab-node-3",
+                    "device_key": "epyc",
+                    "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 8},
+                    "info": {"cpu": "AMD EPYC", "cores": 8, "memory_bytes": 67108864000},
+                    "device_model": "amd-epyc-8c",
+                    "rpc_key": "lab-node-3-1f2e3d",
+                    "ready": False,
+                }
+            ]
+        }
+    )
+
+    name: str = Field(
+        description="Name of this one machine; registering it again renews what is known of it."
+    )
+    device_key: str = Field(description="The pool that it belongs to. Devices of a pool must be alike.")
+    target: dict[str, Any] = Field(description="What it runs best, as TVM's target JSON.")
+    info: dict[str, Any] = Field(description="More about it, for people.")
+    device_model: str = Field(description="Groups devices whose timings can be compared.")
+    rpc_key: str = Field(description="The key it waits under at the tracker, of this device alone.")
+    tracker_host: str | None = Field(
+        None,
+        description="Where its RPC server is registered; null for the farm's own tracker, which the answer names.",
+    )
+    tracker_port: int | None = Field(None, strict=True, description="Port of that tracker.")
+    ready: bool = Field(
+        True,
+        description="Whether it can be measured on already; if not, it is offline until a heartbeat says so.",
+    )
+
+
+class Heartbeat(Input):
+    """A sign of life."""
+
+    healthy: bool | None = Field(
+        None,
+        description="True: a known kernel just ran clean, which ends a quarantine. False: it did not, which begins "
+        "one. Null: no news.",
+    )
+    ready: bool = Field(True, description="Whether it can be measured on now; if not, it is offline.")
+    reason: str = Field("", max_length=2000, description="Why it is not healthy, or not ready.")
+    info: dict[str, Any] | None = Field(
+        None, description="What is known about it now; null where nothing changed."
+    )
+
+
+class Device(Output):
+    """One machine of a pool."""
+
+    id: str = Field(description="Its identity.")
+    name: str = Field(description="Its name.")
+    device_key: str = Field(description="The pool that it belongs to.")
+    target: dict[str, Any] = Field(description="What it runs best, as TVM's target JSON.")
+    info: dict[str, Any] = Field(description="More about it.")
+    device_model: str = Field(description="Groups devices whose timings can be compared.")
+    tracker_host: str = Field(description="Where its RPC server is registered.")
+    tracker_port: int = Field(description="Where its RPC server is registered.")
+    state: DeviceState = Field(description="Only online devices get work.")
+    reason: str = Field(description="Why it is offline or quarantined.")
+    last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")
+    lease_owner: str | None = Field(description="Who holds it.")
+    lease_until: float | None = Field(description="Until when, Unix seconds.")
+    fence: int = Field(description="Number of the newest lease.")
+    created_at: float = Field(description="When it was first registered, Unix seconds.")

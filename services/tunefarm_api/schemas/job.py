@@ -1,0 +1,213 @@
+"""Tuning jobs over the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.problem import StoredError
+from tunefarm_db.job_state import JobState
+
+Whole = Annotated[int, Field(strict=True)]
+
+
+class BudgetIn(Input):
+    """How much the job may spend: the limit that is reached first ends the search. At least one is needed."""
+
+    trials: Whole | None = Field(None, description="Candidates, measured or failed, over all tasks.")
+    wall_sec: float | None = Field(
+        None, description="Seconds of searching; waiting for a device is not counted."
+    )
+    patience_trials: Whole | None = Field(None, description="Trials in a row without a better kernel.")
+
+
+class JobOptions(Input):
+    """Further options."""
+
+    round_size: Whole | None = Field(
+        None, description="Candidates of one tuning step; the server's default where it is left out."
+    )
+
+
+class JobCreate(Input):
+    """A request to tune a model."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd",
+                    "budget": {"wall_sec": 600, "patience_trials": 200},
+                    "device_key": "epyc",
+                    "target": "host",
+                    "tuner": "xgb",
+                    "seed": 0,
+                }
+            ]
+        }
+    )
+
+    model_id: str = Field(max_length=100, description="The model; it must be ready.")
+    budget: BudgetIn = Field(description="How much the search may spend.")
+    target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
+        None,
+        description="What to compile for: a name, TVM's text or JSON. Left out or `host`: what the devices of the "
+        "pool report about themselves.",
+    )
+    device_key: str | None = Field(
+        None, max_length=200, description="The pool that measures; may be left out where there is only one."
+    )
+    tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
+    seed: Whole = Field(0, description="Seed of the search.")
+    options: JobOptions = Field(JobOptions(round_size=None), description="Further options.")
+
+
+class Budget(Output):
+    """The job's limits; null where one is not set."""
+
+    trials: int | None = Field(description="Candidates, measured or failed, over all tasks.")
+    wall_sec: float | None = Field(description="Seconds of searching.")
+    patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
+
+
+class Progress(Output):
+    """How far the job is. The present phase may report further members."""
+
+    model_config = ConfigDict(extra="allow")
+
+    phase: str = Field(description="What it is doing; most often its state.")
+    tasks_total: int = Field(description="Tuning tasks of the model; 0 until they are extracted.")
+    tasks_with_record: int = Field(description="Tasks that have at least one working kernel.")
+    trials: int = Field(description="Candidates so far.")
+    failures: int = Field(description="Candidates that failed.")
+    best_latency_sec: float | None = Field(
+        description="The kernels' best times, by how often each runs; null until each task has one."
+    )
+    tuned_sec: float = Field(description="Seconds spent searching.")
+    budget: Budget = Field(description="What may be spent.")
+
+
+class Job(Output):
+    """A tuning job."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": "job_01k8z40a8e5q7r9s1t3v5w7x9z",
+                    "model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd",
+                    "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 8},
+                    "target_key": "llvm -mcpu=znver5 -num-cores=8",
+                    "device_key": "epyc",
+                    "tuner": "xgb",
+                    "seed": 0,
+                    "budget": {"trials": None, "wall_sec": 600.0, "patience_trials": 200},
+                    "options": {"round_size": 8},
+                    "state": "tuning",
+                    "error": None,
+                    "cancel_requested": False,
+                    "started_tuning_at": 1800000010.0,
+                    "tuned_sec": 71.5,
+                    "trials": 128,
+                    "failures": 9,
+                    "trials_since_improvement": 12,
+                    "best_latency_sec": 0.0081,
+                    "stop_reason": None,
+                    "progress": {
+                        "phase": "tuning",
+                        "tasks_total": 18,
+                        "tasks_with_record": 18,
+                        "trials": 128,
+                        "failures": 9,
+                        "best_latency_sec": 0.0081,
+                        "tuned_sec": 71.5,
+                        "budget": {"trials": None, "wall_sec": 600.0, "patience_trials": 200},
+                    },
+                    "event_seq": 19,
+                    "artifact_id": None,
+                    "created_at": 1800000005.0,
+                    "updated_at": 1800000081.5,
+                    "finished_at": None,
+                }
+            ]
+        }
+    )
+
+    id: str = Field(description="Its identity.")
+    model_id: str = Field(description="The model that is tuned.")
+    target: dict[str, Any] = Field(description="What is compiled for, as TVM's target JSON.")
+    target_key: str = Field(description="The target as text; records are kept under it.")
+    device_key: str = Field(description="The pool that measures.")
+    tuner: str = Field(description="The search strategy.")
+    seed: int = Field(description="Seed of the search.")
+    budget: Budget = Field(description="What may be spent.")
+    options: dict[str, Any] = Field(description="Further options.")
+    state: JobState = Field(description="Where it stands; `succeeded`, `failed` and `cancelled` are final.")
+    error: StoredError | None = Field(description="Why it failed, if it did.")
+    cancel_requested: bool = Field(description="Whether somebody asked to stop it.")
+    started_tuning_at: float | None = Field(description="When the search began, Unix seconds.")
+    tuned_sec: float = Field(description="Seconds spent searching.")
+    trials: int = Field(description="Candidates so far.")
+    failures: int = Field(description="Candidates that failed.")
+    trials_since_improvement: int = Field(description="Trials since a kernel was last improved.")
+    best_latency_sec: float | None = Field(
+        description="The kernels' best times, by how often each runs; null until each task has one."
+    )
+    stop_reason: str | None = Field(
+        description="The limit that ended the search, or `exhausted`; null before."
+    )
+    progress: Progress = Field(description="How far it is.")
+    event_seq: int = Field(description="Number of its newest event.")
+    artifact_id: str | None = Field(description="Its artifact; null until it succeeded.")
+    created_at: float = Field(description="When it was created, Unix seconds.")
+    updated_at: float = Field(description="When it last changed, Unix seconds.")
+    finished_at: float | None = Field(description="When it ended, Unix seconds.")
+
+
+class JobTask(Output):
+    """One of the job's kernels, and how far its tuning is."""
+
+    position: int = Field(description="Its place among the job's tasks.")
+    name: str = Field(description="Its name, from the graph.")
+    workload_key: str = Field(description="Content hash of its computation.")
+    weight: int = Field(description="How often one inference runs it.")
+    trials: int = Field(description="Candidates so far.")
+    failures: int = Field(description="Candidates that failed.")
+    outcomes: dict[str, int] = Field(description="How many trials ended how.")
+    best_cost_sec: float | None = Field(description="Its fastest kernel so far, seconds per call.")
+    untuned_cost_sec: float | None = Field(
+        description="The kernel as TVM makes it untuned, seconds per call."
+    )
+    spent_sec: float = Field(description="Seconds spent on it.")
+    rounds: int = Field(description="Rounds so far.")
+    exhausted: bool = Field(description="Whether nothing is left to try.")
+    history: list[list[Any]] = Field(description="Pairs of trials and best cost, one per round.")
+
+
+class Trial(Output):
+    """One candidate, and how it ended."""
+
+    id: str = Field(description="Its identity.")
+    position: int = Field(description="Which of the job's tasks it is of.")
+    round: int = Field(description="The round of the job.")
+    ordinal: int = Field(description="Its place in the round.")
+    config_key: str = Field(description="The config as it was applied, as JSON text.")
+    asked_key: str = Field(description="The config as the tuner asked for it, as JSON text.")
+    outcome: str = Field(description="`ok`, or the class of failure.")
+    cost_sec: float | None = Field(description="Median seconds per call; null unless ok.")
+    message: str = Field(description="What went wrong, where something did.")
+    build_sec: float = Field(description="Seconds of building.")
+    run_sec: float = Field(description="Seconds of measuring.")
+    measured_at: float = Field(description="When it was measured, Unix seconds of the worker.")
+    record_id: str | None = Field(description="The record that was made of it.")
+
+
+class Event(Output):
+    """Something that happened to the job."""
+
+    seq: int = Field(description="Its number within the job, from 1, without gaps.")
+    kind: str = Field(description="What happened.")
+    data: dict[str, Any] = Field(description="More about it; depends on the kind.")
+    created_at: float = Field(description="When, Unix seconds.")

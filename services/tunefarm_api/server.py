@@ -1,0 +1,55 @@
+"""Running the API: bind, say where, serve until told to stop."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+from fastapi import FastAPI
+
+SHUTDOWN_SEC = 20
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=256)
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """Return the URL at which this machine reaches the listener."""
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (read, not bound)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
+    """Serve until SIGTERM or SIGINT; requests at hand get `SHUTDOWN_SEC` to end.
+
+    One JSON line, ``{"url": …}``, is printed when requests are answered: not a moment earlier.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,  # the process has configured logging
+        access_log=False,  # `request_scope` writes a better one
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SEC,
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    _AnnouncingServer(config, url).run(sockets=[listener])
+
+
+class _AnnouncingServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
+        await super().startup(list(sockets) if sockets is not None else None)
+        if self.started and not self.should_exit:
+            sys.stdout.write(json.dumps({"url": self._url}) + "\n")
+            sys.stdout.flush()
