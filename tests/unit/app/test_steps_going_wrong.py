@@ -1,0 +1,335 @@
+"""Killed workers, cancelled jobs, lost devices: what is written, and what is not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.reconcile import Reconciler, reap, send_due
+from tunefarm_app.register_device import heartbeat
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.run_step import run_step
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import DeviceState, StepKind, StepState
+from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.measure import Failure, Outcome
+
+
+def wait_until(condition, timeout_sec: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_sec
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+class Pausing(ReplayEngine):
+    """Stops in the middle of every round until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    @contextmanager
+    def measuring(self, device, *, cancellation):
+        with super().measuring(device, cancellation=cancellation) as option:
+            self.entered.set()
+            self.go_on.wait(60)
+            yield option
+
+
+@pytest.fixture
+def tuning_job(farm):
+    """A job whose next step is its first round."""
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, trials=24)
+    farm.run(steps=1)
+    assert farm.job(job.id).state is JobState.TUNING
+    return job
+
+
+def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_job) -> None:
+    """A worker that stalls for longer than its lease loses the round to another one."""
+    engine = Pausing()
+    (step_id,) = farm.inbox.messages
+    stalled = farm.with_engine(engine).with_settings(lease_sec=1.0, step_chain_sec=0.0)
+
+    # Its heartbeat must stall with it, as it would in a process that is stopped: the lease is made to end.
+    thread = threading.Thread(target=run_step, args=(step_id, stalled.services))
+    thread.start()
+    assert engine.entered.wait(60)
+    end_leases(farm)
+    (reaped,) = reap(farm.services)
+    assert (reaped.id, reaped.state) == (step_id, StepState.READY)
+    with farm.services.uow.write() as repos:
+        device = repos.devices.in_pool("pool")[0]
+        repos.devices.release_lease(device.id, device.fence)
+    farm.run()
+    assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
+    before = farm.trials(tuning_job.id)
+
+    engine.go_on.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert farm.trials(tuning_job.id) == before
+    assert len(before) == 24
+    assert len({(t.position, t.config_key) for t in before}) == 24
+    with farm.services.uow.read() as repos:
+        assert len(repos.records.for_job(tuning_job.id)) == 24
+    assert farm.device(device.id).lease_owner is None
+
+
+def end_leases(farm) -> None:
+    """Let every step's lease end now, as time would."""
+    with farm.services.uow.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE steps SET lease_until = 1 WHERE state = 'leased'")
+
+
+def test_a_step_that_kills_its_workers_fails_its_job(farm, tuning_job) -> None:
+    (step_id,) = farm.inbox.messages
+    for attempt in range(3):
+        with farm.services.uow.write() as repos:
+            assert repos.steps.claim(step_id, f"worker-{attempt}", 30.0) is not None
+        end_leases(farm)
+        Reconciler(farm.services).tick()
+    job = farm.job(tuning_job.id)
+    assert job.state is JobState.FAILED
+    assert job.error["code"] == "step-abandoned"
+    farm.run()
+    assert farm.trials(job.id) == []
+
+
+def test_an_import_that_kills_its_workers_fails_the_model(farm) -> None:
+    model = farm.upload(Scenario())
+    (step_id,) = farm.inbox.messages
+    for attempt in range(3):
+        with farm.services.uow.write() as repos:
+            assert repos.steps.claim(step_id, f"worker-{attempt}", 30.0) is not None
+        end_leases(farm)
+        reap(farm.services)
+    assert farm.model(model.id).error["code"] == "step-abandoned"
+
+
+def test_a_job_is_cancelled_while_a_round_runs(farm, tuning_job) -> None:
+    engine = Pausing()
+    (step_id,) = farm.inbox.messages
+    busy = farm.with_engine(engine)
+    thread = threading.Thread(target=run_step, args=(step_id, busy.services))
+    thread.start()
+    assert engine.entered.wait(60)
+    assert cancel_job(farm.services, tuning_job.id).state is JobState.CANCELLED
+    engine.go_on.set()
+    thread.join(60)
+    assert farm.trials(tuning_job.id) == []
+    job = farm.job(tuning_job.id)
+    assert job.state is JobState.CANCELLED
+    assert job.finished_at is not None
+    assert {s.state for s in farm.steps(job.id)} == {StepState.DONE, StepState.CANCELLED}
+    with farm.services.uow.read() as repos:
+        assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def test_a_cancelled_round_is_closed_at_once(farm) -> None:
+    """The lease's thread closes the children, so nobody waits for a long trial."""
+    model = farm.ready_model(Scenario(tasks=1, trial_sec=0.05))
+    farm.add_device()
+    job = farm.submit(model, trials=10_000, round_size=256)
+    thread = threading.Thread(target=farm.run)
+    thread.start()
+    wait_until(lambda: farm.job(job.id).state is JobState.TUNING)
+    cancel_job(farm.services, job.id)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert farm.events(job.id)[-1] == "finished"
+
+
+def test_a_queued_job_is_cancelled(farm) -> None:
+    model = farm.ready_model()
+    farm.add_device()
+    job = farm.submit(model)
+    cancel_job(farm.services, job.id)
+    farm.run()
+    assert farm.job(job.id).state is JobState.CANCELLED
+    assert [s.state for s in farm.steps(job.id)] == [StepState.CANCELLED]
+    assert cancel_job(farm.services, job.id).state is JobState.CANCELLED  # again: nothing
+
+
+def test_a_step_planned_in_the_moment_of_cancelling_is_dropped(farm, tuning_job) -> None:
+    cancel_job(farm.services, tuning_job.id)
+    with farm.services.uow.write() as repos:
+        step = repos.steps.add(
+            StepKind.TUNE,
+            subject_id=tuning_job.id,
+            model_id=tuning_job.model_id,
+            job_id=tuning_job.id,
+            round=99,
+        )
+    assert run_step(step.id, farm.services) == []
+    assert farm.steps(tuning_job.id)[-1].state is StepState.CANCELLED
+
+
+def test_a_finished_job_cannot_be_cancelled(farm) -> None:
+    model = farm.ready_model()
+    farm.add_device()
+    job = farm.submit(model)
+    farm.run()
+    assert cancel_job(farm.services, job.id).state is JobState.SUCCEEDED
+
+
+def test_waiting_for_a_device(farm) -> None:
+    model = farm.ready_model()
+    device = farm.add_device()
+    with farm.services.uow.write() as repos:
+        repos.devices.mark_stale(-1.0)
+    job = farm.submit(model, trials=8)
+    farm.run()
+    waiting = farm.job(job.id)
+    assert waiting.state is JobState.TUNING
+    assert waiting.progress["waiting"] == "waiting for a device: 0 of 0 online are free (1 in pool pool)"
+    assert waiting.tuned_sec == 0.0
+    for _ in range(5):  # however often it looks, that is no failed attempt
+        wait_until(lambda: send_due(farm.services, resend_after_sec=0) > 0)
+        farm.run()
+    assert farm.steps(job.id)[-1].attempts == 0
+    assert farm.events(job.id).count("waiting") == 1
+    heartbeat(farm.services, device.id)  # it is back: the step is sent without anybody looking
+    assert farm.run() > 0
+    done = farm.job(job.id)
+    assert done.state is JobState.SUCCEEDED
+    assert "waiting" not in done.progress
+
+
+def test_two_jobs_take_turns_on_one_device(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=1))
+    farm.add_device()
+    one = farm.submit(model, trials=32, seed=1)
+    two = farm.submit(model, trials=32, seed=2)
+    farm.run_until_quiet()
+    for job in (one, two):
+        assert farm.job(job.id).state is JobState.SUCCEEDED
+    with farm.services.uow.read() as repos:
+        records = [*repos.records.for_job(one.id), *repos.records.for_job(two.id)]
+    order = [r.job_id for r in sorted(records, key=lambda r: r.id)]
+    assert len(set(order[:16])) == 2, "the first job did not keep the device to itself"
+
+
+def lost(task, config):
+    return Failure(Outcome.INFRASTRUCTURE_ERROR, "the device is gone")
+
+
+def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsewhere(farm, tuning_job) -> None:
+    farm.with_engine(ReplayEngine(answer=lost)).run()
+    (device,) = _pool(farm)
+    assert device.state is DeviceState.ONLINE
+    assert farm.job(tuning_job.id).trials == 0
+    assert farm.steps(tuning_job.id)[-1].error["code"] == "device-lost"
+    _again(farm, ReplayEngine(answer=lost))
+    (device,) = _pool(farm)
+    assert device.state is DeviceState.QUARANTINED
+    assert "the device is gone" in device.reason
+    farm.add_device("dev-2")
+    _again(farm, ReplayEngine())
+    job = farm.job(tuning_job.id)
+    assert job.state is JobState.SUCCEEDED
+    assert job.trials == 24
+    assert farm.trials(job.id)[0].outcome == "ok"
+
+
+def test_a_device_that_is_lost_for_good_fails_the_job(farm, tuning_job) -> None:
+    engine = ReplayEngine(answer=lost)
+    farm.with_engine(engine).run()
+    for _ in range(2):
+        _again(farm, engine)
+        heartbeat(farm.services, _pool(farm)[0].id, healthy=True)
+    job = farm.job(tuning_job.id)
+    assert job.state is JobState.FAILED
+    assert job.error["code"] == "device-lost"
+    assert farm.events(job.id).count("retry") == 2
+
+
+def test_a_device_lost_within_a_round_costs_only_what_it_did_not_measure(farm, tuning_job) -> None:
+    measured = []
+
+    def fragile(task, config):
+        measured.append(config)
+        return (1e-3,) if len(measured) <= 3 else lost(task, config)
+
+    farm.with_engine(ReplayEngine(answer=fragile)).with_settings(step_chain_sec=0.0).run(steps=1)
+    job = farm.job(tuning_job.id)
+    assert (job.trials, job.failures) == (3, 0)
+    outcomes = [t.outcome for t in farm.trials(job.id)]
+    assert outcomes == ["ok"] * 3 + ["infrastructure-error"] * 5
+    with farm.services.uow.read() as repos:
+        assert len(repos.records.for_job(job.id)) == 3
+    farm.run()
+    job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED
+    assert job.trials == 24
+
+
+def _pool(farm):
+    with farm.services.uow.read() as repos:
+        return repos.devices.in_pool("pool")
+
+
+def _again(farm, engine) -> None:
+    """Let the back-off pass, and deliver the step."""
+    with farm.services.uow.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE steps SET not_before = 0 WHERE state = 'ready'")
+    send_due(farm.services, resend_after_sec=0)
+    farm.with_engine(engine).run()
+
+
+def test_a_transient_error_is_tried_again_and_then_fails_the_job(farm) -> None:
+    class Broken(ReplayEngine):
+        def compile(self, *args, **kwargs):
+            raise TransientError("the disk is full", code="store-full")
+
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.with_engine(Broken()).run()
+    assert farm.job(job.id).state is JobState.COMPILING
+    for _ in range(2):
+        _again(farm, Broken())
+    job = farm.job(job.id)
+    assert job.state is JobState.FAILED
+    assert job.error["code"] == "store-full"
+
+
+def test_a_bug_of_ours_shows_no_stack_to_users(farm) -> None:
+    class Buggy(ReplayEngine):
+        def compile(self, *args, **kwargs):
+            return {}["missing"]
+
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.with_settings(max_attempts=1).with_engine(Buggy()).run()
+    error = farm.job(job.id).error
+    assert error["code"] == "internal"
+    assert error["message"] == "the compile step broke: KeyError: 'missing'"
+    assert error["fields"] == {}
+
+
+def test_an_upgraded_compiler_ends_the_job_with_a_clear_error(farm, tuning_job) -> None:
+    class Newer(ReplayEngine):
+        @property
+        def toolchain(self) -> str:
+            return "replay-2"
+
+    farm.with_engine(Newer()).run()
+    assert farm.job(tuning_job.id).error["code"] == "toolchain-changed"
+
+
+def test_a_step_over_its_time_is_stopped(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=0, compile_sec=60.0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.with_settings(compile_time_limit_sec=0.5, max_attempts=1).run()
+    assert farm.job(job.id).error["code"] == "step-timeout"

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_app.delete_model import delete_model
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
+from tunefarm_tuning import tuner
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
+
+
+def test_the_names_of_tuners_are_the_engines() -> None:
+    """Kept apart because the API process has no numpy to import the tuners with."""
+    assert TUNERS == tuner.TUNERS
+    assert DEFAULT_TUNER == tuner.DEFAULT_TUNER
+
+
+def refused(farm, model_id: str, **asked) -> TunefarmError:
+    request = JobRequest(**{"model_id": model_id, "budget": Budget(trials=8), **asked})
+    with pytest.raises(TunefarmError) as caught:
+        submit_job(farm.services, request)
+    with farm.services.uow.read() as repos:
+        assert repos.jobs.list().items == ()
+    assert farm.inbox.messages == []
+    return caught.value
+
+
+def test_an_unknown_model(farm) -> None:
+    farm.add_device()
+    error = refused(farm, "mdl_nope")
+    assert (type(error), error.code) == (NotFoundError, "model-not-found")
+
+
+def test_a_deleted_model(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    delete_model(farm.services, model.id)
+    assert refused(farm, model.id).code == "model-deleted"
+
+
+def test_a_model_that_is_being_imported(farm) -> None:
+    farm.add_device()
+    model = farm.upload(Scenario())
+    farm.inbox.messages.clear()
+    error = refused(farm, model.id)
+    assert (type(error), error.code) == (ConflictError, "model-importing")
+
+
+def test_a_model_that_failed_says_why(farm) -> None:
+    farm.add_device()
+    model = farm.upload(b"\x08nonsense")
+    farm.run()
+    error = refused(farm, model.id)
+    assert error.code == "model-failed"
+    assert error.fields["error"]["code"] == "invalid-onnx"
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
+        ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
+        ({"tuner": "xgbost"}, "unknown-tuner", "did you mean xgb"),
+        ({"seed": -1}, "invalid-seed", "between"),
+        ({"round_size": 0}, "invalid-round-size", "between"),
+        ({"target": "llvm -mcpu=zzz"}, "unknown-target", "zzz"),
+        ({"target": "cuda/sm_90"}, "incompatible-target", "cuda"),
+        ({"budget": Budget(wall_sec=float("inf"))}, "invalid-budget", "finite"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said(farm, asked, code, words) -> None:
+    farm.add_device()
+    error = refused(farm, farm.ready_model().id, **asked)
+    assert error.code == code
+    assert words in error.message
+
+
+@pytest.mark.parametrize("limit", [{"trials": 0}, {"trials": -3}, {"wall_sec": 0.0}, {"wall_sec": float("nan")}, {}])
+def test_an_empty_budget_cannot_even_be_said(limit) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Budget(**limit)
+    assert caught.value.code == "invalid-budget"
+
+
+def test_no_devices(farm) -> None:
+    error = refused(farm, farm.ready_model().id)
+    assert (type(error), error.code) == (ConflictError, "no-devices")
+
+
+def test_several_pools_need_a_device_key(farm) -> None:
+    farm.add_device("a", "one")
+    farm.add_device("b", "two")
+    model = farm.ready_model()
+    error = refused(farm, model.id)
+    assert error.code == "device-key-required"
+    assert error.fields["known"] == ["one", "two"]
+    assert farm.submit(model, device_key="two").device_key == "two"
+
+
+@pytest.mark.parametrize("target", [None, "host"])
+def test_host_is_what_the_devices_are(farm, target) -> None:
+    farm.add_device(target={"kind": "llvm", "num-cores": 64})
+    job = farm.submit(farm.ready_model(), target=target)
+    assert job.target == {"kind": "llvm", "num-cores": 64}
+    assert job.target_key == "llvm -num-cores=64"
+
+
+def test_a_target_of_ones_own(farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), target="llvm -num-cores=1")
+    assert job.target_key == "llvm -num-cores=1"
+
+
+def test_an_idempotency_key_makes_one_job(farm) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    request = JobRequest(model_id=model.id, budget=Budget(trials=8))
+    first = submit_job(farm.services, request, idempotency_key="k1")
+    again = submit_job(farm.services, request, idempotency_key="k1")
+    assert (first.created, again.created) == (True, False)
+    assert again.job.id == first.job.id
+    assert len(farm.inbox.messages) == 1
+    other = JobRequest(model_id=model.id, budget=Budget(trials=9))
+    with pytest.raises(ConflictError) as caught:
+        submit_job(farm.services, other, idempotency_key="k1")
+    assert caught.value.code == "idempotency-key-reused"
+    # It is answered even when the request would not be taken any more.
+    farm.run()
+    delete_model(farm.services, model.id)
+    assert submit_job(farm.services, request, idempotency_key="k1").job.id == first.job.id
+
+
+@pytest.mark.parametrize("key", ["", "x" * 201, "naïve", "a\nb"])
+def test_idempotency_keys_are_plain(farm, key) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    with pytest.raises(InvalidInputError) as caught:
+        farm.submit(model, key=key)
+    assert caught.value.code == "invalid-idempotency-key"

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_app.blob_store import StoredBlob
+from tunefarm_app.delete_model import delete_model
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.submit_model import check_head, check_shapes, submit_model
+from tunefarm_db.values import ModelState
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
+
+
+def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
+    first = farm.upload(Scenario(), name="a.onnx")
+    again = farm.services.blobs.put([Scenario().to_bytes()])
+    second = submit_model(farm.services, name="b.onnx", blob=again)
+    assert second.model.id == first.id
+    assert not second.created
+    assert farm.upload(Scenario(), x=[1, 8]).id != first.id
+    assert len(farm.inbox.messages) == 2  # one import each, none for the repetition
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    [
+        (b"", "empty-file", "empty"),
+        (b"PK\x03\x04rest", "not-protobuf", "zip"),
+        (b"\x80\x02}q", "not-protobuf", "pickle"),
+        (b"<!DOCTYPE html>", "not-protobuf", "web page"),
+        (b'{"a": 1}', "not-protobuf", "JSON"),
+        (b"hello", "not-protobuf", "does not begin"),
+    ],
+)
+def test_what_cannot_be_onnx_is_refused_and_leaves_nothing(farm, data, code, words) -> None:
+    with pytest.raises(InvalidModelError, match=words) as caught:
+        farm.upload(data)
+    assert caught.value.code == code
+    assert list(farm.services.blobs.older_than(0)) == []
+    with farm.services.uow.read() as repos:
+        assert repos.models.list().items == ()
+    assert farm.inbox.messages == []
+
+
+def test_real_onnx_heads_are_let_through() -> None:
+    for first in (0x08, 0x12, 0x3A, 0x42):
+        check_head(bytes([first, 1]), 2)
+
+
+@pytest.mark.parametrize("shape", [[0], [-1, 2], [1 << 40], [True], [1.5]])
+def test_bad_shapes_are_refused(shape) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        check_shapes({"x": shape})
+    assert caught.value.code == "bad-shape"
+
+
+def test_a_bad_model_fails_with_its_error_and_is_not_tried_again(farm) -> None:
+    model = farm.upload(b"\x08not a scenario")
+    assert farm.run() == 1
+    model = farm.model(model.id)
+    assert model.state is ModelState.FAILED
+    assert model.error["code"] == "invalid-onnx"
+    assert farm.upload(b"\x08not a scenario").id == model.id  # uploading it again changes nothing
+    assert farm.inbox.messages == []
+
+
+def test_an_import_that_may_have_been_bad_luck_is_repeated_by_uploading_again(farm) -> None:
+    class Crashing(ReplayEngine):
+        def import_model(self, *args, **kwargs):
+            raise InvalidModelError("importing crashed", code="import-crashed")
+
+    model = farm.upload(Scenario())
+    assert farm.with_engine(Crashing()).run() == 1
+    assert farm.model(model.id).error["code"] == "import-crashed"
+    again = farm.upload(Scenario())
+    assert again.id == model.id
+    assert again.state is ModelState.IMPORTING
+    farm.run()
+    assert farm.model(model.id).state is ModelState.READY
+
+
+def test_a_name_is_cleaned(farm) -> None:
+    assert "\x1b" not in farm.upload(Scenario(), name="\x1b[31mred\n").name
+
+
+def test_a_blob_that_was_swept_meanwhile_is_no_model(farm) -> None:
+    blob = StoredBlob(sha256="0" * 64, size_bytes=3, head=b"\x08", created=True)
+    with pytest.raises(NotFoundError):
+        submit_model(farm.services, name="x", blob=blob)
+    with farm.services.uow.read() as repos:
+        assert repos.models.list().items == ()
+
+
+def test_delete(farm) -> None:
+    model = farm.ready_model()
+    farm.add_device()
+    job = farm.submit(model)
+    with pytest.raises(ConflictError) as caught:
+        delete_model(farm.services, model.id)
+    assert caught.value.code == "model-in-use"
+    assert caught.value.fields["job_ids"] == [job.id]
+    farm.run()
+    assert delete_model(farm.services, model.id).state is ModelState.DELETED
+    with pytest.raises(NotFoundError) as gone:
+        delete_model(farm.services, model.id)
+    assert gone.value.code == "model-deleted"
+    assert farm.upload(Scenario()).id != model.id  # the same bytes are a new model then
+
+
+def test_delete_during_import(farm) -> None:
+    model = farm.upload(Scenario())
+    delete_model(farm.services, model.id)
+    farm.run()
+    assert farm.model(model.id).state is ModelState.DELETED
