@@ -33,12 +33,14 @@ class Status(StrEnum):
 
 PHASES = tuple(Phase)
 
+_VERIFYING = frozenset({"check-model", "measure", "pack"})
+"""The compiler's last phases: the network is built, and compared with its reference."""
+
 _BY_JOB_STATE: Mapping[str, Phase] = {
     "queued": Phase.EXTRACT,
     "extracting": Phase.EXTRACT,
     "tuning": Phase.TUNE,
     "compiling": Phase.COMPILE,
-    "verifying": Phase.VERIFY,
 }
 
 
@@ -90,9 +92,8 @@ class Board:
         if phase is Phase.TUNE:
             self._tuning(job)
         else:
-            message = job.progress.raw.get("message")
-            fraction = job.progress.raw.get("fraction")
-            text = message if isinstance(message, str) else self.phases[phase].text
+            step, fraction = job.progress.raw.get("step"), job.progress.raw.get("fraction")
+            text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
             self._enter(phase, float(fraction) if isinstance(fraction, int | float) else None, text)
 
     def stop(self) -> None:
@@ -134,4 +135,6 @@ def budget_used(job: Job) -> float | None:
 
 
 def _phase(job: Job) -> Phase | None:
-    return _BY_JOB_STATE.get(job.progress.phase) or _BY_JOB_STATE.get(job.state)
+    if job.state == "compiling" and job.progress.raw.get("step") in _VERIFYING:
+        return Phase.VERIFY
+    return _BY_JOB_STATE.get(job.state)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,7 @@ from tunefarm.cli.output import Output
 
 if TYPE_CHECKING:
     from tunefarm.client import Record
+    from tunefarm_tuning.record import TuningRecord
 
 app = group("records", "The history of measurements, on the server and in files.")
 
@@ -74,6 +76,39 @@ def list_best(
     _print(out, list(islice(best.values(), limit)))
 
 
+@command(app, "export")
+def export_records(
+    out: Output,
+    server: Server,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="JOB_ID", help="Only what this job measured.")
+    ] = None,
+    workload: Workload = None,
+    target: Target = None,
+    device_model: DeviceModel = None,
+    best: Annotated[
+        bool,
+        typer.Option(
+            "--best", help="Only the fastest of every workload, target, device model and toolchain."
+        ),
+    ] = False,
+    output: OutFile = None,
+) -> None:
+    """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
+    from tunefarm_tuning.record import pick_best
+
+    with server.connect() as client:
+        found = (
+            (r for r in client.jobs.records(job) if _is(r, workload, target, device_model))
+            if job is not None
+            else client.records.all(workload_key=workload, target_key=target, device_model=device_model)
+        )
+        records = [_tuning_record(record.raw) for record in found]
+    if best:
+        records = pick_best(records)
+    _write_lines(out, [record.to_json() for record in records], output)
+
+
 @command(app, "pick-best")
 def pick_best_records(
     out: Output,
@@ -88,6 +123,38 @@ def pick_best_records(
 
     kept = pick_best(load_records(file))
     _write_lines(out, [record.to_json() for record in kept], output)
+
+
+def _is(record: Record, workload: str | None, target: str | None, device_model: str | None) -> bool:
+    wanted = (
+        (workload, record.workload_key),
+        (target, record.target_key),
+        (device_model, record.device_model),
+    )
+    return all(asked is None or asked == value for asked, value in wanted)
+
+
+def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
+    """Return the engine's record for the API's."""
+    from tunefarm_tuning.config import Config
+    from tunefarm_tuning.measure import Outcome
+    from tunefarm_tuning.record import TuningRecord
+
+    return TuningRecord(
+        workload_key=raw["workload_key"],
+        target_key=raw["target_key"],
+        device_model=raw["device_model"],
+        toolchain=raw["toolchain"],
+        space_key=raw["space_key"],
+        config=Config.from_json(raw["config"]),
+        outcome=Outcome(raw["outcome"]),
+        samples_sec=tuple(raw["samples_sec"]),
+        build_sec=raw["build_sec"],
+        measured_at=raw["measured_at"],
+        tuner=raw["tuner"],
+        message=raw["message"],
+        extra=raw["extra"] or {},
+    )
 
 
 def _print(out: Output, records: list[Record]) -> None:

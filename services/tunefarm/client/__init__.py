@@ -19,7 +19,7 @@ from tunefarm.client.errors import (
     WaitTimeoutError,
 )
 from tunefarm.client.handle import Download, JobHandle
-from tunefarm.client.results import Device, Event, Job, Model, ModelTask, Page, Record, Tensor, Trial
+from tunefarm.client.results import Device, Event, Job, JobTask, Model, ModelTask, Page, Record, Tensor, Trial
 from tunefarm.client.retry import NO_RETRY, RetryPolicy
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "JobCancelledError",
     "JobFailedError",
     "JobHandle",
+    "JobTask",
     "Model",
     "ModelFailedError",
     "ModelTask",

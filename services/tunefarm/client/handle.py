@@ -11,7 +11,7 @@ from typing import Any
 
 from tunefarm.client.errors import JobCancelledError, JobFailedError, WaitTimeoutError
 from tunefarm.client.jobs import Jobs
-from tunefarm.client.results import Event, Job, Record, Trial
+from tunefarm.client.results import Event, Job, JobTask, Record, Trial
 from tunefarm.client.transport import ByteProgress
 
 JobProgress = Callable[[Job], None]
@@ -85,6 +85,9 @@ class JobHandle:
     def cancel(self) -> Job:
         self.job = self._jobs.cancel(self.id)
         return self.job
+
+    def tasks(self) -> tuple[JobTask, ...]:
+        return self._jobs.tasks(self.id)
 
     def trials(self) -> Iterator[Trial]:
         return self._jobs.trials(self.id)

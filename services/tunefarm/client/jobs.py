@@ -11,7 +11,7 @@ from typing import Any
 
 from tunefarm.client.errors import InvalidRequestError, ProtocolError
 from tunefarm.client.paging import walk
-from tunefarm.client.results import Event, Job, Page, Record, Trial
+from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
 from tunefarm.client.transport import ByteProgress, Transport
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -92,6 +92,16 @@ class Jobs:
         """Ask for a job's end; it may take some seconds until its state says so."""
         return Job.read(self._transport.post(f"jobs/{job_id}/cancel", repeatable=True))
 
+    def tasks(self, job_id: str) -> tuple[JobTask, ...]:
+        """Return the job's kernels and how far each is; none before they were extracted."""
+        return tuple(
+            walk(
+                lambda cursor: Page.read(
+                    self._transport.get(f"jobs/{job_id}/tasks", {"cursor": cursor}), JobTask.read
+                )
+            )
+        )
+
     def trials(self, job_id: str) -> Iterator[Trial]:
         """Yield the job's trials in the order in which they were measured."""
         return walk(
@@ -109,7 +119,7 @@ class Jobs:
         )
 
     def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
-        """Return the job's events whose number is above `after`, oldest first; a long list is cut."""
+        """Return the job's events whose number is above `after`, oldest first, 500 at most: ask again after the last."""
         answer = self._transport.get(f"jobs/{job_id}/events", {"after": after})
         return Page.read(answer, Event.read).items
 
@@ -142,6 +152,7 @@ class Jobs:
 
         Raises:
             ConflictError: If the job has no artifact (yet).
+            ProtocolError: If what arrived is not what the server says it sent (SHA-256).
         """
         folder = Path(folder)
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):

@@ -234,6 +234,46 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobTask:
+    """One of a job's kernels, and how far its tuning is.
+
+    Attributes:
+        weight: How often one inference runs it.
+        outcomes: How many trials ended how.
+        best_cost_sec: Its fastest kernel so far, seconds per call.
+    """
+
+    position: int
+    name: str
+    workload_key: str
+    weight: int
+    trials: int
+    failures: int
+    outcomes: Mapping[str, int]
+    best_cost_sec: float | None
+    untuned_cost_sec: float | None
+    spent_sec: float
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "task")
+        return cls(
+            position=f.integer("position"),
+            name=f.text("name", ""),
+            workload_key=f.text("workload_key"),
+            weight=f.integer("weight", 1),
+            trials=f.integer("trials", 0),
+            failures=f.integer("failures", 0),
+            outcomes=f.mapping("outcomes"),
+            best_cost_sec=f.optional_number("best_cost_sec"),
+            untuned_cost_sec=f.optional_number("untuned_cost_sec"),
+            spent_sec=f.number("spent_sec", 0.0),
+            raw=f.data,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One config that a job tried, and how it ended (`outcome` is ``ok`` or a class of failure)."""
 

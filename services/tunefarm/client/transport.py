@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
@@ -29,6 +31,7 @@ Query = Mapping[str, str | int | float | list[str] | None]
 
 _CHUNK_BYTES = 1 << 20
 _MAX_PROBLEM_BYTES = 1 << 20
+_SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -132,7 +135,10 @@ class Transport:
         with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
             try:
                 answer = self._send(
-                    lambda: self._request("GET", path, None, headers={"Accept": "*/*"}),
+                    # As it is: a compressed answer would have neither the length nor the checksum of the file.
+                    lambda: self._request(
+                        "GET", path, None, headers={"Accept": "*/*", "Accept-Encoding": "identity"}
+                    ),
                     repeatable=True,
                     read=lambda response: _save(response, part, on_progress),
                 )
@@ -211,12 +217,18 @@ def _chunks(file: Path, total: int, on_progress: ByteProgress | None) -> Iterato
 def _save(response: httpx.Response, part: IO[bytes], on_progress: ByteProgress | None) -> None:
     part.seek(0)
     part.truncate()
-    total, received = int(response.headers.get("Content-Length") or 0), 0
+    total, received, digest = int(response.headers.get("Content-Length") or 0), 0, sha256()
     for chunk in response.iter_bytes(_CHUNK_BYTES):
         part.write(chunk)
+        digest.update(chunk)
         received += len(chunk)
         if on_progress is not None:
             on_progress(received, total)
+    promised = _SHA256_TAG.fullmatch(response.headers.get("ETag", ""))
+    if promised is not None and promised[1] != digest.hexdigest():
+        raise ProtocolError(
+            "the file that arrived is not the one that the server sent (SHA-256)", code="damaged-download"
+        )
 
 
 def _problem(response: httpx.Response) -> ClientError:

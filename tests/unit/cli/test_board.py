@@ -47,10 +47,15 @@ def test_a_run_from_upload_to_end() -> None:
     assert states[Phase.TUNE].fraction == 0.25
     assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms"
     board.on_job(
-        job("compiling", trials=32, progress={"phase": "compiling", "message": "checks kernel 3 of 4"})
+        job(
+            "compiling", trials=32, progress={"phase": "compiling", "step": "check-kernels", "fraction": 0.75}
+        )
     )
     assert states[Phase.TUNE].status is Status.DONE
-    assert states[Phase.COMPILE].text == "checks kernel 3 of 4"
+    assert (states[Phase.COMPILE].text, states[Phase.COMPILE].fraction) == ("check kernels", 0.75)
+    board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure"}))
+    assert states[Phase.COMPILE].status is Status.DONE
+    assert states[Phase.VERIFY].text == "measure"
     board.on_job(job("succeeded", trials=32, failures=2))
     assert {state.status for state in states.values()} == {Status.DONE}
 
@@ -100,7 +105,7 @@ def test_bars_on_a_terminal() -> None:
         board.on_model(model("ready"))
         board.on_job(tuning(8, best_latency_sec=0.0123))
         bars.update()
-        board.on_job(job("compiling", best_latency_sec=0.0123, progress={"message": "\x1b[2J[red]builds"}))
+        board.on_job(job("compiling", best_latency_sec=0.0123, progress={"step": "\x1b[2J[red]builds"}))
         bars.update()
         board.on_job(job("failed"))
         bars.update()

@@ -1,0 +1,123 @@
+"""The real API on a free port, with a worker in a thread that runs steps on the replay engine: no broker, no compiler."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import uvicorn
+
+from tunefarm_api.app import create_app
+from tunefarm_api.server import listen, url_of
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.composition import Services
+from tunefarm_app.reconcile import send_due
+from tunefarm_app.register_device import DeviceRegistration, register_device
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.run_step import run_steps
+from tunefarm_app.settings import Settings
+from tunefarm_db.schema import upgrade
+from tunefarm_db.values import StepKind
+
+
+class ThreadDispatcher:
+    """A `Dispatcher` whose messages a thread works off."""
+
+    def __init__(self) -> None:
+        self.messages: SimpleQueue[str] = SimpleQueue()
+
+    def send(self, step_id: str, kind: StepKind) -> bool:
+        self.messages.put(step_id)
+        return True
+
+    def queue_length(self, kind: StepKind) -> int | None:
+        return self.messages.qsize()
+
+    def ping(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class ReplayServer:
+    url: str
+    api_key: str
+    services: Services
+
+    def write_model(self, path: Path, **scenario: Any) -> Path:
+        """Write a file that this server takes for a network."""
+        path.write_bytes(Scenario(**scenario).to_bytes())
+        return path
+
+    def new_key(self, *scopes: str) -> str:
+        return create_api_key(self.services, name="test", scopes=scopes)[1]
+
+    def add_device(self, name: str = "dev-1", device_key: str = "pool") -> None:
+        register_device(
+            self.services,
+            DeviceRegistration(
+                name=name,
+                device_key=device_key,
+                target={"kind": "llvm", "num-cores": 2},
+                info={},
+                device_model="replay-cpu",
+                tracker_host="127.0.0.1",
+                tracker_port=9190,
+                rpc_key=f"key-{name}",
+            ),
+        )
+
+
+@contextmanager
+def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
+    """Run the server for the time of the block."""
+    chosen = Settings(
+        **{
+            "database_url": f"sqlite:///{folder / 'farm.db'}",
+            "broker_url": "redis://127.0.0.1:1/0",
+            "store_dir": folder / "store",
+            "device_retry_sec": 0.01,
+            **settings,
+        }
+    )
+    upgrade(chosen.database_url.get_secret_value())
+    app = create_app(chosen, reconcile=False)
+    with listen("127.0.0.1", 0) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        serving.start()
+        try:
+            while not server.started:
+                if not serving.is_alive():
+                    raise RuntimeError("the server did not start")
+                serving.join(0.01)
+            dispatcher = ThreadDispatcher()
+            services = replace(app.state.services, dispatcher=dispatcher, engine=ReplayEngine())
+            app.state.services = services
+            stop = threading.Event()
+            working = threading.Thread(target=_work, args=(services, dispatcher, stop))
+            working.start()
+            try:
+                _key, text = create_api_key(services, name="first")
+                yield ReplayServer(url=url_of(listener, "127.0.0.1"), api_key=text, services=services)
+            finally:
+                stop.set()
+                working.join()
+        finally:
+            server.should_exit = True
+            serving.join()
+
+
+def _work(services: Services, dispatcher: ThreadDispatcher, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            run_steps(dispatcher.messages.get(timeout=0.05), services)
+        except Empty:
+            send_due(services, resend_after_sec=3600)
