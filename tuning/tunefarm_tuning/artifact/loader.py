@@ -359,6 +359,7 @@ def _start(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _set_threads(threads: int | None, manifest: Mapping[str, Any]) -> int:
     """Set how many threads kernels run on, and return how many it became."""
+    import tvm  # noqa: F401  (registers the functions below)
     import tvm_ffi
 
     if threads is not None and threads < 1:

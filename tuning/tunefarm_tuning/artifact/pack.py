@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def pack(
     manifest: Mapping[str, Any],
     report: Mapping[str, Any],
     records: Sequence[TuningRecord],
+    check: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
     """Write an artifact and return its manifest, completed with the entries' checksums.
 
@@ -43,6 +44,7 @@ def pack(
         manifest: What `manifest.make_manifest` returned.
         report: See `manifest`.
         records: Those whose kernels are in the library.
+        check: Called with the finished file under a passing name; what it raises keeps the artifact from appearing.
     """
     here = Path(__file__).parent
     texts = {
@@ -74,6 +76,8 @@ def pack(
         umask = os.umask(0)
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
+        if check is not None:
+            check(Path(temporary))
         Path(temporary).replace(output)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

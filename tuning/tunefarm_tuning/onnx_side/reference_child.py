@@ -58,15 +58,15 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_timed(params: dict[str, Any]) -> dict[str, Any]:
-    """Load the model with the best settings and run it once: ``{"path", "specs", "inputs", "threads"}``.
+    """Load the model with the best settings and run it once: ``{"path", "inputs" (specs), "feeds" (a file), "threads"}``.
 
     Returns:
         ``first_sec``: how long one inference takes after that, roughly.
     """
     global _timed
-    specs = [TensorSpec.from_json(spec) for spec in params["specs"]]
+    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
     session = _session(params["path"], params["threads"], optimised=True)
-    feeds = dict(zip([spec.name for spec in specs], load_arrays(params["inputs"]), strict=True))
+    feeds = dict(zip([spec.name for spec in specs], load_arrays(params["feeds"]), strict=True))
     _timed = (session, feeds)
     session.run(None, feeds)
     started = time.perf_counter()

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
@@ -22,6 +22,7 @@ from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
 from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.untrusted_text import clean
 
 
 @dataclass(slots=True)
@@ -76,6 +77,7 @@ def build_one_kernel(params: dict[str, Any]) -> None:
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
+        InvalidModelError: ``"compile-failed"``, of the untuned kernel.
     """
     loaded = _get()
     kernel = loaded.kernels[params["name"]]
@@ -83,12 +85,14 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     func = kernel.module["main"] if tuned is None else _schedule(loaded, kernel, tuned)
     try:
         build_kernel(func, loaded.target, Path(params["path"]))
-    except InvalidInputError:
+    except (MemoryError, TunefarmError):
         raise
     except Exception as error:
         if tuned is None:
-            raise
-        raise InvalidInputError(f"the kernel does not build: {error}"[:500], code="does-not-apply") from error
+            raise _does_not_compile(f"kernel {kernel.name}", error) from error
+        raise InvalidInputError(
+            f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
+        ) from error
 
 
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
@@ -96,13 +100,21 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`.
+
+    Raises:
+        InvalidModelError: ``"compile-failed"``.
     """
     loaded = _get()
     kernels = {
         name: _schedule(loaded, loaded.kernels[name], tuned) for name, tuned in params["tuned"].items()
     }
     path = Path(params["path"])
-    build_model(put_in(loaded.module, kernels), loaded.target, path)
+    try:
+        build_model(put_in(loaded.module, kernels), loaded.target, path)
+    except (MemoryError, TunefarmError):
+        raise
+    except Exception as error:
+        raise _does_not_compile("the network", error) from error
     return {"size_bytes": path.stat().st_size}
 
 
@@ -130,6 +142,11 @@ def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> tvm.tir
             )
         loaded.scheduled[key] = schedule.mod["main"]
     return loaded.scheduled[key]
+
+
+def _does_not_compile(what: str, error: Exception) -> InvalidModelError:
+    reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+    return InvalidModelError(f"TVM cannot compile {what}: {reason}", code="compile-failed")
 
 
 def _get() -> _Loaded:

@@ -1,0 +1,33 @@
+"""Lists of arrays in a file, by position: tensor names come from strangers and are not fit for a zip's entries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.random_inputs import numpy_dtype
+
+
+def save_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write arrays to ``path`` (ending in .npz); dtypes that numpy does not know by itself keep their name."""
+    dtypes = json.dumps([str(array.dtype) for array in arrays])
+    plain = {
+        str(i): np.ascontiguousarray(a).reshape(a.shape).view(np.uint16) if str(a.dtype) == "bfloat16" else a
+        for i, a in enumerate(arrays)
+    }
+    np.savez(path, dtypes=np.array(dtypes), **plain)  # type: ignore[arg-type]
+
+
+def load_arrays(path: Path | str) -> list[NDArray[Any]]:
+    """Read what `save_arrays` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        dtypes = json.loads(str(file["dtypes"]))
+        return [
+            file[str(i)].view(numpy_dtype(name)) if name == "bfloat16" else file[str(i)]
+            for i, name in enumerate(dtypes)
+        ]

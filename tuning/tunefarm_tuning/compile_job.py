@@ -1,0 +1,314 @@
+"""The phases of a compile, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.artifact.pack import pack
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
+from tunefarm_tuning.compile_progress import Progress
+from tunefarm_tuning.compile_report import make_manifest, make_report
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession, LoadedInfo
+from tunefarm_tuning.coverage import Coverage, MissReason
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, InvariantError
+from tunefarm_tuning.history import History
+from tunefarm_tuning.host import host_device_model
+from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.latency import Latency
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_check import ModelComparison, compare_model, time_models
+from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.running_place import is_this_machine, wanted_threads
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.verify import compare_packed
+
+MODEL_SLOWER_RATIO = 1.02
+"""The tuned network may take this much of the untuned one's time before all of it falls back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A written artifact.
+
+    Attributes:
+        manifest: As in the file.
+        report: The evidence: coverage, checks, latency, fallbacks, versions.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    report: Mapping[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class CompileJob:
+    """One run of `compile`; the last three fields fill up on the way."""
+
+    model: Model
+    target: Target
+    history: History
+    device: RemoteDevice | None
+    name: str
+    baseline: bool
+    limits: CompileLimits
+    seed: int
+    folder: Path
+    progress: Progress
+    cancellation: Cancellation
+    kernels: list[CheckedKernel] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    rejected: Latency | None = None
+
+    def run(self, output: Path) -> Artifact:
+        """Do it all; see `compile` for what can go wrong."""
+        with ExitStack() as stack:
+            kind = "cuda" if self.target.kind == "cuda" else "cpu"
+            compiler = CompileSession(self.model, self.target, self.limits)
+            runner = DeviceRun(
+                self.device,
+                kind=kind,
+                threads=wanted_threads(self.target, self.device),
+                # CUDA's driver reserves far more address space than it uses.
+                limits=ChildLimits(memory_bytes=None if kind == "cuda" else self.limits.memory_bytes),
+            )
+            for child in (compiler, runner):
+                stack.callback(child.close)
+                stack.enter_context(self.cancellation.attach(child))
+            threads = runner.connect()  # first of all: without the device, the rest is wasted
+            reference = Reference(self.model, self.folder, threads=threads, limits=self.limits)
+            stack.callback(reference.close)
+            stack.enter_context(self.cancellation.attach(reference))
+            return self._run(output, compiler, runner, reference, threads)
+
+    def _run(
+        self, output: Path, compiler: CompileSession, runner: DeviceRun, reference: Reference, threads: int
+    ) -> Artifact:
+        with self.progress.phase("load"), _compiling("preparing the model"):
+            loaded = compiler.load()
+        with self.progress.phase("reference"):
+            sets = reference.make(self.seed)
+            if reference.zero_integers:
+                self.warnings.append("integer inputs were all zero: others are out of range for this model")
+        with self.progress.phase("check-kernels"), _compiling("compiling the kernels"):
+            self._check_kernels(compiler, runner, loaded)
+        with self.progress.phase("build-model"), _compiling("compiling the model"):
+            untuned = self.folder / "model-untuned.so"
+            compiler.build_model(untuned, {})
+            self.progress.step(0.5)
+            tuned = self._build_tuned(compiler, untuned)
+        compiler.close()  # its memory is better used by what follows
+        with self.progress.phase("check-model"):
+            chosen, comparison = self._check_model(runner, tuned, untuned, sets)
+        with self.progress.phase("measure"):
+            timed = reference if self.baseline and is_this_machine(self.device) else None
+            chosen, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
+        if chosen == untuned != tuned:  # fell back because it was slow: then the other one has to be right
+            comparison = self._compare_untuned(runner, untuned, sets)
+        runner.close()
+        reference.close()
+        with self.progress.phase("pack"):
+            return self._pack(output, chosen, loaded, comparison, latency, sets, threads)
+
+    @property
+    def device_model(self) -> str:
+        return self.device.info.model if self.device is not None else host_device_model()
+
+    def _check_kernels(self, compiler: CompileSession, runner: DeviceRun, loaded: LoadedInfo) -> None:
+        check = KernelCheck(compiler, runner, self.folder, seed=self.seed, limits=self.limits)
+        for number, task in enumerate(loaded.tasks):
+            record, reason, message = self.history.find(
+                task.workload_key,
+                target_key=self.target.key,
+                device_model=self.device_model,
+                toolchain=toolchain_key(),
+            )
+            if record is not None:
+                self.kernels.append(check.check(task, record))
+            else:
+                miss = missed(task, reason or MissReason.NO_RECORD, message)
+                self.kernels.append(CheckedKernel(task=task, record=None, miss=miss))
+            self.progress.step((number + 1) / len(loaded.tasks))
+
+    def _build_tuned(self, compiler: CompileSession, untuned: Path) -> Path:
+        """Build the network with the kernels that passed; return the untuned library where there is none."""
+        records = {
+            name: kernel.record
+            for kernel in self.kernels
+            if kernel.hit is not None and kernel.record is not None
+            for name in kernel.task.names
+        }
+        if not records:
+            return untuned
+        path = self.folder / "model-tuned.so"
+        try:
+            compiler.build_model(path, records)
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidInputError) as error:
+            self._fall_back(MissReason.DOES_NOT_APPLY, f"the tuned network does not build: {error.message}")
+            return untuned
+        return path
+
+    def _check_model(
+        self, runner: DeviceRun, tuned: Path, untuned: Path, sets: list[InputSet]
+    ) -> tuple[Path, ModelComparison]:
+        if tuned != untuned:
+            try:
+                comparison = compare_model(runner, tuned, self._output_names, sets, self.limits)
+                if comparison.ok:
+                    return tuned, comparison
+                self._fall_back(MissReason.WRONG_ANSWER, f"the tuned network: {comparison.message}")
+            except RunFailed as error:
+                self._fall_back(MissReason.CRASHED, f"the tuned network: {error.message}")
+            self.progress.step(0.5)
+        return untuned, self._compare_untuned(runner, untuned, sets)
+
+    def _compare_untuned(self, runner: DeviceRun, untuned: Path, sets: list[InputSet]) -> ModelComparison:
+        try:
+            comparison = compare_model(runner, untuned, self._output_names, sets, self.limits)
+        except RunFailed as error:
+            raise InvalidModelError(
+                f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
+            ) from error
+        if not comparison.ok:
+            raise InvalidModelError(
+                f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}",
+                code="wrong-output",
+                checks=comparison.to_json(),
+            )
+        return comparison
+
+    def _measure(
+        self,
+        runner: DeviceRun,
+        chosen: Path,
+        untuned: Path,
+        reference: Reference | None,
+        inputs: InputSet,
+        threads: int,
+    ) -> tuple[Path, dict[str, Latency]]:
+        libraries = {"untuned": untuned} if chosen == untuned else {"tuned": chosen, "untuned": untuned}
+        try:
+            latency = time_models(
+                runner,
+                libraries,
+                reference,
+                inputs.inputs,
+                threads=threads,
+                limits=self.limits,
+                on_round=self.progress.step,
+            )
+        except RunFailed as error:
+            raise InvalidModelError(
+                f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
+            ) from error
+        tuned = latency.setdefault("tuned", latency["untuned"])
+        if tuned.median_sec > MODEL_SLOWER_RATIO * latency["untuned"].median_sec:
+            self._fall_back(
+                MissReason.SLOWER_THAN_UNTUNED,
+                f"the whole network: {tuned.median_sec * 1e3:.4g} ms tuned, "
+                f"{latency['untuned'].median_sec * 1e3:.4g} ms untuned",
+            )
+            self.rejected, latency["tuned"] = tuned, latency["untuned"]
+            chosen = untuned
+        return chosen, latency
+
+    def _fall_back(self, reason: MissReason, message: str) -> None:
+        """Leave out every kernel that was still in."""
+        self.warnings.append(f"all kernels fell back to untuned: {message}")
+        self.kernels = [
+            CheckedKernel(
+                task=kernel.task,
+                record=kernel.record,
+                miss=missed(kernel.task, reason, message),
+                evidence=kernel.evidence,
+            )
+            if kernel.miss is None
+            else kernel
+            for kernel in self.kernels
+        ]
+
+    def _pack(
+        self,
+        output: Path,
+        library: Path,
+        loaded: LoadedInfo,
+        comparison: ModelComparison,
+        latency: dict[str, Latency],
+        sets: list[InputSet],
+        threads: int,
+    ) -> Artifact:
+        coverage = Coverage(
+            hits=tuple(kernel.hit for kernel in self.kernels if kernel.hit is not None),
+            misses=tuple(kernel.miss for kernel in self.kernels if kernel.miss is not None),
+        )
+        if all(one.comparable == 0 for one in comparison.outputs):
+            self.warnings.append("no output had a finite number: the comparison says little")
+        report = make_report(
+            self.kernels, coverage, comparison, latency, self.rejected, self._no_baseline, self.warnings,
+            self.progress.phases_sec,
+        )  # fmt: skip
+        manifest = make_manifest(
+            name=self.name,
+            model=self.model,
+            target=self.target,
+            loaded=loaded,
+            library=library,
+            device_model=self.device_model,
+            checked_here=is_this_machine(self.device),
+            threads=threads,
+            kernels=self.kernels,
+            report=report,
+        )
+        complete = pack(
+            output,
+            library=library,
+            manifest=manifest,
+            report=report,
+            records=[k.record for k in self.kernels if k.hit is not None and k.record is not None],
+            # Once more the way its user will: by its own loader, in a fresh process.
+            check=self._check_packed(sets) if is_this_machine(self.device) else None,
+        )
+        self.history.coverage = coverage
+        return Artifact(path=output, manifest=complete, report=report)
+
+    def _check_packed(self, sets: list[InputSet]) -> Callable[[Path], None]:
+        def check(path: Path) -> None:
+            comparison = compare_packed(path, sets, self.limits, self.cancellation)
+            if not comparison.ok:
+                raise InvariantError(
+                    f"the packed artifact gives other results than its library: {comparison.message}"
+                )
+
+        return check
+
+    @property
+    def _output_names(self) -> list[str]:
+        return [spec.name for spec in self.model.outputs]
+
+    @property
+    def _no_baseline(self) -> str:
+        if not self.baseline:
+            return "not asked for"
+        return (
+            "" if is_this_machine(self.device) else "the device is another machine, which has no ONNX Runtime"
+        )
+
+
+@contextmanager
+def _compiling(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except ChildClosed:
+        raise
+    except ChildFailed as error:
+        raise model_error("compile", doing, error) from error

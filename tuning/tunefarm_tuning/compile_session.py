@@ -1,0 +1,145 @@
+"""`CompileSession`: the compiling child as its parent sees it; loads the network again after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child import ChildLimits, ChildProcess
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TensorSpec
+
+_MODULE = "tunefarm_tuning.tvm_side.compile_child"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileLimits:
+    """What a compile may cost.
+
+    Attributes:
+        memory_bytes: Address space of each child process.
+        load_sec: Reading and preparing the network.
+        kernel_sec: Building one kernel; running it has the same limit.
+        model_sec: Building the network; running it once, timing it, and the reference run have the same limit.
+    """
+
+    memory_bytes: int = 16 << 30
+    load_sec: float = 300.0
+    kernel_sec: float = 60.0
+    model_sec: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelInfo:
+    """One workload of the network, under each of its names.
+
+    Attributes:
+        names: Of its PrimFuncs; the first stands for all of them.
+        weight: Calls per inference, of all names together.
+    """
+
+    workload_key: str
+    names: tuple[str, ...]
+    weight: int
+    args: tuple[TensorSpec, ...]
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedInfo:
+    """What the child found in the network: its ends, its tuning tasks in order of first use, and its CPU's features."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    tasks: tuple[KernelInfo, ...]
+    cpu_features: tuple[str, ...]
+
+
+class CompileSession:
+    """Builds libraries of one network.
+
+    Concurrency: one caller; `close` from any thread.
+    Failure: as `ChildProcess.call`; the next call loads the network again where the child died.
+    """
+
+    def __init__(self, model: Model, target: Target, limits: CompileLimits) -> None:
+        self._model = model
+        self._target = target
+        self._limits = limits
+        self._child = ChildProcess(
+            _MODULE,
+            limits=ChildLimits(memory_bytes=limits.memory_bytes),
+            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self._loaded_pid: int | None = None
+
+    def load(self) -> LoadedInfo:
+        """Read and prepare the network."""
+        reply = self._child.call(
+            "load",
+            {
+                "path": str(self._model.path.absolute()),
+                "shapes": {name: list(shape) for name, shape in self._model.shapes.items()},
+                "target": self._target.to_json(),
+            },
+            timeout_sec=self._limits.load_sec,
+        )
+        self._loaded_pid = self._child.pid
+        return LoadedInfo(
+            inputs=tuple(TensorSpec.from_json(spec) for spec in reply["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in reply["outputs"]),
+            tasks=_tasks(reply["kernels"]),
+            cpu_features=tuple(reply["cpu_features"]),
+        )
+
+    def build_kernel(self, name: str, path: Path, record: TuningRecord | None) -> None:
+        """Build one kernel, by a record or, without one, untuned.
+
+        Raises:
+            InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
+        """
+        self._reload()
+        params = {"name": name, "path": str(path), "tuned": _tuned(record) if record else None}
+        self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
+
+    def build_model(self, path: Path, records: Mapping[str, TuningRecord]) -> None:
+        """Build the network, with kernels, by name, of records."""
+        self._reload()
+        params = {"path": str(path), "tuned": {name: _tuned(record) for name, record in records.items()}}
+        self._child.call("build_model", params, timeout_sec=self._limits.model_sec)
+
+    def close(self) -> None:
+        """End the child; a call under way then raises `ChildClosed`."""
+        self._child.close()
+
+    def _reload(self) -> None:
+        if not self._child.alive or self._child.pid != self._loaded_pid:
+            self.load()
+
+
+def _tuned(record: TuningRecord) -> dict[str, Any]:
+    return {"config": record.config.to_json(), "space_key": record.space_key}
+
+
+def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
+    """Merge kernels that compute the same, as `extract_tasks` does."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for kernel in kernels:
+        if kernel["not_tunable"] is None:
+            groups.setdefault(kernel["workload_key"], []).append(kernel)
+    return tuple(
+        KernelInfo(
+            workload_key=key,
+            names=tuple(kernel["name"] for kernel in group),
+            weight=sum(kernel["weight"] for kernel in group),
+            args=tuple(TensorSpec.from_json(spec) for spec in group[0]["args"]),
+        )
+        for key, group in groups.items()
+    )

@@ -1,0 +1,114 @@
+"""`DeviceRun`: kernels and models run on a device, each failure blamed on whom it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, TunefarmError
+
+_MODULE = "tunefarm_tuning.tvm_side.run_child"
+_CONNECT_TIMEOUT_SEC = 60.0
+_SESSION_SEC = 3600.0
+"""The device ends a session after this time; our own clocks are shorter."""
+
+
+class RunFailed(TunefarmError):  # noqa: N818  (a value to its caller, like the outcomes of a trial)
+    """What was run is to blame: it crashed, hung, or could not be loaded. The device is well."""
+
+    default_code = "run-failed"
+
+
+class DeviceRun:
+    """Calls into `tvm_side.run_child`, on this machine or over RPC.
+
+    Concurrency: one caller; `close` from any thread.
+    Failure: `RunFailed` blames what was run, `DeviceLostError` the device. The next call starts afresh; what
+        was loaded before is gone then.
+
+    Args:
+        device: None is this machine.
+        kind: ``"cpu"`` or ``"cuda"``.
+        threads: On how many threads kernels shall run.
+        limits: Of the child on this machine.
+    """
+
+    def __init__(self, device: RemoteDevice | None, *, kind: str, threads: int, limits: ChildLimits) -> None:
+        self._device = device
+        self._kind = kind
+        self._threads = threads
+        self._connected = False
+        self._child = ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})
+
+    def connect(self) -> int:
+        """Open the session, if none is open; return on how many threads kernels run.
+
+        Raises:
+            DeviceLostError: If the device is away.
+            InvalidInputError: If there is no such device on the machine (code no-device).
+        """
+        if self._connected and self._child.alive:
+            return self._threads
+        try:
+            reply = self._child.call(
+                "connect",
+                {
+                    "address": self._device.to_json() if self._device else None,
+                    "kind": self._kind,
+                    "threads": self._threads,
+                    "timeout_sec": _SESSION_SEC,
+                },
+                timeout_sec=_CONNECT_TIMEOUT_SEC,
+            )
+        except ChildClosed:
+            raise
+        except ChildTimedOut as error:
+            raise DeviceLostError(
+                f"device {self._name} opened no session in {_CONNECT_TIMEOUT_SEC:g} s"
+            ) from error
+        except ChildFailed as error:
+            raise DeviceLostError(f"no session with device {self._name}: {error.message}") from error
+        if not reply["device_exists"]:
+            raise InvalidInputError(f"{self._name} has no {self._kind} device", code="no-device")
+        self._connected = True
+        self._threads = int(reply["threads"])
+        return self._threads
+
+    def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
+        """Call a handler.
+
+        Raises:
+            RunFailed: If what was run is to blame.
+            DeviceLostError: If the device is.
+        """
+        self.connect()
+        try:
+            reply: dict[str, Any] = self._child.call(method, params, timeout_sec=timeout_sec)
+        except ChildClosed:
+            raise
+        except ChildTimedOut as error:
+            self._blame(RunFailed(f"was not done within {timeout_sec:g} s", code="run-timeout"), error)
+        except ChildFailed as error:
+            self._blame(RunFailed(error.message, code="run-crashed", detail=error.detail), error)
+        if "failure" not in reply:
+            return reply
+        if not reply["session_lost"]:
+            raise RunFailed(reply["failure"])
+        return self._blame(RunFailed(f"took its session down: {reply['failure']}", code="run-crashed"), None)
+
+    def _blame(self, failed: RunFailed, cause: Exception | None) -> NoReturn:
+        """Raise `failed` if the device still opens sessions, else say that it is lost."""
+        self._connected = False
+        if self._device is not None:
+            self.connect()
+        raise failed from cause
+
+    def close(self) -> None:
+        """End the child and its session; a call under way then raises `ChildClosed`."""
+        self._child.close()
+
+    @property
+    def _name(self) -> str:
+        return self._device.key if self._device else "this machine"

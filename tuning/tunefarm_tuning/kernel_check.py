@@ -1,0 +1,188 @@
+"""Which records' kernels go into the artifact: those that build, give the right answer, and are not slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed
+from tunefarm_tuning.comparison import Comparison
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
+from tunefarm_tuning.coverage import CoveredTask, MissedTask, MissReason
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.random_inputs import InputKind
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.untrusted_text import clean
+
+SLOWER_RATIO = 1.05
+"""A tuned kernel may take this much of the untuned one's time before it counts as slower: two cores, one noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedKernel:
+    """A task and what became of its record.
+
+    Attributes:
+        record: None where there was none.
+        miss: None where the record's kernel goes in.
+        evidence: JSON: comparisons, samples; empty where nothing was run.
+    """
+
+    task: KernelInfo
+    record: TuningRecord | None
+    miss: MissedTask | None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def hit(self) -> CoveredTask | None:
+        """The task as covered; None where the record was left out."""
+        if self.record is None or self.miss is not None:
+            return None
+        tuned, untuned = self.evidence.get("tuned_sec"), self.evidence.get("untuned_sec")
+        return CoveredTask(
+            workload_key=self.task.workload_key,
+            name=self.task.name,
+            weight=self.task.weight,
+            record_cost_sec=self.record.cost_sec or 0.0,
+            tuned_sec=median(tuned) if tuned else None,
+            untuned_sec=median(untuned) if untuned else None,
+        )
+
+
+def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTask:
+    """Return the task as missed."""
+    return MissedTask(
+        workload_key=task.workload_key,
+        name=task.name,
+        weight=task.weight,
+        reason=reason,
+        message=clean(message, 500),
+    )
+
+
+class KernelCheck:
+    """Builds and runs one kernel after the other.
+
+    Args:
+        compiler: Has the network loaded.
+        device: Where kernels run.
+        folder: For libraries; they are deleted as soon as they have been run.
+        seed: Of the inputs.
+        place: Puts a built library where it will be run from. The default leaves it as it is; tests
+            put another in its place.
+    """
+
+    def __init__(
+        self,
+        compiler: CompileSession,
+        device: DeviceRun,
+        folder: Path,
+        *,
+        seed: int,
+        limits: CompileLimits,
+        place: Callable[[str, Path], Path] = lambda _name, path: path,
+    ) -> None:
+        self._compiler = compiler
+        self._device = device
+        self._folder = folder
+        self._seed = seed
+        self._limits = limits
+        self._place = place
+
+    def check(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
+        """Build a record's kernel and compare it with the untuned one: the answer first, then the time."""
+        # The name is ours to choose: it goes into no message, and a path is never used twice.
+        tuned, untuned = (self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned"))
+        try:
+            return self._check(task, record, tuned, untuned)
+        except _LeftOut as left_out:
+            miss = missed(task, left_out.reason, left_out.message)
+            return CheckedKernel(task=task, record=record, miss=miss, evidence=left_out.evidence)
+        finally:
+            tuned.unlink(missing_ok=True)
+            untuned.unlink(missing_ok=True)
+
+    def _check(self, task: KernelInfo, record: TuningRecord, tuned: Path, untuned: Path) -> CheckedKernel:
+        self._build_tuned(task, record, tuned)
+        self._compiler.build_kernel(task.name, untuned, None)
+        placed = self._place(task.name, tuned)
+        evidence = self._compare(task, placed, untuned, InputKind.NORMAL, seconds=True)
+        if any(one["comparable"] < one["elements"] for one in evidence["comparisons"]):
+            # A root of a negative number: such elements are compared as NaN only, so once more on positive ones.
+            positive = self._compare(task, placed, untuned, InputKind.POSITIVE, seconds=False)
+            evidence["comparisons_positive"] = positive["comparisons"]
+        tuned_sec, untuned_sec = median(evidence["tuned_sec"]), median(evidence["untuned_sec"])
+        if tuned_sec > SLOWER_RATIO * untuned_sec:
+            raise _LeftOut(
+                MissReason.SLOWER_THAN_UNTUNED,
+                f"{tuned_sec * 1e6:.4g} µs tuned, {untuned_sec * 1e6:.4g} µs untuned",
+                evidence,
+            )
+        return CheckedKernel(task=task, record=record, miss=None, evidence=evidence)
+
+    def _build_tuned(self, task: KernelInfo, record: TuningRecord, path: Path) -> None:
+        try:
+            self._compiler.build_kernel(task.name, path, record)
+        except InvalidInputError as error:
+            if error.code not in (MissReason.SPACE_CHANGED, MissReason.DOES_NOT_APPLY):
+                raise
+            raise _LeftOut(MissReason(error.code), error.message) from error
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise _LeftOut(MissReason.DOES_NOT_APPLY, f"the compiler died of it: {error.message}") from error
+
+    def _compare(
+        self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool
+    ) -> dict[str, Any]:
+        try:
+            evidence = self._run_both(task, tuned, untuned, kind, seconds=seconds)
+        except _LeftOut as left_out:
+            if left_out.code != "run-crashed":
+                raise
+            # Once more in a fresh process: a kernel before it may have spoilt the old one's memory.
+            evidence = self._run_both(task, tuned, untuned, kind, seconds=seconds)
+        wrong = [one for one in evidence["comparisons"] if not one["ok"]]
+        if wrong:
+            first = Comparison.from_json(wrong[0])
+            raise _LeftOut(MissReason.WRONG_ANSWER, f"{first.name}: {first.message}", evidence)
+        return evidence
+
+    def _run_both(
+        self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool
+    ) -> dict[str, Any]:
+        timeout = self._limits.kernel_sec
+        args = [spec.to_json() for spec in task.args]
+        try:
+            self._device.call(
+                "run_untuned",
+                {"path": str(untuned), "args": args, "seed": self._seed, "kind": kind.value},
+                timeout_sec=timeout,
+            )
+        except RunFailed as error:
+            raise _LeftOut(
+                MissReason.UNCHECKED, f"the untuned kernel: {error.message}", code=error.code
+            ) from error
+        try:
+            return self._device.call(
+                "compare_kernel",
+                {"path": str(tuned), "untuned": str(untuned), "time": seconds},
+                timeout_sec=timeout,
+            )
+        except RunFailed as error:
+            raise _LeftOut(MissReason.CRASHED, error.message, code=error.code) from error
+
+
+class _LeftOut(Exception):  # noqa: N818  (an outcome, caught in `KernelCheck.check`)
+    def __init__(
+        self, reason: MissReason, message: str, evidence: Mapping[str, Any] | None = None, code: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.evidence = evidence or {}
+        self.code = code

@@ -1,0 +1,137 @@
+"""The whole network on the device: compared with the reference, and timed beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tunefarm_tuning.comparison import Comparison
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.latency import Latency
+from tunefarm_tuning.reference import InputSet, Reference
+
+_ROUNDS = 7
+_SAMPLE_SEC = 0.1
+_SLOW_SEC = 0.3
+_MAX_CALLS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelComparison:
+    """A library's outputs on every input set."""
+
+    sets: tuple[tuple[InputSet, tuple[Comparison, ...]], ...]
+
+    @property
+    def outputs(self) -> list[Comparison]:
+        return [one for _, comparisons in self.sets for one in comparisons]
+
+    @property
+    def ok(self) -> bool:
+        return all(one.ok for one in self.outputs)
+
+    @property
+    def message(self) -> str:
+        """The first thing that is wrong; empty when `ok`."""
+        return next((f"output {one.name!r}: {one.message}" for one in self.outputs if not one.ok), "")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "max_abs_error": max((one.max_abs_error for one in self.outputs), default=0.0),
+            "max_rel_error": max((one.max_rel_error for one in self.outputs), default=0.0),
+            "input_sets": [
+                {"kind": one.kind.value, "seed": one.seed, "outputs": [c.to_json() for c in comparisons]}
+                for one, comparisons in self.sets
+            ],
+        }
+
+
+def compare_model(
+    device: DeviceRun, library: Path, names: Sequence[str], sets: Sequence[InputSet], limits: CompileLimits
+) -> ModelComparison:
+    """Run a compiled network on every input set and compare its outputs.
+
+    Raises:
+        RunFailed: If it crashed or was over its time.
+    """
+    return ModelComparison(
+        sets=tuple(
+            (
+                one,
+                tuple(
+                    Comparison.from_json(comparison)
+                    for comparison in device.call(
+                        "check_model",
+                        {
+                            "path": str(library),
+                            "inputs": str(one.inputs),
+                            "expected": str(one.expected),
+                            "names": list(names),
+                        },
+                        timeout_sec=limits.model_sec,
+                    )["comparisons"]
+                ),
+            )
+            for one in sets
+        )
+    )
+
+
+def time_models(
+    device: DeviceRun,
+    libraries: Mapping[str, Path],
+    reference: Reference | None,
+    inputs: Path,
+    *,
+    threads: int,
+    limits: CompileLimits,
+    on_round: Callable[[float], None],
+) -> dict[str, Latency]:
+    """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in turns: a busy machine slows all of them.
+
+    What takes long per inference (TVM's plain loops, a hundred times the tuned kernels) is run a few times only.
+
+    Raises:
+        RunFailed: If one crashed or was over its time.
+    """
+
+    def library_timer(path: Path) -> _Timer:
+        def sample(number: int) -> float:
+            params = {"path": str(path), "inputs": str(inputs), "number": number, "repeat": 1}
+            reply = device.call("time_model", params, timeout_sec=limits.model_sec)
+            return float(reply["samples_sec"][0])
+
+        return _Timer(sample, sample(1))
+
+    timers = {name: library_timer(path) for name, path in libraries.items()}
+    if reference is not None:
+        ready = reference  # for mypy: the closure below does not know that it is not None
+        timers["onnxruntime"] = _Timer(
+            lambda number: ready.sample(number=number, repeat=1)[0], ready.open_timed(inputs)
+        )
+    for number in range(_ROUNDS):
+        for timer in timers.values():
+            timer.turn(number)
+        on_round((number + 1) / _ROUNDS)
+    return {name: Latency.of(timer.samples, threads) for name, timer in timers.items()}
+
+
+class _Timer:
+    """One contender. A slow one sits most rounds out; its first inference counts then."""
+
+    def __init__(self, sample: Callable[[int], float], first_sec: float) -> None:
+        self._sample = sample
+        self._first_sec = first_sec
+        self._slow = first_sec > _SLOW_SEC
+        self.samples = [first_sec] if self._slow else []
+
+    def turn(self, number: int) -> None:
+        if self._slow and number >= 1:
+            return
+        pace = median(self.samples) if self.samples else self._first_sec
+        self.samples.append(self._sample(max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(pace, 1e-7))))))

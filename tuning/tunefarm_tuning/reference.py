@@ -1,0 +1,112 @@
+"""ONNX Runtime in a child: the results to compare with, and the latency to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.random_inputs import InputKind
+
+_MODULE = "tunefarm_tuning.onnx_side.reference_child"
+INPUT_KINDS = (InputKind.NORMAL, InputKind.POSITIVE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSet:
+    """Random inputs and the outputs that go with them, in files.
+
+    Attributes:
+        kind: How they were drawn.
+        seed: With which seed.
+    """
+
+    kind: InputKind
+    seed: int
+    inputs: Path
+    expected: Path
+
+
+class Reference:
+    """ONNX Runtime with one model.
+
+    Concurrency: one caller; `close` from any thread.
+    Failure: an `InvalidModelError` with code reference-failed, reference-crashed, reference-timeout or reference-memory.
+
+    Args:
+        folder: Where inputs and outputs are written.
+        threads: On how many threads it runs.
+    """
+
+    def __init__(self, model: Model, folder: Path, *, threads: int, limits: CompileLimits) -> None:
+        self._model = model
+        self._folder = folder
+        self._threads = threads
+        self._timeout_sec = limits.model_sec
+        self._child = ChildProcess(
+            _MODULE, limits=ChildLimits(memory_bytes=limits.memory_bytes), env={"OMP_NUM_THREADS": "1"}
+        )
+        self.zero_integers = False
+
+    def make(self, seed: int) -> list[InputSet]:
+        """Run the model, graph optimisations off, on one set of inputs of each kind."""
+        sets = [
+            InputSet(
+                kind=kind,
+                seed=seed + number,
+                inputs=self._folder / f"inputs-{number}.npz",
+                expected=self._folder / f"expected-{number}.npz",
+            )
+            for number, kind in enumerate(INPUT_KINDS)
+        ]
+        reply = self._call(
+            "make_reference",
+            {
+                **self._common(),
+                "seed": seed,
+                "sets": [
+                    {"kind": one.kind.value, "inputs": str(one.inputs), "outputs": str(one.expected)}
+                    for one in sets
+                ],
+            },
+        )
+        wanted = [spec.name for spec in self._model.outputs]
+        if list(reply["outputs"]) != wanted:
+            raise InvalidModelError(
+                "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
+            )
+        self.zero_integers = bool(reply["zero_integers"])
+        return sets
+
+    def open_timed(self, inputs: Path) -> float:
+        """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""
+        return float(self._call("open_timed", {**self._common(), "feeds": str(inputs)})["first_sec"])
+
+    def sample(self, *, number: int, repeat: int) -> list[float]:
+        """Return seconds per inference, each the mean of `number`; after `open_timed`."""
+        return [float(one) for one in self._call("sample", {"number": number, "repeat": repeat})]
+
+    def close(self) -> None:
+        """End the child; a call under way then raises `ChildClosed`."""
+        self._child.close()
+
+    def _common(self) -> dict[str, Any]:
+        return {
+            "path": str(self._model.path.absolute()),
+            "inputs": [spec.to_json() for spec in self._model.inputs],
+            "threads": self._threads,
+        }
+
+    def _call(self, method: str, params: Mapping[str, Any]) -> Any:
+        try:
+            return self._child.call(method, params, timeout_sec=self._timeout_sec)
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise model_error("reference", "running the model in ONNX Runtime", error) from error

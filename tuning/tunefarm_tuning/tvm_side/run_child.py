@@ -1,0 +1,185 @@
+"""Child process: runs kernels and whole models, here or over RPC, compares what they return, and times them.
+
+What is loaded is kept by path, so that every call can be the first one of a fresh child, but for
+`compare_kernel`, which needs `run_untuned` before it: two calls, so that a crash is of the one or of the other.
+What fails inside of TVM is a value, ``{"failure", "session_lost"}``: whether the device is to blame is asked of it
+afterwards, by its parent.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tvm
+from numpy.typing import NDArray
+from tvm import relax
+
+from tunefarm_tuning.array_file import load_arrays
+from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.errors import InvariantError, TunefarmError
+from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.kernel_timing import time_both
+from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.untrusted_text import clean
+
+_session: DeviceSession | None = None
+_kind = "cpu"
+_models: dict[str, Any] = {}
+# Of the last `run_untuned`: path, library, the arguments before and after, seconds of a call.
+_untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], float] | None = None
+
+
+def connect(params: dict[str, Any]) -> dict[str, Any]:
+    """Open the session: ``{"address", "kind", "threads", "timeout_sec"}``; with no address it is this process.
+
+    Returns:
+        ``threads``: on how many kernels run.
+    """
+    global _session, _kind
+    hang_up({})
+    address = params["address"]
+    session = local_session() if address is None else open_session(address, timeout_sec=params["timeout_sec"])
+    session.function("runtime.config_threadpool")(0, params["threads"])
+    threads = int(session.function("runtime.NumThreads")())
+    _session, _kind = session, params["kind"]
+    return {"threads": threads, "device_exists": bool(session.device(_kind).exist)}
+
+
+def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
+    """Let go of everything that came from the session, and close it."""
+    global _session, _untuned
+    _models.clear()
+    _untuned = None
+    gc.collect()
+    if _session is not None:
+        _session.close()
+        _session = None
+
+
+def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
+    """Run the kernel that another will be compared with: ``{"path", "args", "seed", "kind"}``."""
+    global _untuned
+    _untuned = None
+    specs = [TensorSpec.from_json(spec) for spec in params["args"]]
+    before = random_inputs(specs, seed=params["seed"], kind=InputKind(params["kind"]))
+    library = _get().load(params["path"])
+    after, call_sec = _run_kernel(library, before)
+    _untuned = (params["path"], library, before, after, call_sec)
+    return {"call_sec": call_sec}
+
+
+def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
+    """Compare a kernel with the one that was just run: ``{"path", "untuned", "time"}``.
+
+    Every argument is compared, inputs too: a kernel that writes where it should not is a wrong one.
+
+    Returns:
+        ``comparisons`` of the arguments; ``tuned_sec`` and ``untuned_sec``, samples, empty where not ``time``.
+    """
+    if _untuned is None or _untuned[0] != params["untuned"]:
+        raise InvariantError("the untuned kernel has not been run")
+    _, untuned, before, expected, untuned_sec = _untuned
+    tuned = _get().load(params["path"])
+    after, tuned_sec = _run_kernel(tuned, before)
+    comparisons = compare_outputs([f"arg{i}" for i in range(len(after))], after, expected)
+    tuned_samples: list[float] = []
+    untuned_samples: list[float] = []
+    if params["time"] and all(one.ok for one in comparisons):
+        args = _to_device(before)
+        tuned_samples, untuned_samples = time_both(
+            lambda number: _time_kernel(tuned, args, number), tuned_sec,
+            lambda number: _time_kernel(untuned, args, number), untuned_sec,
+        )  # fmt: skip
+    return {
+        "comparisons": [one.to_json() for one in comparisons],
+        "tuned_sec": tuned_samples,
+        "untuned_sec": untuned_samples,
+    }
+
+
+def check_model(params: dict[str, Any]) -> dict[str, Any]:
+    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names"}``."""
+    machine = _model(params["path"])
+    machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
+    machine.invoke_stateful("main")
+    outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
+    comparisons = compare_outputs(params["names"], outputs, load_arrays(params["expected"]))
+    return {"comparisons": [one.to_json() for one in comparisons]}
+
+
+def time_model(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a model: ``{"path", "inputs", "number", "repeat"}``; each repeat is a sample, after one warm-up."""
+    machine = _model(params["path"])
+    machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
+    timer = machine.time_evaluator(
+        "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
+    )
+    return {"samples_sec": [float(one) for one in timer("main").results]}
+
+
+def _model(path: str) -> Any:
+    if path not in _models:
+        _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
+    return _models[path]
+
+
+def _run_kernel(library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:
+    """Return the arguments after two calls, and the seconds of the second."""
+    args = _to_device(arrays)
+    seconds = _time_kernel(library, args, 1)
+    return [tensor.numpy() for tensor in args], seconds
+
+
+def _time_kernel(library: Any, args: Sequence[Any], number: int) -> float:
+    timer = library.time_evaluator("main", _get().device(_kind), number=number, repeat=1)
+    return float(timer(*args).results[0])
+
+
+def _to_device(arrays: Sequence[NDArray[Any]]) -> list[Any]:
+    device = _get().device(_kind)
+    made = [tvm.runtime.tensor(array, device) for array in arrays]
+    device.sync()
+    return made
+
+
+def _flatten(value: Any) -> list[Any]:
+    """Return the tensors of an output; a model with several has them in (nested) tuples."""
+    if isinstance(value, Sequence):
+        return [tensor for part in value for tensor in _flatten(part)]
+    return [value]
+
+
+def _get() -> DeviceSession:
+    if _session is None:
+        raise InvariantError("no session is open")
+    return _session
+
+
+def _failure_as_value(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    def call(params: dict[str, Any]) -> Any:
+        try:
+            return handler(params)
+        except (MemoryError, TunefarmError):
+            raise
+        except Exception as error:  # noqa: BLE001  (TVM's many: a kernel that does not run is data)
+            text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 500)}"
+        # Outside of the block: the traceback held on to what came from the session.
+        lost = not _get().is_alive()
+        if lost:
+            hang_up({})
+        return {"failure": text, "session_lost": lost}
+
+    return call
+
+
+HANDLERS = {
+    "connect": connect,
+    "hang_up": hang_up,
+    "run_untuned": _failure_as_value(run_untuned),
+    "compare_kernel": _failure_as_value(compare_kernel),
+    "check_model": _failure_as_value(check_model),
+    "time_model": _failure_as_value(time_model),
+}

@@ -1,0 +1,150 @@
+"""`verify`: is an artifact's answer still the model's?"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.artifact_access import fetch_library, manifest_of
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.comparison import Comparison
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_check import ModelComparison, compare_model
+from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.running_place import device_kind
+from tunefarm_tuning.target import Target
+
+_ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """How an artifact's outputs compare with ONNX Runtime's.
+
+    Attributes:
+        ok: Whether all are within the tolerance.
+        max_abs_error: The largest difference of two finite elements.
+        max_rel_error: The same, as a share of its tensor's root mean square.
+        outputs: Each output on each set of inputs.
+        message: The first thing that is wrong; empty when `ok`.
+    """
+
+    ok: bool
+    max_abs_error: float
+    max_rel_error: float
+    outputs: tuple[Comparison, ...]
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "max_abs_error": self.max_abs_error,
+            "max_rel_error": self.max_rel_error,
+            "outputs": [one.to_json() for one in self.outputs],
+            "message": self.message,
+        }
+
+
+def verify(
+    artifact: Path | str,
+    model: Model,
+    *,
+    device: RemoteDevice | None = None,
+    seed: int = 0,
+    limits: CompileLimits | None = None,
+) -> VerifyReport:
+    """Run an artifact and its model on equal random inputs and compare.
+
+    Args:
+        artifact: The ``.tunefarm`` file.
+        model: What it was compiled from.
+        device: Where to run the artifact; None is this machine, where its own loader runs it.
+        seed: Of the inputs.
+        limits: Of the child processes.
+
+    Raises:
+        InvalidInputError: If the file is not an artifact, damaged, made for another machine or version, or of another model
+            (code other-model).
+        InvalidModelError: If ONNX Runtime cannot run the model; if the artifact crashed or was over its time.
+        RunFailed: The latter, on a device.
+        DeviceLostError: If the device is away.
+    """
+    path, limits = Path(artifact), limits or CompileLimits()
+    manifest = manifest_of(path)
+    if manifest["model"]["sha256"] != model.sha256:
+        raise InvalidInputError(f"{path.name} was compiled from another model", code="other-model")
+    threads = int(manifest["threads"])
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tunefarm-verify-")))
+        reference = Reference(model, folder, threads=threads, limits=limits)
+        stack.callback(reference.close)
+        sets = reference.make(seed)
+        reference.close()
+        if device is None:
+            comparison = compare_packed(path, sets, limits, Cancellation())
+        else:
+            fetch_library(path, folder / "lib.so")
+            target = Target.from_json(manifest["target"])
+            runner = DeviceRun(device, kind=device_kind(target), threads=threads, limits=ChildLimits())
+            stack.callback(runner.close)
+            names = [spec.name for spec in model.outputs]
+            comparison = compare_model(runner, folder / "lib.so", names, sets, limits)
+    found = comparison.to_json()
+    return VerifyReport(
+        ok=comparison.ok,
+        max_abs_error=found["max_abs_error"],
+        max_rel_error=found["max_rel_error"],
+        outputs=tuple(comparison.outputs),
+        message=comparison.message,
+    )
+
+
+def compare_packed(
+    path: Path, sets: Sequence[InputSet], limits: CompileLimits, cancellation: Cancellation
+) -> ModelComparison:
+    """Run an artifact on this machine by its own loader, in a child, and compare its outputs.
+
+    Raises:
+        InvalidInputError: If the loader refuses the file.
+        InvalidModelError: If the child died: run-crashed, run-timeout or run-memory.
+    """
+    kind = device_kind(Target.from_json(manifest_of(path)["target"]))
+    memory = None if kind == "cuda" else limits.memory_bytes
+    with (
+        ChildProcess(_ARTIFACT_CHILD, limits=ChildLimits(memory_bytes=memory)) as child,
+        cancellation.attach(child),
+    ):
+        try:
+            replies = [
+                child.call(
+                    "check",
+                    {
+                        "path": str(path.absolute()),
+                        "threads": None,
+                        "inputs": str(one.inputs),
+                        "expected": str(one.expected),
+                    },
+                    timeout_sec=limits.model_sec,
+                )
+                for one in sets
+            ]
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise model_error("run", "running the artifact", error) from error
+    return ModelComparison(
+        sets=tuple(
+            (one, tuple(Comparison.from_json(c) for c in reply["comparisons"]))
+            for one, reply in zip(sets, replies, strict=True)
+        )
+    )
