@@ -38,11 +38,10 @@ def bind_inputs(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> 
     for value in inputs:
         if value.name in shapes:
             _learn_names(value, shapes[value.name], named)
+    dtypes = [_dtype(value) for value in inputs]
     return tuple(
-        TensorSpec(
-            name=value.name, shape=_bound_shape(value, shapes.get(value.name), named), dtype=_dtype(value)
-        )
-        for value in inputs
+        TensorSpec(name=value.name, shape=_bound_shape(value, shapes.get(value.name), named), dtype=dtype)
+        for value, dtype in zip(inputs, dtypes, strict=True)
     )
 
 
@@ -62,7 +61,7 @@ def _refuse_unknown_names(inputs: list[onnx.ValueInfoProto], shapes: Mapping[str
         if name not in names:
             known = ", ".join(clean(n, 60) for n in names[:8]) or "none"
             raise InvalidModelError(
-                f"a shape is given for input {clean(name, 60)!r}, but the model has no such input; it has: {known}",
+                f"a shape is given for input '{clean(name, 60)}', but the model has no such input; it has: {known}",
                 code="unknown-input",
                 input=clean(name),
             )
@@ -74,7 +73,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     text = _shape_text(shape)
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
         raise InvalidModelError(
-            f"the shape {text} given for input {name!r} is none: dimensions are whole numbers above zero",
+            f"the shape {text} given for input '{name}' is none: dimensions are whole numbers above zero",
             code="bad-shape",
             input=name,
         )
@@ -86,7 +85,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     dims = tensor.shape.dim
     if len(shape) != len(dims):
         raise InvalidModelError(
-            f"the shape {text} given for input {name!r} has {len(shape)} dimensions, but the model's has "
+            f"the shape {text} given for input '{name}' has {len(shape)} dimensions, but the model's has "
             f"{len(dims)}: {_dims_text(dims)}",
             code="bad-shape",
             input=name,
@@ -94,7 +93,7 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
     for position, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if dim.dim_value > 0 and dim.dim_value != size:
             raise InvalidModelError(
-                f"the shape {text} given for input {name!r} makes dimension {position} {size}, but the model "
+                f"the shape {text} given for input '{name}' makes dimension {position} {size}, but the model "
                 f"fixes it to {dim.dim_value}: {_dims_text(dims)}",
                 code="bad-shape",
                 input=name,
@@ -104,8 +103,8 @@ def _learn_names(value: onnx.ValueInfoProto, shape: Sequence[int], named: dict[s
             earlier = named.setdefault(dim.dim_param, (size, value.name))
             if earlier[0] != size:
                 raise InvalidModelError(
-                    f"dimension {clean(dim.dim_param, 60)!r} is {earlier[0]} in input {clean(earlier[1], 60)!r} "
-                    f"and {size} in input {name!r}; it must be the same in both",
+                    f"dimension '{clean(dim.dim_param, 60)}' is {earlier[0]} in input '{clean(earlier[1], 60)}' "
+                    f"and {size} in input '{name}'; it must be the same in both",
                     code="bad-shape",
                     input=name,
                     dimension=position,
@@ -121,7 +120,7 @@ def _bound_shape(
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise InvalidModelError(
-            f"the model does not say how many dimensions input {name!r} has; give its shape: --shape {name}=1,...",
+            f"the model does not say how many dimensions input '{name}' has; give its shape: --shape {name}=1,...",
             code="unknown-dimension",
             input=name,
         )
@@ -132,10 +131,10 @@ def _bound_shape(
         if size == 0 and dim.HasField("dim_value"):
             raise _zero_size(name, position)
         if size <= 0:
-            what = f" ({clean(dim.dim_param, 60)!r})" if dim.dim_param else ""
+            what = f" ('{clean(dim.dim_param, 60)}')" if dim.dim_param else ""
             example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in dims)
             raise InvalidModelError(
-                f"dimension {position}{what} of input {name!r} is not fixed by the model, whose shape is "
+                f"dimension {position}{what} of input '{name}' is not fixed by the model, whose shape is "
                 f"{_dims_text(dims)}; give the input's shape, for example: --shape {name}={example}",
                 code="unknown-dimension",
                 input=name,
@@ -151,7 +150,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     if kind != "tensor_type":
         found = (kind or "nothing").removesuffix("_type").replace("_", " ")
         raise InvalidModelError(
-            f"input {name!r} is a {found}, but tunefarm takes dense tensors only",
+            f"input '{name}' is a {found}, but tunefarm takes dense tensors only",
             code="unsupported-dtype",
             input=name,
             dtype=found,
@@ -160,7 +159,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     if dtype is None:
         found = onnx_name(value.type.tensor_type.elem_type)
         raise InvalidModelError(
-            f"input {name!r} has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
+            f"input '{name}' has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
             code="unsupported-dtype",
             input=name,
             dtype=found,
@@ -170,7 +169,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
 
 def _zero_size(name: str, position: int) -> InvalidModelError:
     return InvalidModelError(
-        f"dimension {position} of input {name!r} is zero: there is nothing to compute; give sizes above zero",
+        f"dimension {position} of input '{name}' is zero: there is nothing to compute; give sizes above zero",
         code="zero-size",
         input=name,
         dimension=position,

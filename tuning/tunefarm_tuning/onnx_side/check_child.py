@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_tuning.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs
+from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs, real_inputs
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
 from tunefarm_tuning.onnx_side.rules import check_input_sizes, check_rules, count_operators, count_parameters
+from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
+
+_ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 
 
 def inspect(params: dict[str, Any]) -> dict[str, Any]:
@@ -27,21 +31,19 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     """
     data = Path(params["path"]).read_bytes()
     check_bytes(data)
-    try:
-        model = _parse(data)
-        check_rules(model, max_nodes=params["max_nodes"])
-        _run_checker(data)
-        inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})
-        check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
-        return {
-            "inputs": [spec.to_json() for spec in inputs],
-            "open_inputs": open_inputs(model.graph),
-            "operators": count_operators(model),
-            "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
-            "num_params": count_parameters(model),
-        }
-    except UnicodeDecodeError as error:
-        raise InvalidModelError("a name in the model is not UTF-8 text", code="invalid-onnx") from error
+    model = _parse(data)
+    check_rules(model, max_nodes=params["max_nodes"])
+    inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})
+    check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
+    open_names = open_inputs(model.graph)
+    _run_checker(_with_ranks(model, inputs) or data)
+    return {
+        "inputs": [spec.to_json() for spec in inputs],
+        "open_inputs": open_names,
+        "operators": count_operators(model),
+        "opset": max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0),
+        "num_params": count_parameters(model),
+    }
 
 
 def load_reference(params: dict[str, Any]) -> None:
@@ -66,7 +68,7 @@ def load_reference(params: dict[str, Any]) -> None:
     except MemoryError:
         raise
     except Exception as error:
-        reason = clean(" ".join(str(error).split()), 300)
+        reason = _reason(error, params["path"])
         if "NOT_IMPLEMENTED" in str(error):
             raise InvalidModelError(
                 f"ONNX Runtime, which checks the results, cannot run the model: {reason}",
@@ -88,13 +90,36 @@ def _parse(data: bytes) -> onnx.ModelProto:
     return model
 
 
+def _with_ranks(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> bytes | None:
+    """Return the model with a rank for every input and output, which the checker insists on; None if all have one."""
+    changed = False
+    for value, sizes in [
+        *zip(real_inputs(model.graph), (spec.shape for spec in inputs), strict=True),
+        *((value, ()) for value in model.graph.output),
+    ]:
+        if value.type.WhichOneof("value") == "tensor_type" and not value.type.tensor_type.HasField("shape"):
+            changed = True
+            value.type.tensor_type.shape.SetInParent()
+            for size in sizes:
+                value.type.tensor_type.shape.dim.add().dim_value = size
+    return model.SerializeToString() if changed else None
+
+
 def _run_checker(data: bytes) -> None:
     try:
         # Without full_check: its shape inference can run for ever.
         onnx.checker.check_model(data)
     except onnx.checker.ValidationError as error:
-        reason = clean(" ".join(str(error).split()), 300)
+        reason = _reason(error)
         raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
+
+
+def _reason(error: Exception, path: str = "") -> str:
+    """Return a library's message on one line; where the file lies is nobody's business."""
+    text = str(error)
+    if path:
+        text = text.replace(f"Load model from {path} failed:", "").replace(path, "the model")
+    return clean(_ORT_PREFIX.sub("", " ".join(text.split())), 300)
 
 
 HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"inspect": inspect, "load_reference": load_reference}

@@ -14,12 +14,13 @@ from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import real_inputs
 from tunefarm_tuning.onnx_side.dtypes import SUPPORTED_NAMES, dtype_name, onnx_name
 from tunefarm_tuning.onnx_side.operators import is_supported
-from tunefarm_tuning.onnx_side.plain_graph import all_nodes
+from tunefarm_tuning.onnx_side.plain_graph import all_graphs, all_nodes
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
 
 _LISTED = 8
-_TYPE_ATTRIBUTES = {"Cast": "to", "ConstantOfShape": "", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
+_NAMES = {"name", "op_type", "domain", "overload", "input", "output", "dim_param"}
+_TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
 
 
 def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
@@ -30,6 +31,7 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
     """
     if not model.HasField("graph"):
         raise InvalidModelError("the model holds no graph; is it a whole ONNX file?", code="invalid-onnx")
+    _refuse_bad_text(model)
     _refuse_external_data(model)
     nodes = list(all_nodes(model.graph))
     if len(nodes) > max_nodes:
@@ -45,6 +47,7 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
         raise InvalidModelError(
             "the graph computes nothing: it has no nodes, or no outputs", code="invalid-onnx"
         )
+    _refuse_shared_names(model.graph)
     if not real_inputs(model.graph):
         raise InvalidModelError(
             "the graph takes no inputs, so its outputs are constants: there is nothing to tune",
@@ -63,7 +66,7 @@ def check_input_sizes(inputs: Sequence[TensorSpec], *, max_bytes: int) -> None:
         size = math.prod(spec.shape) * item_bytes(spec.dtype)
         if size > max_bytes:
             raise InvalidModelError(
-                f"input {clean(spec.name, 60)!r} would take {size} bytes; tensors of at most {max_bytes} are taken",
+                f"input '{clean(spec.name, 60)}' would take {size} bytes; tensors of at most {max_bytes} are taken",
                 code="too-large",
                 input=clean(spec.name, 60),
                 size_bytes=size,
@@ -91,12 +94,35 @@ def count_parameters(model: onnx.ModelProto) -> int:
     )
 
 
+def _refuse_shared_names(graph: onnx.GraphProto) -> None:
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        for name, count in Counter(value.name for value in values).items():
+            if count > 1 or not name:
+                raise InvalidModelError(
+                    f"the graph has {count} {kind}(s) called '{clean(name, 60)}'; each needs a name of its own",
+                    code="invalid-onnx",
+                )
+
+
+def _refuse_bad_text(model: onnx.ModelProto) -> None:
+    for message in _messages(model):
+        for field, value in message.ListFields():
+            if field.name in _NAMES:
+                for text in [value] if isinstance(value, str | bytes) else value:
+                    # protobuf hands out bytes where a string is none
+                    if isinstance(text, bytes):
+                        raise InvalidModelError(
+                            f"a name in the model is not UTF-8 text: '{clean(repr(text), 80)}'",
+                            code="invalid-onnx",
+                        )
+
+
 def _refuse_external_data(model: onnx.ModelProto) -> None:
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
             place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
             raise InvalidModelError(
-                f"tensor {clean(tensor.name, 60)!r} keeps its data outside the file (in {clean(place, 60)!r}); save the "
+                f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(place, 60)}'); save the "
                 "model as one file: onnx.save(onnx.load('model.onnx'), 'one.onnx', save_as_external_data=False)",
                 code="external-data",
                 tensor=clean(tensor.name),
@@ -110,7 +136,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
     for number, node in enumerate(nodes):
         if (node.domain, node.op_type) in functions or not is_supported(node.domain, node.op_type):
             found.setdefault(
-                _operator_name(node), repr(clean(node.name, 100)) if node.name else f"number {number}"
+                _operator_name(node), f"'{clean(node.name, 100)}'" if node.name else f"number {number}"
             )
     if not found:
         return
@@ -134,7 +160,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
 
 
 def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
-    if any(graph.sparse_initializer for graph in (model.graph,)):
+    if any(graph.sparse_initializer for graph in all_graphs(model.graph)):
         raise InvalidModelError(
             "the model has sparse weights; tunefarm takes dense tensors only",
             code="unsupported-dtype",
@@ -142,13 +168,13 @@ def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.Node
         )
     for tensor in _tensors(model):
         if dtype_name(tensor.data_type) is None:
-            raise _bad_dtype(f"tensor {clean(tensor.name, 60)!r}", tensor.data_type)
+            raise _bad_dtype(f"tensor '{clean(tensor.name, 60)}'", tensor.data_type)
     for number, node in enumerate(nodes):
         wanted = _TYPE_ATTRIBUTES.get(node.op_type)
         for attribute in node.attribute:
             if wanted and attribute.name == wanted and attribute.i and dtype_name(attribute.i) is None:
                 raise _bad_dtype(
-                    f"the output of node {clean(node.name, 60)!r} (number {number})", attribute.i
+                    f"the output of node '{clean(node.name, 60)}' (number {number})", attribute.i
                 )
 
 
@@ -179,16 +205,15 @@ def _operator_name(node: onnx.NodeProto) -> str:
     return domain + clean(node.op_type, 60)
 
 
-def _tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Yield every tensor anywhere below a message: weights, attributes, inner graphs, functions, training data."""
-    if isinstance(message, TensorProto):
-        yield message
-        return
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield every tensor of a model: weights, attributes, inner graphs, functions, training data."""
+    return (message for message in _messages(model) if isinstance(message, TensorProto))
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """Yield a message and everything below it."""
+    yield message
     for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        if isinstance(value, onnx.ModelProto | onnx.GraphProto | TensorProto) or hasattr(value, "ListFields"):
-            yield from _tensors(value)
-        else:
-            for item in value:
-                yield from _tensors(item)
+        if field.message_type is not None:
+            for item in [value] if hasattr(value, "ListFields") else value:
+                yield from _messages(item)

@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.plain_graph import make_plain
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> Import
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             module = importer.from_onnx(model.graph, opset)
-    except MemoryError:
-        raise
     except Exception as error:
+        raise_if_out_of_memory(error)
         raise importer.explain(error, node_names) from error
     return ImportedModule(module, _output_types(module, importer, node_names))
 
@@ -82,7 +82,7 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             f"TVM cannot import node {node} ({clean(operator, 60)}): {reason}",
             code="unsupported-operator",
             operator=clean(operator, 60),
-            node=node,
+            node=node.strip("'"),
         )
 
 
@@ -99,7 +99,7 @@ def _output_types(
             if importer.first_open is not None:
                 operator, node = importer.first_open[0], _named(importer.first_open[1], node_names)
                 where = f", since node {node} ({operator}) makes a tensor whose size depends on its values"
-                fields = {"operator": operator, "node": node}
+                fields = {"operator": operator, "node": node.strip("'")}
             raise InvalidModelError(
                 f"the shape of output {number} cannot be known before the model runs{where}; tunefarm compiles "
                 "models of fixed shapes only",
@@ -123,4 +123,5 @@ def _is_fixed(kind: Any) -> bool:
 def _named(new_name: str, node_names: Sequence[str]) -> str:
     """Return a node's own name, or its place in the file where it has none."""
     number = int(new_name.removeprefix("n"))
-    return repr(clean(node_names[number], 100)) if node_names[number] else f"number {number}"
+    name = clean(node_names[number], 100)
+    return f"'{name}'" if name else f"number {number}"

@@ -13,11 +13,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
+from tunefarm_tuning.untrusted_text import clean
 
 _CPU_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 """Channels last: the innermost loop is then contiguous and vectorises; 128 against 102 GFLOPS on a 3x3 layer."""
@@ -53,7 +56,7 @@ def load_relax(path: Path | str, shapes: Mapping[str, Sequence[int]], target: Ta
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
     return LoadedModel(
-        module=prepare(imported.module, target),
+        module=_prepared(imported.module, target),
         inputs=inputs,
         outputs=tuple(
             TensorSpec(name=name, shape=shape, dtype=dtype)
@@ -71,6 +74,17 @@ def tvm_target(target: Target) -> tvm.target.Target:
     """Return TVM's object for a target; a GPU's gets a host to go with it."""
     made = tvm.target.Target(target.to_json())
     return made if pipeline_name(target) == "cpu" else made.with_host(tvm.target.Target("llvm"))
+
+
+def _prepared(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+    try:
+        return prepare(mod, target)
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+        raise InvalidModelError(
+            f"TVM imports the model, but cannot make kernels of it: {reason}", code="unsupported-operator"
+        ) from error
 
 
 def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
