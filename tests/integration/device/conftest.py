@@ -252,7 +252,6 @@ class FarmApi:
             self.devices[body["name"]] = {
                 **body,
                 "id": device_id,
-                "rpc_key": device_id.replace("_", "-"),
                 "tracker_host": "127.0.0.1",
                 "tracker_port": self.tracker_port,
             }
@@ -286,6 +285,10 @@ class AgentProcess(Child):
             ],
             env={"TUNEFARM_API_KEY": key},
         )
+
+    @property
+    def rpc_key(self) -> str:
+        return str(self.events[-1]["rpc_key"])
 
     def wait_online(self, after: int = 0) -> dict[str, Any]:
         """Wait for a proof of life later than the first `after` events."""

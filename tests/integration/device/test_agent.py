@@ -10,21 +10,21 @@ from typing import Any
 import psutil
 import pytest
 
-KEY = "dev-1"
-
 
 def test_a_device_comes_online_and_is_measured_through(
     agent: Any, api: Any, tracker: Any, make_client: Any
 ) -> None:
-    agent.wait_online()
+    online = agent.wait_online()
     (registration,) = api.registrations
     assert registration["name"] == "box"
     assert registration["target"] == {"kind": "llvm", "num-cores": 1}
-    assert (registration["kind"], registration["device_model"]) == ("cpu", "test-box")
+    assert registration["device_model"] == "test-box"
+    assert registration["ready"] is False
+    assert registration["rpc_key"] == online["rpc_key"]
     assert {"cpu", "cores", "memory_bytes", "versions", "hostname", "machine_id"} <= set(registration["info"])
-    assert api.heartbeats[0]["rpc_registered"] is False
-    assert api.heartbeats[-1]["rpc_registered"] is True
-    make_client(tracker.port, KEY).assert_serves()
+    assert api.heartbeats[0]["ready"] is False
+    assert api.heartbeats[-1]["ready"] is True
+    make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
 def test_a_killed_server_comes_back(agent: Any, api: Any, tracker: Any, make_client: Any) -> None:
@@ -33,8 +33,8 @@ def test_a_killed_server_comes_back(agent: Any, api: Any, tracker: Any, make_cli
     os.kill(first["server_pid"], signal.SIGKILL)
     second = agent.wait_online(after=seen)
     assert second["server_pid"] != first["server_pid"]
-    assert not all(beat["rpc_registered"] for beat in api.heartbeats[-20:])
-    make_client(tracker.port, KEY).assert_serves()
+    assert not all(beat["ready"] for beat in api.heartbeats[-20:])
+    make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
 def test_a_frozen_server_is_replaced(agent: Any, tracker: Any, make_client: Any, tools: Any) -> None:
@@ -42,12 +42,12 @@ def test_a_frozen_server_is_replaced(agent: Any, tracker: Any, make_client: Any,
     os.kill(first["server_pid"], signal.SIGSTOP)
     tools.wait_until(lambda: tools.gone(first["server_pid"]), "the end of the frozen server")
     agent.wait_online(after=len(agent.events))
-    make_client(tracker.port, KEY).assert_serves()
+    make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
 def test_a_crashing_kernel_does_not_cost_the_server(agent: Any, tracker: Any, make_client: Any) -> None:
     first = agent.wait_online()
-    client = make_client(tracker.port, KEY)
+    client = make_client(tracker.port, agent.rpc_key)
     for _ in range(3):
         with pytest.raises(Exception, match=r".+"):
             client.call("crash")
@@ -60,7 +60,7 @@ def test_a_killed_agent_leaves_nothing(
     agent: Any, tracker: Any, make_client: Any, tools: Any, frozen: bool
 ) -> None:
     agent.wait_online()
-    session = make_client(tracker.port, KEY).session()
+    session = make_client(tracker.port, agent.rpc_key).session()
     below = tools.wait_until(
         lambda: (found := psutil.Process(agent.pid).children(recursive=True)) and len(found) == 2 and found,
         "the server and its session",
@@ -79,11 +79,12 @@ def test_an_asked_agent_says_goodbye_and_leaves_nothing(
     agent: Any, api: Any, tracker: Any, make_client: Any, tools: Any
 ) -> None:
     agent.wait_online()
-    session = make_client(tracker.port, KEY).session()
+    session = make_client(tracker.port, agent.rpc_key).session()
     below = psutil.Process(agent.pid).children(recursive=True)
     agent.end(signal.SIGTERM)
     assert agent.process.returncode == 0
-    assert api.heartbeats[-1]["state"] == "stopping"
+    assert api.heartbeats[-1]["reason"] == "the agent is stopping"
+    assert api.heartbeats[-1]["ready"] is False
     assert all(tools.gone(process.pid) for process in below)
     assert list((agent.work_dir / "sessions").iterdir()) == []
     del session
@@ -101,7 +102,7 @@ def test_a_tracker_that_comes_back_finds_the_device(
     start_tracker(tracker.port)
     again = agent.wait_online(after=seen)
     assert again["server_pid"] == first["server_pid"]
-    make_client(tracker.port, KEY).assert_serves()
+    make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
 def test_an_absent_api_does_not_end_the_service(
@@ -110,23 +111,24 @@ def test_an_absent_api_does_not_end_the_service(
     agent.wait_online()
     api.status = 503
     tools.wait_until(lambda: not agent.events[-1]["online"], "the agent's notice")
-    make_client(tracker.port, KEY).assert_serves()
+    make_client(tracker.port, agent.rpc_key).assert_serves()
     seen = len(agent.events)
     api.status = 200
     agent.wait_online(after=seen)
     assert len(api.registrations) == 1
 
 
-def test_a_forgotten_device_registers_again_under_its_new_key(
+def test_a_forgotten_device_registers_again(
     agent: Any, api: Any, tracker: Any, make_client: Any, tools: Any
 ) -> None:
-    agent.wait_online()
+    first = agent.wait_online()
     api.devices.clear()
     tools.wait_until(lambda: len(api.registrations) == 2, "the second registration")
     tools.wait_until(
         lambda: agent.events[-1]["device_id"] == "dev_2" and agent.events[-1]["online"], "the new device"
     )
-    make_client(tracker.port, "dev-2").assert_serves()
+    assert agent.events[-1]["server_pid"] == first["server_pid"]
+    make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
 def test_an_unknown_key_is_refused_clearly(start_agent: Callable[..., Any]) -> None:

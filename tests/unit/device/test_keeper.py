@@ -10,6 +10,8 @@ from tunefarm_workers.device.keeper import ServerKeeper, ServerState
 class ScriptedServer:
     """A server that tells what the test gives it."""
 
+    pid = 1
+
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = [{"event": "listening", "port": 4711}]
         self.code: int | None = None
@@ -102,7 +104,7 @@ def test_restarts_become_rarer() -> None:
         before = len(scene.servers)
         for _ in range(int(seconds * 4)):
             scene.keeper.tick()
-            if scene.keeper.server is not None:
+            if scene.keeper.server_pid is not None:
                 scene.servers[-1].code = 1
             scene.now += 0.25
         return len(scene.servers) - before

@@ -12,8 +12,8 @@ from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc_wire import Address
 
-STARTING = {"state": "starting", "rpc_registered": False, "reason": "starting"}
-SERVING = {"state": "serving", "rpc_registered": True, "reason": ""}
+STARTING = {"ready": False, "reason": "starting", "info": {}}
+SERVING = {"ready": True, "reason": "", "info": {}}
 
 
 class ScriptedApi:
@@ -30,7 +30,7 @@ class ScriptedApi:
             raise self.trouble
         self.knows = True
         self.registrations += 1
-        return Grant(device_id="dev_1", rpc_key="dev-1", tracker=tracker or ("127.0.0.1", 9190))
+        return Grant(device_id="dev_1", tracker=tracker or ("127.0.0.1", 9190))
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
         if self.trouble:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +14,12 @@ import psutil
 
 from tunefarm_tuning.child.orphans import adopt_orphans
 from tunefarm_workers.device import probe
-from tunefarm_workers.device.api_client import ApiClient, Grant
+from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc_process import RpcProcess, server_command, server_environment
+from tunefarm_workers.device.rpc_wire import Address
 from tunefarm_workers.device.settings import AgentSettings
 
 log = logging.getLogger("tunefarm.device")
@@ -31,7 +33,8 @@ class Agent:
     Args:
         settings: What the agent was told.
         device: What the machine is.
-        emit: Takes events, JSON objects with an ``event``: ``registered`` and ``state``, for a supervisor.
+        emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
+            that workers can measure here.
     """
 
     def __init__(
@@ -44,15 +47,17 @@ class Agent:
         self._settings = settings
         self._device = device
         self._emit = emit
+        # A new key in every life: what an earlier one left at a tracker cannot be taken for this one.
+        self._rpc_key = f"dev-{secrets.token_hex(8)}"
         self._api = ApiClient(settings.url, settings.api_key)
         self._registration = Registration(
             self._api,
-            device.to_json(),
+            {**device.to_json(), "rpc_key": self._rpc_key},
             tracker=settings.tracker,
             heartbeat_sec=settings.heartbeat_sec,
             clock=time.monotonic,
         )
-        self._grant: Grant | None = None
+        self._tracker: Address | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
 
@@ -76,28 +81,29 @@ class Agent:
             self._close()
 
     def _follow_grant(self) -> None:
-        """Start a keeper for the grant; a new grant (the farm forgot us) needs a new server."""
+        """Start a server at the tracker that the farm named; another tracker needs another server."""
         grant = self._registration.grant
-        if grant is None or grant == self._grant:
+        if grant is None or grant.tracker == self._tracker:
             return
+        tracker = grant.tracker
         if self._keeper is not None:
             self._keeper.stop()
-        self._grant = grant
+        self._tracker = tracker
         self._keeper = ServerKeeper(
-            lambda: self._start_server(grant),
-            lambda port: self._prove(grant, port),
+            lambda: self._start_server(tracker),
+            lambda port: self._prove(tracker, port),
             clock=time.monotonic,
             probe_sec=self._settings.probe_sec,
         )
 
-    def _start_server(self, grant: Grant) -> RpcProcess:
+    def _start_server(self, tracker: Address) -> RpcProcess:
         settings = self._settings
         return RpcProcess(
             server_command(
                 host=settings.host,
                 port=settings.port,
-                rpc_key=grant.rpc_key,
-                tracker=grant.tracker,
+                rpc_key=self._rpc_key,
+                tracker=tracker,
                 advertise=settings.advertise,
                 work_dir=settings.work_dir / "sessions",
                 max_session_sec=settings.max_session_sec,
@@ -106,44 +112,49 @@ class Agent:
             server_environment(os.environ, num_threads=self._device.num_threads),
         )
 
-    def _prove(self, grant: Grant, port: int) -> tuple[bool, bool | None]:
+    def _prove(self, tracker: Address, port: int) -> tuple[bool, bool | None]:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._settings.host, self._settings.host)  # noqa: S104
-        return probe.answers_hello((host, port)), probe.is_listed(grant.tracker, grant.rpc_key, port)
+        return probe.answers_hello((host, port)), probe.is_listed(tracker, self._rpc_key, port)
+
+    @property
+    def _state(self) -> ServerState:
+        return ServerState.STARTING if self._keeper is None else self._keeper.state
 
     def _status(self) -> dict[str, Any]:
+        """Return a heartbeat's body."""
         keeper = self._keeper
-        state = keeper.state if keeper is not None else ServerState.STARTING
-        return {
-            "state": state.value,
-            "rpc_registered": state is ServerState.SERVING,
-            "reason": keeper.reason if keeper is not None else "the RPC server is starting",
-            "rpc_restarts": max(0, keeper.restarts) if keeper is not None else 0,
+        agent = {
+            "state": self._state.value,
+            "rpc_restarts": 0 if keeper is None else max(0, keeper.restarts),
             "load": [round(value, 2) for value in psutil.getloadavg()],
+        }
+        return {
+            "ready": self._state is ServerState.SERVING,
+            "reason": "the RPC server is starting" if keeper is None else keeper.reason,
+            "info": {**self._device.info, "agent": agent},
         }
 
     def _tell(self) -> None:
-        grant, status = self._registration.grant, self._status()
-        known = (grant, status["state"], self._registration.online)
+        grant, keeper = self._registration.grant, self._keeper
+        known = (grant, self._state, self._registration.online)
         if grant is not None and known != self._emitted:
             self._emitted = known
-            log.info("%s%s", status["state"], f": {status['reason']}" if status["reason"] else "")
+            log.info(
+                "%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else ""
+            )
             self._emit(
                 {
                     "event": "state",
                     "device_id": grant.device_id,
-                    "state": status["state"],
+                    "rpc_key": self._rpc_key,
+                    "state": self._state,
                     "online": self._registration.online,
-                    "server_pid": getattr(self._keeper.server, "pid", None) if self._keeper else None,
+                    "server_pid": None if keeper is None else keeper.server_pid,
                 }
             )
 
     def _close(self) -> None:
-        leaving = {
-            **self._status(),
-            "state": "stopping",
-            "rpc_registered": False,
-            "reason": "the agent is stopping",
-        }
+        leaving = {**self._status(), "ready": False, "reason": "the agent is stopping"}
         self._registration.say_goodbye(leaving)
         if self._keeper is not None:
             self._keeper.stop()

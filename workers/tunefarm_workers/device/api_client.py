@@ -1,10 +1,10 @@
 """The two calls that an agent makes to the farm's API.
 
-``POST /v1/devices`` takes `DeviceDescription.to_json` (and ``tracker``, ``"host:port"``, where the agent was told to use
-one of its own) and answers with the device: its ``id``, and the ``rpc_key``, ``tracker_host`` and ``tracker_port`` under which
-its RPC server is to wait. The same name again is the same device.
+``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker, whether it is
+``ready``, and ``tracker_host`` and ``tracker_port`` where the agent was told to use a tracker of its own. It answers with the device: its
+``id``, and the tracker. The same name again is the same device.
 
-``POST /v1/devices/{id}/heartbeat`` takes ``{"state", "rpc_registered", "reason", "load"}``; 404 means: register again.
+``POST /v1/devices/{id}/heartbeat`` takes ``{"ready", "reason", "info"}``; 404 means: register again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _NOT_NOW = {408, 425, 429}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What the farm answered: under which key, at which tracker, the device waits."""
+    """What the farm answered: who the device is, and at which tracker it is to wait."""
 
     device_id: str
-    rpc_key: str
     tracker: Address
 
 
@@ -53,15 +52,14 @@ class ApiClient:
             raise InvalidInputError(f"the farm's URL is not usable: {error}", code="no-url") from error
 
     def register(self, device: Mapping[str, Any], *, tracker: Address | None) -> Grant:
-        """Register the device."""
+        """Register the device; `device` is the request's body but for the tracker."""
         body = dict(device)
         if tracker is not None:
-            body["tracker"] = f"{tracker[0]}:{tracker[1]}"
+            body["tracker_host"], body["tracker_port"] = tracker
         answer = self._post("/v1/devices", body)
         try:
             return Grant(
                 device_id=str(answer["id"]),
-                rpc_key=str(answer["rpc_key"]),
                 tracker=tracker or (str(answer["tracker_host"]), int(answer["tracker_port"])),
             )
         except (KeyError, TypeError, ValueError) as error:

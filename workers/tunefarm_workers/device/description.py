@@ -39,11 +39,10 @@ class DeviceDescription:
     info: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of ``POST /v1/devices``."""
+        """Return what ``POST /v1/devices`` wants to know of the machine."""
         return {
             "name": self.name,
             "device_key": self.device_key,
-            "kind": self.kind,
             "target": self.target.to_json(),
             "device_model": self.device_model,
             "info": dict(self.info),

@@ -27,6 +27,8 @@ class ServerState(StrEnum):
 class Server(Protocol):
     """One life of a server, as `rpc_process.RpcProcess`."""
 
+    @property
+    def pid(self) -> int: ...
     def exit_code(self) -> int | None: ...
     def events(self) -> list[dict[str, Any]]: ...
     def end(self, *, grace_sec: float) -> None: ...
@@ -73,9 +75,9 @@ class ServerKeeper:
         self.restarts = -1  # the first start is none
 
     @property
-    def server(self) -> Server | None:
-        """The present life, None between two."""
-        return self._server
+    def server_pid(self) -> int | None:
+        """Process id of the present life, None between two."""
+        return None if self._server is None else self._server.pid
 
     def tick(self) -> None:
         """Look after the server."""

@@ -27,7 +27,7 @@ class Registration:
     The grant outlives an outage of the API: the RPC server goes on, and workers measure through it.
 
     Args:
-        device: What to register.
+        device: What to register; whether it is ready is added.
         tracker: A tracker of our own choice, or None for the API's.
         heartbeat_sec: Between signs of life; a change of what there is to tell goes out at once.
         clock: Monotonic seconds.
@@ -64,23 +64,23 @@ class Registration:
         """Register or give a sign of life, if it is time.
 
         Args:
-            status: ``state``, ``rpc_registered`` and ``reason``; more goes along.
+            status: The body of a heartbeat: ``ready``, ``reason`` and ``info``.
 
         Raises:
             InvalidInputError: If the API will never accept this device. Only before the first registration:
                 a device at work rather waits for the mistake to be put right.
         """
         now = self._clock()
-        news = (status["state"], status["rpc_registered"], status["reason"])
+        news = (status["ready"], status["reason"])
         if now < self._act_at and not (self._registered and self.confirmed and news != self._told):
             return
         try:
             if not self._registered:
-                self._register()
+                self._register(status)
             if self.grant is not None:
                 self._api.heartbeat(self.grant.device_id, status)
             self._told, self.confirmed = news, True
-            self.online = bool(status["rpc_registered"])
+            self.online = bool(status["ready"])
             self._backoff.reset()
             self._act_at = self._clock() + self._heartbeat_sec
         except NotFoundError as error:
@@ -104,8 +104,8 @@ class Registration:
             except (TransientError, InvalidInputError, NotFoundError) as error:
                 log.debug("no goodbye: %s", error.message)
 
-    def _register(self) -> None:
-        grant = self._api.register(self._device, tracker=self._tracker)
+    def _register(self, status: Mapping[str, Any]) -> None:
+        grant = self._api.register({**self._device, "ready": status["ready"]}, tracker=self._tracker)
         if grant != self.grant:
             log.info("registered as %s, waiting at tracker %s:%d", grant.device_id, *grant.tracker)
         self.grant = grant
