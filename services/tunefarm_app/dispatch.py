@@ -101,12 +101,16 @@ class CeleryDispatcher:
     at once, so that neither requests nor the reconciler queue up behind a dead socket.
     """
 
-    def __init__(self, settings: Settings, *, socket_timeout_sec: float = 2.0, rest_sec: float = 5.0) -> None:
+    def __init__(self, settings: Settings, *, socket_timeout_sec: float = 1.0, rest_sec: float = 5.0) -> None:
         self._settings = settings
         self._app = make_celery(settings, socket_timeout_sec=socket_timeout_sec)
         self._app.conf.broker_transport_options = {
             **self._app.conf.broker_transport_options,
             "retry_on_timeout": False,
+            # kombu tries for as long as it takes otherwise
+            "max_retries": 0,
+            "interval_start": 0,
+            "connect_retries_timeout": socket_timeout_sec,
         }
         self._rest_sec = rest_sec
         self._resting_until = 0.0
@@ -132,8 +136,8 @@ class CeleryDispatcher:
 
     def queue_length(self, kind: StepKind) -> int | None:
         def count() -> int:
-            with self._app.connection_for_write() as connection, connection.channel() as channel:
-                return int(channel.queue_declare(queue_of(kind)).message_count)
+            with self._app.connection_for_write() as connection:
+                return int(connection.default_channel.queue_declare(queue_of(kind)).message_count)
 
         waiting: int | None = self._guarded("queue not counted", count)
         return waiting

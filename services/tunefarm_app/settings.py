@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -98,8 +98,4 @@ def load_settings(**overrides: Any) -> Settings:
 
 def redact_url(url: str) -> str:
     """Return `url` with its password, if it has one, as ``***``, and without its query."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return urlunsplit(parts._replace(query=""))
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}", query=""))
+    return re.sub(r"(//[^/?#:@]*):[^/?#]*@", r"\1:***@", url.partition("?")[0])

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_app.register_device import heartbeat
+from tunefarm_db.values import DeviceState
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
+
+
+def test_registering_again_renews(farm) -> None:
+    first = farm.add_device(info={"cores": 2})
+    again = farm.add_device(info={"cores": 4}, rpc_key="other")
+    assert again.id == first.id
+    assert (again.info, again.rpc_key) == ({"cores": 4}, "other")
+
+
+def test_devices_of_a_pool_are_alike(farm) -> None:
+    farm.add_device("a")
+    farm.add_device("b")
+    for changes in ({"device_model": "other"}, {"target": {"kind": "llvm", "num-cores": 9}}):
+        with pytest.raises(ConflictError) as caught:
+            farm.add_device("c", **changes)
+        assert caught.value.code == "device-pool-mismatch"
+    farm.add_device("c", "another-pool", device_model="other")
+    with farm.services.uow.write() as repos:
+        repos.devices.mark_stale(-1)
+    farm.add_device("a", device_model="new-machine")  # the others are gone: the pool may change
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": ""},
+        {"name": "a b"},
+        {"device_key": "x" * 101},
+        {"rpc_key": "a\nb"},
+        {"tracker_host": "h h"},
+        {"tracker_port": 0},
+        {"target": {"kind": "quantum"}},
+    ],
+)
+def test_what_makes_no_sense_is_refused(farm, changes) -> None:
+    with pytest.raises(InvalidInputError):
+        farm.add_device(**changes)
+
+
+def test_heartbeats(farm) -> None:
+    device = farm.add_device()
+    sick = heartbeat(farm.services, device.id, healthy=False, reason="kernel\x1b failed")
+    assert (sick.state, sick.reason) == (DeviceState.QUARANTINED, "kernel\\x1b failed")
+    assert heartbeat(farm.services, device.id).state is DeviceState.QUARANTINED  # no news
+    assert heartbeat(farm.services, device.id, healthy=True).state is DeviceState.ONLINE
+    with pytest.raises(NotFoundError):
+        heartbeat(farm.services, "dev_nope")
