@@ -36,6 +36,8 @@ class Blob:
 
 
 class ModelState(StrEnum):
+    """Where a model's import stands."""
+
     IMPORTING = "importing"
     READY = "ready"
     FAILED = "failed"
@@ -178,6 +180,8 @@ class JobTask:
 
 
 class StepKind(StrEnum):
+    """What a step does."""
+
     IMPORT = "import"
     EXTRACT = "extract"
     TUNE = "tune"
@@ -185,6 +189,8 @@ class StepKind(StrEnum):
 
 
 class StepState(StrEnum):
+    """Where a step stands; the last three are final."""
+
     READY = "ready"
     LEASED = "leased"
     DONE = "done"
@@ -291,6 +297,8 @@ class Record(NewRecord):
 
 
 class DeviceState(StrEnum):
+    """Whether a device gets work: only online ones do."""
+
     ONLINE = "online"
     OFFLINE = "offline"
     QUARANTINED = "quarantined"

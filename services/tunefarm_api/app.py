@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
 from tunefarm_api.gate import Gate
+from tunefarm_api.openapi import describe
 from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import devices, health, job_details, jobs, models, records
@@ -83,7 +84,7 @@ def _openapi_router() -> APIRouter:
 
     @router.get("/v1/openapi.json", dependencies=[needs("read")])
     async def openapi(request: Request) -> JSONResponse:
-        return JSONResponse(request.app.openapi())
+        return JSONResponse(describe(request.app))
 
     return router
 

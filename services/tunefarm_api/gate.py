@@ -5,6 +5,7 @@ It stands before the router, so that a path that nobody thought of is closed as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from starlette.concurrency import run_in_threadpool
@@ -23,6 +24,9 @@ MAX_BODY_BYTES = 1 << 20
 """Limit of every body but an upload, which has its own."""
 
 UPLOAD_PATH = "/v1/models"
+
+
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
 
 
 class Gate:
@@ -61,9 +65,8 @@ class Gate:
     def _check_host(self, headers: Headers) -> None:
         if self._allowed_hosts is None:
             return
-        host = headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name.lower() not in self._allowed_hosts:
+        host = _HOST.fullmatch(headers.get("host", ""))
+        if host is None or host[1].lower() not in self._allowed_hosts:
             raise TunefarmError(
                 "this server does not answer to that name: use the URL that it printed",
                 code="host-not-allowed",

@@ -37,7 +37,8 @@ def create_job(
     idempotency_key: Annotated[
         str | None,
         Header(
-            description="Requests with equal keys make one job. With another body, a used key is a conflict."
+            alias="Idempotency-Key",
+            description="Requests with equal keys make one job. With another body, a used key is a conflict.",
         ),
     ] = None,
 ) -> Job:

@@ -1,0 +1,116 @@
+"""The API in this process, on a real database and a real store. The broker is away, which must not matter."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from tunefarm_api.app import create_app
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.composition import Services
+from tunefarm_app.settings import Settings, load_settings
+from tunefarm_db import schema
+from tunefarm_db.values import Model
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Starlette would rather have httpx2 than httpx; either serves here
+    from starlette.testclient import TestClient
+
+ONNX_BYTES = b"\x08\x0a" + bytes(range(200))
+"""What begins like an ONNX file; nothing here reads on."""
+
+MAX_UPLOAD_BYTES = 100_000
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    settings = load_settings(
+        database_url=f"sqlite:///{tmp_path / 'tunefarm.db'}",
+        broker_url="redis://127.0.0.1:1/0",
+        store_dir=tmp_path / "store",
+        max_upload_bytes=MAX_UPLOAD_BYTES,
+    )
+    schema.upgrade(settings.database_url.get_secret_value())
+    return settings
+
+
+@pytest.fixture
+def app(settings: Settings) -> FastAPI:
+    return create_app(settings, reconcile=False)
+
+
+@pytest.fixture
+def stranger(app: FastAPI) -> Iterator[TestClient]:
+    """A client without a key."""
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def services(app: FastAPI, stranger: TestClient) -> Services:
+    services: Services = app.state.services
+    return services
+
+
+@pytest.fixture
+def client(stranger: TestClient, services: Services) -> TestClient:
+    """The same client, with a key that may do everything."""
+    stranger.headers["Authorization"] = f"Bearer {create_api_key(services, name='test')[1]}"
+    return stranger
+
+
+@pytest.fixture
+def ready_model(services: Services) -> Model:
+    with services.uow.write() as repos:
+        model = repos.models.add(name="net", sha256="ab" * 32, size_bytes=9)
+        return repos.models.set_ready(
+            model.id,
+            inputs=[{"name": "x", "shape": [1, 3], "dtype": "float32"}],
+            outputs=[],
+            operators=[("Conv", 2)],
+            opset=17,
+            num_params=1000,
+        )
+
+
+@pytest.fixture
+def device(client: TestClient) -> dict[str, Any]:
+    answer = client.post("/v1/devices", json=DEVICE)
+    assert answer.status_code == 200, answer.text
+    device: dict[str, Any] = answer.json()
+    return device
+
+
+DEVICE = {
+    "name": "node-1",
+    "device_key": "lab-cpu",
+    "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
+    "info": {"cores": 2},
+    "device_model": "cpu-2c",
+    "tracker_host": "127.0.0.1",
+    "tracker_port": 9190,
+    "rpc_key": "node-1-secret",
+}
+
+
+def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
+    """Check that the answer is this problem; return the document."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = answer.json()
+    assert document["code"] == code
+    assert document["type"] == f"urn:tunefarm:problem:{code}"
+    assert document["status"] == status
+    assert document["request_id"] == answer.headers["x-request-id"]
+    assert document["detail"]
+    return document
+
+
+@pytest.fixture(name="problem")
+def problem_fixture() -> Any:
+    return problem

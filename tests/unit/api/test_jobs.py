@@ -1,0 +1,238 @@
+"""Jobs: making them, looking at them, stopping them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tunefarm_app.composition import Services
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.values import Model, NewTrial, StepKind, Workload
+
+
+@pytest.fixture
+def body(ready_model: Model, device: dict[str, Any]) -> dict[str, Any]:
+    return {"model_id": ready_model.id, "budget": {"trials": 64}}
+
+
+def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str, Any]) -> None:
+    answer = client.post("/v1/jobs", json={**body, "seed": 7, "options": {"round_size": 4}})
+    assert answer.status_code == 201, answer.text
+    job = answer.json()
+    assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
+    assert (job["state"], job["tuner"], job["seed"], job["device_key"]) == ("queued", "xgb", 7, "lab-cpu")
+    assert job["target"] == {"kind": "llvm", "mcpu": "znver5", "num-cores": 2}
+    assert job["budget"] == {"trials": 64, "wall_sec": None, "patience_trials": None}
+    assert job["options"]["round_size"] == 4
+    assert job["progress"] == {
+        "phase": "queued",
+        "tasks_total": 0,
+        "tasks_with_record": 0,
+        "trials": 0,
+        "failures": 0,
+        "best_latency_sec": None,
+        "tuned_sec": 0.0,
+        "budget": job["budget"],
+    }
+    assert client.get(f"/v1/jobs/{job['id']}").json() == job
+    with services.uow.read() as repos:
+        assert repos.steps.find(StepKind.EXTRACT, job["id"]) is not None
+    (event,) = client.get(f"/v1/jobs/{job['id']}/events").json()["items"]
+    assert (event["seq"], event["kind"]) == (1, "queued")
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"budget": {}}, 422, "invalid-budget"),
+        ({"budget": {"trials": 0}}, 422, "invalid-budget"),
+        ({"budget": {"trials": -1}}, 422, "invalid-budget"),
+        ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
+        ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
+        ({"budget": {"trials": 1.5}}, 422, "invalid-request"),
+        ({"budget": {"trials": True}}, 422, "invalid-request"),
+        ({"budget": None}, 422, "invalid-request"),
+        ({"model_id": "mdl_nothing"}, 404, "model-not-found"),
+        ({"model_id": None}, 422, "invalid-request"),
+        ({"device_key": "lab-gpu"}, 422, "unknown-device-key"),
+        ({"target": "llvm-on-the-moon"}, 422, "unknown-target"),
+        ({"target": {"kind": "cuda", "arch": "sm_90"}}, 422, "incompatible-target"),
+        ({"tuner": "xgbb"}, 422, "unknown-tuner"),
+        ({"seed": -1}, 422, "invalid-seed"),
+        ({"seed": 1 << 64}, 422, "invalid-seed"),
+        ({"options": {"round_size": 0}}, 422, "invalid-round-size"),
+        ({"options": {"speed": "fast"}}, 422, "invalid-request"),
+        ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_queued(
+    client: TestClient,
+    body: dict[str, Any],
+    problem: Any,
+    changes: dict[str, Any],
+    status: int,
+    code: str,
+) -> None:
+    document = problem(client.post("/v1/jobs", json={**body, **changes}), status, code)
+    if code == "unknown-device-key":
+        assert document["known"] == ["lab-cpu"]
+    assert client.get("/v1/jobs").json()["items"] == []
+
+
+def test_models_that_cannot_be_tuned(
+    client: TestClient, services: Services, body: dict[str, Any], ready_model: Model, problem: Any
+) -> None:
+    with services.uow.write() as repos:
+        importing = repos.models.add(name="a", sha256="01" * 32, size_bytes=1)
+        failed = repos.models.add(name="b", sha256="02" * 32, size_bytes=1)
+        error = {
+            "kind": "InvalidModelError",
+            "code": "truncated-model",
+            "message": "it ends early",
+            "fields": {},
+        }
+        repos.models.set_failed(failed.id, error)
+    problem(client.post("/v1/jobs", json={**body, "model_id": importing.id}), 409, "model-importing")
+    document = problem(client.post("/v1/jobs", json={**body, "model_id": failed.id}), 422, "model-failed")
+    assert "it ends early" in document["detail"]
+    assert client.delete(f"/v1/models/{ready_model.id}").status_code == 204
+    problem(client.post("/v1/jobs", json=body), 410, "model-deleted")
+
+
+def test_no_device_was_ever_registered(client: TestClient, ready_model: Model, problem: Any) -> None:
+    body = {"model_id": ready_model.id, "budget": {"trials": 1}}
+    problem(client.post("/v1/jobs", json=body), 409, "no-devices")
+
+
+def test_idempotency_keys(client: TestClient, body: dict[str, Any], problem: Any) -> None:
+    headers = {"Idempotency-Key": "k-1"}
+    first = client.post("/v1/jobs", json=body, headers=headers)
+    again = client.post("/v1/jobs", json=body, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    other = client.post("/v1/jobs", json={**body, "seed": 1}, headers=headers)
+    assert problem(other, 409, "idempotency-key-reused")["job_id"] == first.json()["id"]
+    problem(
+        client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "x" * 201}),
+        422,
+        "invalid-idempotency-key",
+    )
+    assert client.post("/v1/jobs", json=body).status_code == 201
+    assert len(client.get("/v1/jobs").json()["items"]) == 2
+
+
+def test_cancel(client: TestClient, body: dict[str, Any], ready_model: Model, problem: Any) -> None:
+    job = client.post("/v1/jobs", json=body).json()
+    problem(client.delete(f"/v1/models/{ready_model.id}"), 409, "model-in-use")
+    for _ in range(2):
+        answer = client.post(f"/v1/jobs/{job['id']}/cancel")
+        assert answer.status_code == 200
+        assert (answer.json()["state"], answer.json()["cancel_requested"]) == ("cancelled", True)
+    assert client.delete(f"/v1/models/{ready_model.id}").status_code == 204
+    problem(client.post("/v1/jobs/job_nothing/cancel"), 404, "job-not-found")
+
+
+def test_lists_and_filters(client: TestClient, body: dict[str, Any], ready_model: Model) -> None:
+    ids = [client.post("/v1/jobs", json={**body, "seed": n}).json()["id"] for n in range(3)]
+    client.post(f"/v1/jobs/{ids[0]}/cancel")
+
+    def listed(**params: Any) -> list[str]:
+        return [job["id"] for job in client.get("/v1/jobs", params=params).json()["items"]]
+
+    assert listed() == ids[::-1]
+    assert listed(state="cancelled") == ids[:1]
+    assert listed(model_id=ready_model.id, limit=1) == ids[2:]
+    assert listed(model_id="mdl_other") == []
+    first = client.get("/v1/jobs", params={"limit": 2}).json()
+    assert listed(cursor=first["next_cursor"]) == ids[:1]
+
+
+def test_tasks_trials_and_events(
+    client: TestClient, services: Services, body: dict[str, Any], problem: Any
+) -> None:
+    job_id = client.post("/v1/jobs", json=body).json()["id"]
+    with services.uow.write() as repos:
+        repos.workloads.add_many([Workload(key="w", toolchain="t", name="conv", flops=1.0, args=[], ir="")])
+        task = NewJobTask(workload_key="w", toolchain="t", weight=2, name="conv")
+        repos.jobs.add_tasks(job_id, [task, task])
+        repos.jobs.update_task(job_id, 0, best_cost_sec=1e-3, space={"a": 1}, history=[[4, 1e-3]])
+        trials = [
+            NewTrial(
+                position=0,
+                ordinal=n,
+                config_key=f"c{n}",
+                asked_key=f"c{n}",
+                outcome="run-crash" if n == 1 else "ok",
+                cost_sec=None if n == 1 else 1e-3,
+                message="",
+                build_sec=0.1,
+                run_sec=0.1,
+                measured_at=1.0,
+            )
+            for n in range(4)
+        ]
+        repos.trials.add_many(job_id, 0, trials)
+        for number in range(3):
+            repos.events.add(job_id, "round", {"number": number})
+    path = f"/v1/jobs/{job_id}"
+    progress = client.get(path).json()["progress"]
+    assert (progress["tasks_total"], progress["tasks_with_record"]) == (2, 1)
+    assert client.get("/v1/jobs").json()["items"][0]["progress"] == progress
+    first, second = client.get(f"{path}/tasks").json()["items"]
+    assert first["outcomes"] == {"ok": 3, "run-crash": 1}
+    assert first["history"] == [[4, 1e-3]]
+    assert second["outcomes"] == {}
+    assert "space" not in first
+
+    page = client.get(f"{path}/trials", params={"limit": 3}).json()
+    assert [trial["ordinal"] for trial in page["items"]] == [0, 1, 2]
+    rest = client.get(f"{path}/trials", params={"cursor": page["next_cursor"]}).json()
+    assert [trial["ordinal"] for trial in rest["items"]] == [3]
+    failed = client.get(f"{path}/trials", params={"outcome": "run-crash", "position": 0}).json()["items"]
+    assert [trial["ordinal"] for trial in failed] == [1]
+    problem(client.get(f"{path}/trials", params={"cursor": "nonsense"}), 422, "invalid-cursor")
+
+    events = client.get(f"{path}/events", params={"after": 1, "limit": 2}).json()
+    assert ([event["seq"] for event in events["items"]], events["next_cursor"]) == ([2, 3], "3")
+    events = client.get(f"{path}/events", params={"after": 3}).json()
+    assert ([event["seq"] for event in events["items"]], events["next_cursor"]) == ([4], None)
+    for part in ("tasks", "trials", "records", "events", "artifact", "report"):
+        problem(client.get(f"/v1/jobs/job_nothing/{part}"), 404, "job-not-found")
+
+
+def test_downloads(client: TestClient, services: Services, body: dict[str, Any], problem: Any) -> None:
+    job_id = client.post("/v1/jobs", json=body).json()["id"]
+    path = f"/v1/jobs/{job_id}"
+    for part in ("artifact", "report"):
+        assert problem(client.get(f"{path}/{part}"), 409, "no-artifact")["state"] == "queued"
+
+    content = bytes(range(256)) * 10
+    blob = services.blobs.put([content])
+    with services.uow.write() as repos:
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type="application/zip")
+        artifact = repos.artifacts.add(
+            job_id=job_id,
+            sha256=blob.sha256,
+            size_bytes=blob.size_bytes,
+            name="nét.tunefarm",
+            manifest={},
+            report={"checks": [1]},
+        )
+        for state in (JobState.EXTRACTING, JobState.COMPILING, JobState.SUCCEEDED):
+            repos.jobs.move(job_id, state, artifact_id=artifact.id)
+    assert client.get(path).json()["artifact_id"] == artifact.id
+    assert client.get(f"{path}/report").json() == {"checks": [1]}
+
+    answer = client.get(f"{path}/artifact")
+    assert answer.content == content
+    assert answer.headers["etag"] == f'"{blob.sha256}"'
+    assert answer.headers["content-length"] == str(len(content))
+    assert "filename*=utf-8''n%C3%A9t.tunefarm" in answer.headers["content-disposition"]
+    part_of_it = client.get(f"{path}/artifact", headers={"Range": "bytes=10-19"})
+    assert (part_of_it.status_code, part_of_it.content) == (206, content[10:20])
+    assert part_of_it.headers["content-range"] == f"bytes 10-19/{len(content)}"
+    same = client.get(f"{path}/artifact", headers={"If-None-Match": f'"other", "{blob.sha256}"'})
+    assert (same.status_code, same.content) == (304, b"")

@@ -1,0 +1,150 @@
+"""Uploading models and looking at them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tunefarm_app.composition import Services
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import Model, StepKind, StepState, Workload
+
+ONNX_BYTES = b"\x08\x0a" + bytes(range(200))
+BINARY = {"Content-Type": "application/octet-stream"}
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def upload(client: TestClient, content: Any = ONNX_BYTES, **params: Any) -> Any:
+    return client.post("/v1/models", params=params, content=content, headers=BINARY)
+
+
+def test_an_upload_is_stored_and_its_import_planned(
+    client: TestClient, services: Services, settings: Settings
+) -> None:
+    answer = upload(client, name="net", shape=["x=1,3,224,224", "a:b=c=2", "scalar="])
+    assert answer.status_code == 202, answer.text
+    model = answer.json()
+    assert answer.headers["location"] == f"/v1/models/{model['id']}"
+    assert (model["name"], model["state"], model["size_bytes"]) == ("net", "importing", len(ONNX_BYTES))
+    assert model["sha256"] == hashlib.sha256(ONNX_BYTES).hexdigest()
+    assert model["shapes"] == {"x": [1, 3, 224, 224], "a:b=c": [2], "scalar": []}
+    assert services.blobs.path(model["sha256"]).read_bytes() == ONNX_BYTES
+    assert len(files_in(settings.store_dir)) == 1
+    with services.uow.read() as repos:
+        step = repos.steps.find(StepKind.IMPORT, model["id"])
+    assert step is not None
+    assert step.state is StepState.READY
+    assert client.get(f"/v1/models/{model['id']}").json() == model
+
+
+def test_the_same_bytes_are_the_same_model(client: TestClient) -> None:
+    first = upload(client, name="one")
+    again = upload(client, name="two")
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json() == first.json()
+    other = upload(client, name="one", shape="x=1,3")
+    assert other.status_code == 202
+    assert other.json()["id"] != first.json()["id"]
+
+
+def test_an_upload_without_a_length(client: TestClient) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield ONNX_BYTES[:7]
+        yield ONNX_BYTES[7:]
+
+    answer = upload(client, chunks())
+    assert answer.status_code == 202
+    assert answer.json()["sha256"] == hashlib.sha256(ONNX_BYTES).hexdigest()
+    assert answer.json()["name"] == "model"
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_upload_over_the_limit(
+    client: TestClient, settings: Settings, problem: Any, announced: bool
+) -> None:
+    content = b"\x08" * (settings.max_upload_bytes + 1)
+    document = problem(upload(client, content if announced else iter([content])), 413, "too-large")
+    assert document["limit_bytes"] == settings.max_upload_bytes
+    assert files_in(settings.store_dir) == []
+    at_the_limit = upload(client, b"\x08" * settings.max_upload_bytes)
+    assert at_the_limit.status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "empty-file"),
+        (b"not a model", "not-protobuf"),
+        (b"PK\x03\x04 a zip", "not-protobuf"),
+        (b"\x80\x04 a pickle", "not-protobuf"),
+    ],
+)
+def test_what_cannot_be_a_model_is_refused_at_once(
+    client: TestClient, services: Services, settings: Settings, problem: Any, content: bytes, code: str
+) -> None:
+    problem(upload(client, content), 422, code)
+    assert files_in(settings.store_dir) == []
+    assert client.get("/v1/models").json() == {"items": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize(
+    "shape", ["x", "=1,2", "x=1,a", "x=1,-2", "x=1,0", "x=1,,2", "x=1.5", "x=²", "x=" + "9" * 30]
+)
+def test_bad_shapes(client: TestClient, settings: Settings, problem: Any, shape: str) -> None:
+    problem(upload(client, shape=shape), 422, "bad-shape")
+    assert files_in(settings.store_dir) == []
+
+
+def test_a_shape_given_twice(client: TestClient, problem: Any) -> None:
+    problem(upload(client, shape=["x=1", "x=2"]), 422, "bad-shape")
+
+
+def test_a_form_is_not_a_file(client: TestClient, settings: Settings, problem: Any) -> None:
+    answer = client.post("/v1/models", files={"file": ("net.onnx", ONNX_BYTES)})
+    assert "octet-stream" in problem(answer, 415, "unsupported-media-type")["detail"]
+    assert files_in(settings.store_dir) == []
+
+
+def test_lists_and_pages(client: TestClient) -> None:
+    ids = [upload(client, ONNX_BYTES + bytes([n])).json()["id"] for n in range(3)]
+    first = client.get("/v1/models", params={"limit": 2}).json()
+    assert [model["id"] for model in first["items"]] == ids[:0:-1]
+    rest = client.get("/v1/models", params={"limit": 2, "cursor": first["next_cursor"]}).json()
+    assert [model["id"] for model in rest["items"]] == ids[:1]
+    assert rest["next_cursor"] is None
+    assert client.get("/v1/models", params={"state": "ready"}).json()["items"] == []
+
+
+def test_delete(client: TestClient, ready_model: Model, problem: Any) -> None:
+    path = f"/v1/models/{ready_model.id}"
+    assert client.get(path).json()["operators"] == [["Conv", 2]]
+    answer = client.delete(path)
+    assert (answer.status_code, answer.content) == (204, b"")
+    for gone in (client.get(path), client.delete(path), client.get(f"{path}/tasks")):
+        problem(gone, 410, "model-deleted")
+    problem(client.get("/v1/models/mdl_nothing"), 404, "model-not-found")
+    assert len(client.get("/v1/models", params={"state": "deleted"}).json()["items"]) == 1
+
+
+def test_tasks(client: TestClient, services: Services, ready_model: Model, problem: Any) -> None:
+    path = f"/v1/models/{ready_model.id}/tasks"
+    assert client.get(path).json() == {"items": [], "next_cursor": None}
+    args = [{"name": "x", "shape": [1, 3], "dtype": "float32"}]
+    workload = Workload(key="w1", toolchain="t1", name="conv", flops=1e9, args=args, ir="{}")
+    with services.uow.write() as repos:
+        repos.workloads.add_many([workload])
+        repos.models.set_tasks(ready_model.id, pipeline="cpu", toolchain="t1", tasks=[("w1", 3)])
+    (task,) = client.get(path).json()["items"]
+    assert (task["workload_key"], task["weight"], task["args"]) == ("w1", 3, args)
+    assert client.get(path, params={"pipeline": "gpu"}).json()["items"] == []
+    (found,) = client.get("/v1/workloads/w1").json()["items"]
+    assert found == {"key": "w1", "toolchain": "t1", "name": "conv", "flops": 1e9, "args": args}
+    problem(client.get("/v1/workloads/w2"), 404, "workload-not-found")

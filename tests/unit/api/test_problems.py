@@ -1,0 +1,142 @@
+"""Every error is a problem document."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from tunefarm_api.auth import needs
+from tunefarm_api.problems import status_of
+from tunefarm_app.composition import Services
+from tunefarm_app.settings import Settings
+from tunefarm_tuning import errors
+
+
+def test_framework_errors(client: TestClient, problem: Any) -> None:
+    problem(client.get("/v1/nothing"), 404, "no-such-route")
+    missing = problem(client.delete("/v1/jobs"), 405, "method-not-allowed")
+    assert missing["instance"] == "/v1/jobs"
+    assert client.delete("/v1/jobs").headers["allow"]
+
+
+def test_validation_names_the_place_and_echoes_nothing(client: TestClient, problem: Any) -> None:
+    body = {"model_id": "m", "budget": {"trials": "hunter2"}, "tunner": "xgb"}
+    document = problem(client.post("/v1/jobs", json=body), 422, "invalid-request")
+    assert {error["where"] for error in document["errors"]} == {"body.budget.trials", "body.tunner"}
+    assert "hunter2" not in json.dumps(document)
+    problem(
+        client.post("/v1/jobs", content=b"{", headers={"Content-Type": "application/json"}),
+        422,
+        "invalid-request",
+    )
+    problem(client.get("/v1/jobs", params={"limit": 0}), 422, "invalid-request")
+    problem(client.get("/v1/jobs", params={"limit": 501}), 422, "invalid-request")
+    problem(client.get("/v1/jobs", params={"state": "lost"}), 422, "invalid-request")
+
+
+def test_a_body_over_the_limit(client: TestClient, problem: Any) -> None:
+    headers = {"Content-Type": "application/json"}
+    big = b'{"model_id": "' + b"x" * (2 << 20) + b'"}'
+    problem(client.post("/v1/jobs", content=big, headers=headers), 413, "too-large")
+
+    def chunks() -> Any:
+        for _ in range(40):
+            yield b" " * (1 << 16)
+
+    problem(client.post("/v1/jobs", content=chunks(), headers=headers), 413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.InvalidInputError(""), 422),
+        (errors.InvalidModelError(""), 422),
+        (errors.UnknownTargetError(""), 422),
+        (errors.InvalidRecordError(""), 422),
+        (errors.InvalidInputError("", code="too-large"), 413),
+        (errors.NotFoundError(""), 404),
+        (errors.NotFoundError("", code="model-deleted"), 410),
+        (errors.ConflictError(""), 409),
+        (errors.CancelledError(""), 409),
+        (errors.LeaseLostError(""), 409),
+        (errors.TransientError(""), 503),
+        (errors.DeviceLostError(""), 503),
+        (errors.TransientError("", code="store-full"), 507),
+        (errors.InvariantError(""), 500),
+        (errors.TunefarmError(""), 500),
+    ],
+)
+def test_the_table(error: errors.TunefarmError, status: int) -> None:
+    assert status_of(error) == status
+
+
+def test_our_own_faults_tell_nothing(
+    app: FastAPI, client: TestClient, problem: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(kind: str) -> None:
+        if kind == "invariant":
+            raise errors.InvariantError("the secret is 42", secret=42)
+        raise ZeroDivisionError("the secret is 42")
+
+    app.add_api_route("/v1/fail/{kind}", fail, dependencies=[needs("read")])
+    for kind in ("invariant", "other"):
+        document = problem(client.get(f"/v1/fail/{kind}", headers={"X-Request-ID": "abc-1"}), 500, "internal")
+        assert "42" not in json.dumps(document)
+        assert document["request_id"] == "abc-1"
+
+
+def test_a_database_that_is_away(app: FastAPI, client: TestClient, settings: Settings, problem: Any) -> None:
+    def fail() -> None:
+        raise errors.TransientError(
+            "the database is not available: no route to db.internal", code="database-unavailable"
+        )
+
+    app.add_api_route("/v1/fail", fail, dependencies=[needs("read")])
+    answer = client.get("/v1/fail")
+    assert "db.internal" not in problem(answer, 503, "database-unavailable")["detail"]
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_odd_request_ids_are_replaced(client: TestClient) -> None:
+    assert (
+        client.get("/v1/jobs", headers={"X-Request-ID": "my-id_1.2"}).headers["x-request-id"] == "my-id_1.2"
+    )
+    for odd in ("a b", "x" * 65, "<script>"):
+        answer = client.get("/v1/jobs", headers={"X-Request-ID": odd})
+        assert answer.headers["x-request-id"] != odd
+
+
+def test_the_log_holds_no_secret(
+    client: TestClient,
+    services: Services,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from tunefarm_app.logs import configure_logging
+
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    token = client.headers["Authorization"].removeprefix("Bearer ")
+    try:
+        configure_logging("INFO", role="api")
+        client.get("/v1/jobs", params={"cursor": "in-the-query"}, headers={"X-Request-ID": "abc-2"})
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+    lines = capsys.readouterr().err.splitlines()
+    written = "\n".join(line for line in lines if '"logger": "httpx"' not in line)  # the test's own client
+    line = next(json.loads(text) for text in written.splitlines() if "abc-2" in text)
+    assert (line["event"], line["method"], line["path"], line["status"]) == (
+        "request",
+        "GET",
+        "/v1/jobs",
+        200,
+    )
+    assert line["key_id"] in token
+    assert token.rpartition("_")[2] not in written
+    assert "in-the-query" not in written
