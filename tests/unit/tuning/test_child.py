@@ -155,8 +155,11 @@ def test_errors_cross(child: ChildProcess) -> None:
 
 
 def test_a_module_that_cannot_be_imported() -> None:
-    with pytest.raises(InvariantError, match="no_such_module"):
-        call_in_child("no_such_module", "echo", {}, timeout_sec=LONG_SEC)
+    with ChildProcess("no_such_module") as child:
+        for _ in range(2):
+            with pytest.raises(InvariantError, match="no_such_module"):
+                child.call("echo", {}, timeout_sec=LONG_SEC)
+            assert not child.alive
 
 
 def test_close_from_another_thread_ends_the_call(child: ChildProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections import OrderedDict
@@ -90,7 +91,7 @@ class BuildWorker:
             )
         except TunefarmError as error:
             output.unlink(missing_ok=True)
-            if isinstance(error, ChildFailed):
+            if isinstance(error, ChildFailed) and not isinstance(error, ChildClosed):
                 self._reset_work_dir()
             return BuildResult(
                 config=one.config, build_sec=time.monotonic() - started, failure=_failure(error)
@@ -135,7 +136,9 @@ class BuildWorker:
 
     def _reset_work_dir(self) -> None:
         shutil.rmtree(self._work_dir, ignore_errors=True)
-        self._work_dir.mkdir(parents=True, exist_ok=True)
+        # Not its parents: once the builder has deleted its folder it stays deleted.
+        with contextlib.suppress(FileNotFoundError):
+            self._work_dir.mkdir(exist_ok=True)
 
 
 def _failure(error: TunefarmError) -> Failure:

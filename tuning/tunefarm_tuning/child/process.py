@@ -19,7 +19,7 @@ from tunefarm_tuning.child.errors import (
 )
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.running import RunningChild
-from tunefarm_tuning.errors import InvariantError, error_from_json
+from tunefarm_tuning.errors import InvariantError, TunefarmError, error_from_json
 from tunefarm_tuning.untrusted_text import clean
 
 START_TIMEOUT_SEC = 180.0
@@ -166,7 +166,11 @@ class ChildProcess:
                     raise
             self._running = running
         if fresh:
-            self._receive(running, START_TIMEOUT_SEC)  # its "ready"
+            try:
+                self._receive(running, START_TIMEOUT_SEC)  # its "ready"
+            except TunefarmError:
+                self.kill()  # a child without its module is of no use: the next call says the same again
+                raise
         return running
 
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:

@@ -24,7 +24,7 @@ class LocalRpc:
     device: RemoteDevice
     _child: ChildProcess
 
-    def stop_server(self, name: str) -> None:
+    def signal_server(self, name: str) -> None:
         """Send a signal (``"SIGKILL"``, ``"SIGSTOP"``, ``"SIGCONT"``) to the server and all its processes."""
         self._child.call("signal_server", {"signal": name}, timeout_sec=_START_TIMEOUT_SEC)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tunefarm_tuning.child import call_in_child
+from tunefarm_tuning.child import ChildProcess
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.task import TuningTask, Workload
@@ -13,9 +13,13 @@ from tunefarm_tuning.task import TuningTask, Workload
 @cache
 def sample_workload(kind: str, **size: int | str) -> Workload:
     """Return a workload: ``matmul`` (n, dtype), ``conv2d`` (size, channels), ``softmax``, ``gather``, ``relu`` (n)."""
-    return Workload.from_json(
-        call_in_child("tunefarm_tuning.tvm_side.sample_workloads_child", kind, size, timeout_sec=120)
-    )
+    return Workload.from_json(_child().call(kind, size, timeout_sec=120))
+
+
+@cache
+def _child() -> ChildProcess:
+    """One child for all workloads of a test run; it ends with this process."""
+    return ChildProcess("tunefarm_tuning.tvm_side.sample_workloads_child")
 
 
 def sample_task(kind: str, *, target: Target | str = "host", **size: int | str) -> TuningTask:

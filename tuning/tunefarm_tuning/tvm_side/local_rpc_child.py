@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def signal_server(params: dict[str, Any]) -> None:
     assert _server is not None
     root = psutil.Process(_server.pid)
     for process in [*root.children(recursive=True), root]:
-        process.send_signal(getattr(signal, params["signal"]))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(getattr(signal, params["signal"]))
 
 
 HANDLERS = {"start": start, "signal_server": signal_server}

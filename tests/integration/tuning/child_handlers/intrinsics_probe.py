@@ -1,0 +1,19 @@
+"""Handlers for `test_design_space.py`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.design_space import DesignSpace
+from tunefarm_tuning.tvm_side.ir_text import module_from_text
+
+
+def loaded(params: dict[str, Any]) -> list[str]:
+    """Return the modules of intrinsics that making a design space has imported."""
+    DesignSpace(module_from_text(params["ir"]), Target.from_json(params["target"]))
+    return [name for name in sys.modules if "tensor_intrin" in name]
+
+
+HANDLERS = {"loaded": loaded}

@@ -1,0 +1,141 @@
+"""`LocalBuilder`: time-outs, crashes, growth and cancelling cost candidates, never the builder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.child import ChildClosed
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import BuildInput, BuildResult, Outcome
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.testing.workloads import sample_task
+
+
+def inputs_for(builder: LocalBuilder, task: TuningTask, n: int) -> list[BuildInput]:
+    configs = builder.config_space(task).sample(np.random.default_rng(0), n)
+    return [BuildInput(task=task, config=config) for config in configs]
+
+
+def outcomes(results: list[BuildResult]) -> list[Outcome]:
+    return [Outcome.OK if one.failure is None else one.failure.outcome for one in results]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true within 60 s"
+        time.sleep(0.002)
+
+
+def test_a_time_out_fails_the_candidate_alone(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, timeout_sec=0.001, work_dir=tmp_path) as builder:
+        assert outcomes(builder.build(inputs_for(builder, task, 1))) == [Outcome.BUILD_TIMEOUT]
+        builder._workers[0]._timeout_sec = 60.0
+        assert outcomes(builder.build(inputs_for(builder, task, 2))) == [Outcome.OK] * 2
+
+
+def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
+    task = sample_task("conv2d", size=14, channels=16)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 3)
+        child = builder._workers[0]._child
+        results: list[BuildResult] = []
+        thread = threading.Thread(target=lambda: results.extend(builder.build(inputs)))
+        thread.start()
+        wait_for(lambda: child._in_call)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGSEGV)
+        thread.join()
+        assert sorted(outcomes(results)) == [Outcome.BUILD_CRASH, Outcome.OK, Outcome.OK]
+        crashed = next(one for one in results if one.failure is not None)
+        assert crashed.failure is not None
+        assert "SIGSEGV" in crashed.failure.message
+        assert crashed.artifact_path is None
+
+
+def test_a_child_that_has_grown_is_replaced(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 2)
+        builder.build(inputs[:1])
+        worker = builder._workers[0]
+        first = worker._child.pid
+        worker._growth_bytes = -1
+        builder.build(inputs[:1])
+        assert not worker._child.alive
+        assert outcomes(builder.build(inputs)) == [Outcome.OK] * 2
+        assert worker._child.pid != first
+
+
+def test_closing_ends_a_build_in_another_thread(tmp_path: Path) -> None:
+    task = sample_task("conv2d", size=14, channels=16)
+    builder = LocalBuilder(workers=1, work_dir=tmp_path)
+    inputs = inputs_for(builder, task, 16)
+    child = builder._workers[0]._child
+    results: list[BuildResult] = []
+    thread = threading.Thread(target=lambda: results.extend(builder.build(inputs)))
+    thread.start()
+    wait_for(lambda: child._in_call)
+    builder.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert len(results) == len(inputs)
+    assert outcomes(results)[-1] is Outcome.INFRASTRUCTURE_ERROR
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ChildClosed):
+        builder.config_space(task)
+
+
+def test_a_target_nobody_can_schedule_for_is_refused(tmp_path: Path) -> None:
+    workload = sample_task("matmul", n=32).workload
+    task = TuningTask(workload=workload, target=Target(kind="no-such-kind"), weight=1)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        with pytest.raises(InvalidInputError):
+            builder.config_space(task)
+        good = sample_task("matmul", n=32)
+        assert outcomes(builder.build(inputs_for(builder, good, 1))) == [Outcome.OK]
+
+
+def test_a_c_compiler_is_linker_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no cc")
+    # gcc finds ld by itself; ours must not.
+    only = tmp_path / "bin"
+    only.mkdir()
+    (only / "cc").symlink_to(compiler)
+    monkeypatch.setenv("PATH", str(only))
+    monkeypatch.setenv("COMPILER_PATH", "/usr/bin:/usr/local/bin")
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path / "work") as builder:
+        assert outcomes(builder.build(inputs_for(builder, task, 1))) == [Outcome.OK]
+
+
+def test_without_any_linker_the_failure_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path / "work") as builder:
+        (result,) = builder.build(inputs_for(builder, task, 1))
+    assert result.failure is not None
+    assert result.failure.outcome is Outcome.BUILD_ERROR
+    assert "no linker" in result.failure.message
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
+def test_kernels_for_cuda_are_built_without_a_gpu(tmp_path: Path) -> None:
+    task = sample_task("softmax", n=64, target="cuda/sm_90")
+    with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=120) as builder:
+        results = builder.build(inputs_for(builder, task, 3))
+    assert Outcome.OK in outcomes(results)

@@ -1,0 +1,170 @@
+"""Design spaces: the same everywhere, and every config of them means a correct kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tunefarm_tuning.child import call_in_child
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.knob import KnobKind
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task import Workload
+from tunefarm_tuning.testing.workloads import sample_workload
+
+tvm = pytest.importorskip("tvm")
+tvm_ffi = pytest.importorskip("tvm_ffi")
+
+CPU = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+GPU = Target.from_json(
+    {
+        "kind": "cuda",
+        "arch": "sm_90",
+        "max_threads_per_block": 1024,
+        "max_shared_memory_per_block": 49152,
+        "thread_warp_size": 32,
+    }
+)
+MODULE = "tunefarm_tuning.tvm_side.build_child"
+CONV = {"size": 14, "channels": 16}
+
+
+def design_space(workload: Workload, target: Target = CPU) -> Any:
+    from tunefarm_tuning.tvm_side.design_space import DesignSpace
+    from tunefarm_tuning.tvm_side.ir_text import module_from_text
+
+    return DesignSpace(module_from_text(workload.ir), target)
+
+
+def some_configs(space: ConfigSpace, n: int) -> list[Config]:
+    return space.sample(np.random.default_rng(0), n)
+
+
+def test_knobs_are_the_sampling_instructions() -> None:
+    space = design_space(sample_workload("conv2d", **CONV)).config_space
+    for sketch in space.sketches:
+        tiles = [knob for knob in sketch.knobs if knob.kind is KnobKind.TILE]
+        assert [(knob.extent, knob.parts) for knob in tiles] == [
+            *((1, 4), (14, 4), (14, 4), (16, 4)),
+            *((3, 2), (3, 2), (16, 2)),
+        ]
+        unroll = next(knob for knob in sketch.knobs if knob.kind is KnobKind.CATEGORICAL)
+        assert unroll.values == (0, 16, 64, 512)
+        location = next(knob for knob in sketch.knobs if knob.kind is KnobKind.LOCATION)
+        assert set(location.values) >= {-2, -1}
+        assert len(location.values) > 4
+
+
+def test_another_process_finds_the_same_space() -> None:
+    workload = sample_workload("conv2d", **CONV)
+    ours = design_space(workload).config_space
+    from tunefarm_tuning.child import ChildProcess
+
+    with ChildProcess(MODULE) as child:
+        child.call("open_task", {"handle": "t", "ir": workload.ir, "target": CPU.to_json()}, timeout_sec=120)
+        theirs = ConfigSpace.from_json(child.call("config_space", {"handle": "t"}, timeout_sec=120))
+    assert theirs == ours
+    assert theirs.key == ours.key
+
+
+def test_a_workload_without_choices_has_one_config() -> None:
+    space = design_space(sample_workload("relu", n=64)).config_space
+    assert space.size == 1
+    schedule, applied = design_space(sample_workload("relu", n=64)).apply(Config(0, ()))
+    assert applied == Config(0, ())
+    assert schedule.mod is not None
+
+
+@pytest.mark.parametrize("kind", ["conv2d", "softmax"])
+def test_what_is_applied_is_stable(kind: str) -> None:
+    workload = sample_workload("conv2d", **CONV) if kind == "conv2d" else sample_workload("softmax", n=32)
+    ours = design_space(workload)
+    snapped = 0
+    for config in some_configs(ours.config_space, 24):
+        first, applied = ours.apply(config)
+        second, again = ours.apply(applied)
+        assert again == applied
+        assert tvm_ffi.structural_equal(first.mod, second.mod)
+        snapped += applied != config
+    assert snapped > 0  # illegal compute locations, which is why decisions are read back
+
+
+def test_kernels_keep_their_arguments_and_their_meaning() -> None:
+    workload = sample_workload("conv2d", **CONV)
+    ours = design_space(workload)
+    from tunefarm_tuning.tvm_side.ir_text import module_from_text
+
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(spec.shape).astype(spec.dtype) for spec in workload.args[:-1]]
+    # The schedule is for a CPU that this machine may not be: run it on whatever it is.
+    target = tvm.target.Target({"kind": "llvm", "num-cores": 2})
+    original = module_from_text(workload.ir)
+    expected = _run(original, target, arrays, workload)
+    for config in some_configs(ours.config_space, 6):
+        schedule, _ = ours.apply(config)
+        for before, after in zip(original["main"].params, schedule.mod["main"].params, strict=True):
+            assert tvm_ffi.structural_equal(before.ty, after.ty)
+        np.testing.assert_allclose(
+            _run(schedule.mod, target, arrays, workload), expected, rtol=1e-4, atol=1e-4
+        )
+
+
+def _run(mod: Any, target: Any, arrays: list[Any], workload: Workload) -> Any:
+    library = tvm.driver.build(mod, target=target)
+    args = [tvm.runtime.tensor(array) for array in arrays]
+    out = workload.args[-1]
+    result = tvm.runtime.empty(out.shape, out.dtype)
+    library["main"](*args, result)
+    return result.numpy()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(99, ()),
+        Config(-1, ()),
+        Config(0, ()),
+        Config(0, ((1, 1, 1, 64),) * 3 + (0,)),  # a tile too many parts
+        Config(0, ((3, 1, 64, 1), (2, 16, 2, 1), (16, 4), 0)),  # factors of another extent
+        Config(0, ((0, 1, 64, 1), (2, 16, 2, 1), (16, 4), 0)),
+        Config(0, ((1, 1, 64, 1), (2, 16, 2, 1), (16, 4), 4)),  # no such category
+        Config(0, ((1, 1, 64, 1), (2, 16, 2, 1), 0, 0)),
+        Config(0, (0, (2, 16, 2, 1), (16, 4), 0)),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(config: Config) -> None:
+    ours = design_space(sample_workload("matmul", n=64))
+    ours.apply(Config(0, ((1, 1, 64, 1), (2, 16, 2, 1), (16, 4), 0)))
+    with pytest.raises(InvalidInputError) as caught:
+        ours.apply(config)
+    assert caught.value.code == "config-does-not-apply"
+
+
+def test_a_gpu_space_has_legal_and_illegal_configs() -> None:
+    ours = design_space(sample_workload("matmul", n=64), GPU)
+    applied, codes = [], set()
+    for config in some_configs(ours.config_space, 60):
+        try:
+            applied.append(ours.apply(config)[1])
+        except InvalidInputError as error:
+            codes.add(error.code)
+    assert applied
+    assert codes == {"config-does-not-apply"}  # too many threads, or too much shared memory
+    assert all(ours.apply(config)[1] == config for config in applied)
+
+
+def test_intrinsics_of_other_targets_are_not_imported() -> None:
+    loaded = call_in_child(
+        "intrinsics_probe",
+        "loaded",
+        {"ir": sample_workload("matmul", n=64).ir, "target": CPU.to_json()},
+        timeout_sec=120,
+        env={"PYTHONPATH": str(Path(__file__).parent / "child_handlers")},
+    )
+    assert "tvm.s_tir.tensor_intrin.x86" in loaded
+    assert "tvm.s_tir.tensor_intrin.cuda" not in loaded

@@ -1,0 +1,150 @@
+"""Runners: a device that goes away, and what kernels are given."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure import (
+    BuildInput,
+    DeviceInfo,
+    MeasureInput,
+    MeasureResult,
+    Outcome,
+    TimingOption,
+)
+from tunefarm_tuning.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.testing.bad_kernels import bad_kernel
+from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
+from tunefarm_tuning.testing.workloads import sample_task
+
+TIMING = TimingOption(repeat=2, number=1, min_repeat_ms=2, timeout_sec=3.0)
+
+
+def outcomes(results: list[MeasureResult]) -> list[Outcome]:
+    return [Outcome.OK if one.failure is None else one.failure.outcome for one in results]
+
+
+def kernels(builder: LocalBuilder, task: TuningTask, n: int) -> list[MeasureInput]:
+    configs = builder.config_space(task).sample(np.random.default_rng(0), n)
+    results = builder.build([BuildInput(task=task, config=config) for config in configs])
+    return [MeasureInput(task=task, artifact_path=one.artifact_path) for one in results if one.artifact_path]
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[LocalBuilder]:
+    with LocalBuilder(workers=1) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def good(builder: LocalBuilder) -> list[MeasureInput]:
+    return kernels(builder, sample_task("matmul", n=32), 2)
+
+
+def test_a_lost_device_ends_the_batch_and_is_tried_again(good: list[MeasureInput]) -> None:
+    with (
+        local_rpc() as farm,
+        RpcRunner(farm.device, TIMING, connect_timeout_sec=4.0) as runner,
+    ):
+        assert outcomes(runner.run(good)) == [Outcome.OK] * 2
+        assert runner.check() is None
+        farm.signal_server("SIGSTOP")
+        started = time.monotonic()
+        assert outcomes(runner.run(good * 4)) == [Outcome.INFRASTRUCTURE_ERROR] * 8
+        assert time.monotonic() - started < 60  # not one time-out per candidate
+        farm.signal_server("SIGCONT")
+        assert outcomes(_until_back(runner, good)) == [Outcome.OK] * 2
+        farm.signal_server("SIGKILL")
+        assert outcomes(runner.run(good)) == [Outcome.INFRASTRUCTURE_ERROR] * 2
+        assert runner.check() is not None
+
+
+def _until_back(runner: RpcRunner, inputs: list[MeasureInput]) -> list[MeasureResult]:
+    until = time.monotonic() + 60
+    while True:
+        results = runner.run(inputs)
+        if Outcome.INFRASTRUCTURE_ERROR not in outcomes(results) or time.monotonic() > until:
+            return results
+
+
+def test_a_crash_that_takes_the_server_along_is_no_candidates_fault(
+    good: list[MeasureInput], tmp_path: Path
+) -> None:
+    crash = MeasureInput(task=good[0].task, artifact_path=bad_kernel("crash", tmp_path))
+    # TVM's own server never comes back from this.
+    with local_rpc() as farm, RpcRunner(farm.device, TIMING, connect_timeout_sec=3.0) as runner:
+        results = runner.run([good[0], crash, good[1]])
+    assert outcomes(results) == [
+        Outcome.OK,
+        Outcome.INFRASTRUCTURE_ERROR,
+        Outcome.INFRASTRUCTURE_ERROR,
+    ]
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[LocalRpc]:
+    """TVM's own server: for tests that do not break it."""
+    with local_rpc() as one:
+        yield one
+
+
+@pytest.mark.parametrize("tracker", ["none", "good"])
+def test_no_tracker_and_no_such_device(good: list[MeasureInput], farm: LocalRpc, tracker: str) -> None:
+    device = RemoteDevice(
+        tracker_host="127.0.0.1",
+        tracker_port=farm.device.tracker_port if tracker == "good" else 1,
+        key="nobody",
+        info=DeviceInfo(model="none", num_cores=1),
+    )
+    with RpcRunner(device, TIMING, connect_timeout_sec=1.0) as runner:
+        results = runner.run(good)
+    assert outcomes(results) == [Outcome.INFRASTRUCTURE_ERROR] * 2
+    assert results[0].failure is not None
+    assert "nobody" in results[0].failure.message
+
+
+@pytest.mark.parametrize("where", ["local", "rpc"])
+def test_closing_ends_a_measurement_in_another_thread(
+    good: list[MeasureInput], farm: LocalRpc, tmp_path: Path, where: str
+) -> None:
+    hang = MeasureInput(task=good[0].task, artifact_path=bad_kernel("hang", tmp_path))
+    timing = TimingOption(timeout_sec=300.0)
+    runner = LocalRunner(timing, threads=1) if where == "local" else RpcRunner(farm.device, timing)
+    results: list[MeasureResult] = []
+    thread = threading.Thread(target=lambda: results.extend(runner.run([hang, good[0]])))
+    thread.start()
+    time.sleep(2.0)  # however far it has come by then
+    runner.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert outcomes(results) == [Outcome.INFRASTRUCTURE_ERROR] * 2
+
+
+def test_indices_stay_in_range_and_other_dtypes_are_measured(builder: LocalBuilder) -> None:
+    inputs = kernels(builder, sample_task("gather", n=16), 1) * 2
+    for dtype in ("float16", "float64", "int8", "int32"):
+        inputs += kernels(builder, sample_task("matmul", n=16, dtype=dtype), 1)
+    with LocalRunner(TIMING, threads=1) as runner:
+        assert outcomes(runner.run(inputs)) == [Outcome.OK] * 6
+
+
+def test_the_local_device_says_what_it_is() -> None:
+    with LocalRunner(threads=3) as runner:
+        assert runner.device.num_cores == 3
+        assert runner.device.model
+
+
+def test_a_remote_device_survives_its_json() -> None:
+    device = RemoteDevice(
+        tracker_host="h", tracker_port=1, key="k", info=DeviceInfo(model="m", num_cores=2), kind="cuda"
+    )
+    assert RemoteDevice.from_json(device.to_json()) == device
