@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -17,6 +16,7 @@ from tunefarm_app.engine import CompiledFile
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_model, engine_record
 from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.history import History
@@ -26,6 +26,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 _NOTE_EVERY_SEC = 1.0
+_RECORDS_FOR_REASONS = 20
 
 
 def run_compile(context: StepContext) -> None:
@@ -43,19 +44,13 @@ def run_compile(context: StepContext) -> None:
     if device is None:
         wait_for_device(context, job)
         return
-    with context.services.uow.read() as repos:
-        best = repos.records.best(
-            [task.workload_key for task in tasks],
-            target_key=job.target_key,
-            device_model=device.device.device_model,
-            toolchain=context.engine.toolchain,
-        )
+    history = _history(context, job, device, [task.workload_key for task in tasks])
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tunefarm-compile-") as folder:
         compiled = context.engine.compile(
             engine_model(context.services, row),
             Target.from_json(job.target),
-            History(engine_record(record) for record in best.values()),
+            history,
             device=device.device,
             name=file_stem(row.name),
             output=Path(folder) / f"{file_stem(row.name)}.tunefarm",
@@ -66,6 +61,21 @@ def run_compile(context: StepContext) -> None:
         blob = context.services.blobs.put_file(compiled.path)
     _commit(context, device, compiled, blob)
     log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
+
+
+def _history(context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]) -> History:
+    """Return the best records; of workloads without one, some that do not hold here, so that the report can say why."""
+    with context.services.uow.read() as repos:
+        best = repos.records.best(
+            workload_keys,
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=context.engine.toolchain,
+        )
+        records = list(best.values())
+        for key in sorted(set(workload_keys) - best.keys()):
+            records += repos.records.query(RecordFilter(workload_key=key), limit=_RECORDS_FOR_REASONS).items
+    return History(engine_record(record) for record in records)
 
 
 def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, blob: StoredBlob) -> None:
@@ -86,22 +96,26 @@ def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, b
 
 
 class _Notes:
-    """Puts the compiler's progress into the job's row, at most once a second: it is for people."""
+    """Puts the compiler's progress into the job's row, about once a second: it is for people."""
 
     def __init__(self, context: StepContext, job: Job) -> None:
         self._context = context
         self._job_id = job.id
+        self._phase = ""
         self._next_note = 0.0
 
-    def __call__(self, progress: Mapping[str, Any]) -> None:
+    def __call__(self, phase: str, done: float) -> None:
         self._context.lease.check()
         now = time.monotonic()
-        if now < self._next_note:
+        if now < self._next_note and phase == self._phase:
             return
+        self._phase = phase
         self._next_note = now + _NOTE_EVERY_SEC
         try:
             with self._context.note() as repos:
-                repos.jobs.update(self._job_id, progress={"phase": "compiling", **progress})
+                repos.jobs.update(
+                    self._job_id, progress={"phase": "compiling", "step": phase, "done": round(done, 3)}
+                )
         except TransientError as error:
             log.warning("progress not noted", error=error.message)
 

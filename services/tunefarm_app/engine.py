@@ -16,7 +16,8 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
 
-OnProgress = Callable[[Mapping[str, Any]], None]
+OnProgress = Callable[[str, float], None]
+"""Called with a phase of the compiler and how much of it is done (0.0 to 1.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,9 +158,9 @@ class ReplayEngine:
         on_progress: OnProgress,
     ) -> CompiledFile:
         scenario = Scenario.read(model.path)
-        ends_at = time.monotonic() + scenario.compile_sec
-        while not cancellation.cancelled and time.monotonic() < ends_at:
-            on_progress({"step": "compiling"})
+        began = time.monotonic()
+        while not cancellation.cancelled and (spent_sec := time.monotonic() - began) < scenario.compile_sec:
+            on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
         best = [record.cost_sec for record in history.records]
         manifest = {"name": name, "target": target.to_json(), "simulated": True}

@@ -160,13 +160,14 @@ class TvmEngine:
 
 
 def remote_device(device: Device) -> RemoteDevice:
-    """Return how to reach a registered device."""
+    """Return how to reach a registered device; its kernels run on as many threads as its target has cores."""
+    cores = device.target.get("num-cores") or device.info.get("cores")
     return RemoteDevice(
         tracker_host=device.tracker_host,
         tracker_port=device.tracker_port,
         key=device.rpc_key,
         info=DeviceInfo(
-            model=device.device_model, num_cores=int(device.info.get("num_cores", 1)), name=device.name
+            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
         ),
         kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
     )
