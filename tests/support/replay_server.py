@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+import structlog
 import uvicorn
 
 from tunefarm_api.app import create_app
@@ -76,6 +77,18 @@ class ReplayServer:
 
 
 @contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Keep the server's log out of what the commands under test print."""
+    before = structlog.get_config()
+    with path.open("w", encoding="utf-8") as file:
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file))
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+
+
+@contextmanager
 def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
     """Run the server for the time of the block."""
     chosen = Settings(
@@ -89,7 +102,7 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
     )
     upgrade(chosen.database_url.get_secret_value())
     app = create_app(chosen, reconcile=False)
-    with listen("127.0.0.1", 0) as listener:
+    with _logging_to(folder / "log"), listen("127.0.0.1", 0) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         serving.start()

@@ -14,9 +14,10 @@ from tunefarm.cli.commands import command, group
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
+from tunefarm.cli.report import count_outcomes, show_report
 
 if TYPE_CHECKING:
-    from tunefarm.client import Job
+    from tunefarm.client import Job, JobTask
 
 app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
 
@@ -82,6 +83,36 @@ def cancel_job(
         if wait:
             job = client.job(job_id).wait(check=False)
     show_state(out, job)
+
+
+@command(app, "tasks")
+def list_job_tasks(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """List a job's kernels, and how far the search is with each."""
+    with server.connect() as client:
+        tasks = client.jobs.tasks(job_id)
+    if out.json:
+        out.data([task.raw for task in tasks])
+        return
+    out.table(
+        (">#", "kernel", ">calls", ">trials", ">failed", ">best", ">share", "outcomes"),
+        (
+            (
+                task.position,
+                task.name,
+                task.weight,
+                task.trials,
+                task.failures,
+                show.latency(task.best_cost_sec),
+                _share(task, tasks),
+                ", ".join(f"{count} {outcome}" for outcome, count in task.outcomes.items()),
+            )
+            for task in tasks
+        ),
+    )
 
 
 @command(app, "trials")
@@ -163,14 +194,21 @@ def get_report(
     job_id: JobId,
 ) -> None:
     """Show the report of a job that succeeded: latencies, checks, coverage, fallbacks."""
-    from tunefarm.cli.report import show_report
-
     with server.connect() as client:
         report = client.jobs.report(job_id)
+        outcomes = count_outcomes(client.jobs.tasks(job_id))
     if out.json:
         out.data(report)
     else:
-        show_report(out, report)
+        show_report(out, report, outcomes)
+
+
+def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
+    """Return how much of the whole model's time a kernel takes."""
+    total = sum(each.weight * each.best_cost_sec for each in tasks if each.best_cost_sec is not None)
+    if task.best_cost_sec is None or not total:
+        return show.NONE
+    return f"{task.weight * task.best_cost_sec / total:.0%}"
 
 
 def show_state(out: Output, job: Job) -> None:

@@ -17,6 +17,7 @@ from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Shape
 from tunefarm.cli.output import Output
 from tunefarm.cli.parsing import parse_shapes
+from tunefarm.cli.report import count_outcomes, show_report
 from tunefarm.cli.views import View, view
 from tunefarm_tuning.errors import InvalidInputError
 
@@ -117,20 +118,19 @@ def tune_model(
         handle = client.job(job.id)
         _follow(out, handle, board)
         got = handle.download(output)
-        report = handle.report()
+        report, outcomes = handle.report(), count_outcomes(handle.tasks())
         if out.json:
             out.data(
                 {
                     "job": handle.job.raw,
                     "artifact": str(got.artifact),
                     "report_file": str(got.report),
+                    "outcomes": outcomes,
                     "report": report,
                 }
             )
             return
-    from tunefarm.cli.report import show_report
-
-    show_report(out, report)
+    show_report(out, report, outcomes)
     out.text()
     out.text(f"{got.artifact}  {show.size(got.artifact.stat().st_size)}", style="bold")
     out.text(f"{got.report}")

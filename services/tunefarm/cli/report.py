@@ -1,0 +1,85 @@
+"""Shows a report: how fast, how right, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tunefarm.cli import show
+from tunefarm.cli.output import Output
+
+_ROWS = (
+    ("onnxruntime", "ONNX Runtime"),
+    ("untuned", "TVM, untuned"),
+    ("tuned", "TVM, tuned"),
+)
+
+
+def show_report(out: Output, report: Mapping[str, Any], outcomes: Mapping[str, int] | None = None) -> None:
+    """Print a report.
+
+    Args:
+        out: Where to.
+        report: The server's, for one job.
+        outcomes: How many of the job's trials ended how, where that is known.
+    """
+    latency, checks = _part(report, "latency"), _part(report, "checks")
+    coverage = _part(report, "coverage")
+    if latency:
+        _show_latency(out, latency)
+    if "max_abs_error" in checks:
+        out.text(
+            f"largest output difference  {checks['max_abs_error']:.3g} absolute, "
+            f"{checks.get('max_rel_error', 0.0):.3g} relative ({checks.get('reference', 'reference')})"
+        )
+    if coverage:
+        out.text(f"kernels tuned              {coverage.get('covered', 0)} of {coverage.get('tasks', 0)}")
+        for miss in coverage.get("misses") or []:
+            why = f", {miss['message']}" if miss.get("message") else ""
+            out.text(f"  untuned: {miss['name']}: {miss['reason']}{why}")
+    if outcomes:
+        out.text(f"trials                     {trials_text(outcomes)}")
+    for warning in report.get("warnings") or []:
+        out.text(f"note: {warning}", style="yellow")
+
+
+def trials_text(outcomes: Mapping[str, int]) -> str:
+    """Return ``"120: 110 ok, 10 build-error"``."""
+    ordered = sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
+    return f"{sum(outcomes.values())}: " + ", ".join(f"{count} {outcome}" for outcome, count in ordered)
+
+
+def count_outcomes(tasks: Iterable[Any]) -> dict[str, int]:
+    """Add up the outcomes of a job's kernels (`JobTask.outcomes`)."""
+    total: dict[str, int] = {}
+    for task in tasks:
+        for outcome, count in task.outcomes.items():
+            total[outcome] = total.get(outcome, 0) + count
+    return total
+
+
+def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = report.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
+    tuned = _part(latency, "tuned").get("median_sec")
+    rows: list[tuple[str, ...]] = []
+    for key, name in _ROWS:
+        one = _part(latency, key)
+        if not one:
+            missing = latency.get("onnxruntime_missing") or "not measured"
+            rows.append((name, show.NONE, show.NONE, show.NONE, str(missing)))
+            continue
+        samples = one.get("samples_sec") or [one["median_sec"]]
+        rows.append(
+            (
+                name,
+                show.latency(one["median_sec"]),
+                f"{show.latency(min(samples))} to {show.latency(max(samples))}",
+                str(one.get("threads", show.NONE)),
+                show.ratio(one["median_sec"], tuned),
+            )
+        )
+    out.table(("", ">median latency", ">samples", ">threads", ">time, tuned = 1"), rows)

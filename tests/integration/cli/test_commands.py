@@ -1,0 +1,196 @@
+"""The command against the real API: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tunefarm.cli.main import make_app
+from tunefarm.client import Client
+from tunefarm_tuning.record import load_records
+
+PATIENCE_SEC = 120.0
+
+
+def wait_until(condition: Any, what: str) -> Any:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited in vain: {what}")
+
+
+@pytest.fixture
+def run(farm: Any) -> Any:
+    """Run the command in this process, connected to the server."""
+    env = {
+        "TUNEFARM_URL": farm.url,
+        "TUNEFARM_API_KEY": farm.api_key,
+        "COLUMNS": "250",
+        "TUNEFARM_DEBUG": None,
+    }
+
+    def run(*arguments: object, code: int = 0, **more: str | None) -> Result:
+        result = CliRunner().invoke(make_app(), [str(a) for a in arguments], env={**env, **more})
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def parsed(run: Any, *arguments: object) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", tasks=2, failing=0.2)
+    result = run("tune", model_file, "--trials", "16", "--seed", "3", "--output", tmp_path / "out", "--json")
+    told = json.loads(result.stdout)
+    assert told["job"]["state"] == "succeeded"
+    assert told["job"]["seed"] == 3
+    assert sum(told["outcomes"].values()) == 16
+    assert Path(told["artifact"]).name == "net.tunefarm"
+    assert json.loads(Path(told["report_file"]).read_text()) == told["report"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["net.report.json", "net.tunefarm"]
+    assert [line.split()[0] for line in result.stderr.splitlines()][-2:] == ["compile", "verify"]
+
+    job_id, model_id = told["job"]["id"], told["job"]["model_id"]
+    human = run("tune", model_file, "--trials", "4", "-o", tmp_path / "again").stdout
+    assert "kernels tuned              2 of 2" in human
+    assert "trials                     4: " in human
+    assert "net.tunefarm" in human
+
+    assert [job["id"] for job in parsed(run, "jobs", "list")][-1] == job_id
+    assert job_id in run("jobs", "list", "--state", "succeeded").stdout
+    assert parsed(run, "jobs", "show", job_id)["trials"] == 16
+    assert "stopped by  trials" in run("jobs", "show", job_id).stdout
+    assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
+    assert "matmul_1" in run("jobs", "tasks", job_id).stdout
+    trials = [json.loads(line) for line in run("jobs", "trials", job_id, "--json").stdout.splitlines()]
+    assert len(trials) == 16
+    failed = run("jobs", "trials", job_id, "--failed", "--json").stdout.splitlines()
+    assert len(failed) == sum(t["outcome"] != "ok" for t in trials) > 0
+    assert "run-" in run("jobs", "trials", job_id, "--failed").stdout
+    assert parsed(run, "jobs", "report", job_id) == told["report"]
+    watched = run("jobs", "watch", job_id)
+    assert "succeeded" in watched.stdout
+    fetched = parsed(run, "jobs", "artifact", job_id, "-o", tmp_path / "third", "--name", "x.tunefarm")
+    assert Path(fetched["artifact"]).read_bytes() == Path(told["artifact"]).read_bytes()
+
+    assert [m["id"] for m in parsed(run, "models", "list")] == [model_id]
+    assert "net" in run("models", "list").stdout
+    assert "2 MatMul" in run("models", "show", model_id).stdout
+    assert len(parsed(run, "models", "tasks", model_id)) == 2
+    assert "matmul_0" in run("models", "tasks", model_id).stdout
+
+    listed = run("records", "list", "--json", "--limit", "5").stdout.splitlines()
+    assert len(listed) == 5
+    best = [json.loads(line) for line in run("records", "best", "--json").stdout.splitlines()]
+    assert {r["workload_key"] for r in best} == {
+        t["workload_key"] for t in parsed(run, "jobs", "tasks", job_id)
+    }
+    assert "replay-cpu" in run("records", "best").stdout
+    exported = tmp_path / "records.jsonl"
+    run("records", "export", "--job", job_id, "-o", exported)
+    assert len(list(load_records(exported))) == 16
+    run("records", "export", "--best", "-o", exported)
+    assert {r.cost_sec for r in load_records(exported)} == {r["cost_sec"] for r in best}
+
+    assert parsed(run, "models", "delete", model_id) == {"id": model_id, "state": "deleted"}
+    assert "not-found" not in run("jobs", "show", job_id).output
+    run("models", "show", model_id, code=3)
+
+
+def test_upload(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx")
+    told = parsed(run, "models", "upload", model_file, "--name", "mine", "--shape", "x=2,8")
+    assert (told["name"], told["state"], told["shapes"]) == ("mine", "ready", {"x": [2, 8]})
+    bad = tmp_path / "bad.onnx"
+    bad.write_bytes(b"\x08nonsense")
+    result = run("models", "upload", bad, "--json", code=2)
+    assert json.loads(result.stdout)["error"]["code"] == "invalid-onnx"
+    assert "Traceback" not in result.output
+
+
+def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx")
+    empty = tmp_path / "empty.onnx"
+    empty.touch()
+    assert "no such file" in run("tune", tmp_path / "none.onnx", code=2).stderr
+    assert "empty" in run("tune", empty, code=2).stderr
+    for option in ("--trials", "--seconds", "--minutes", "--patience"):
+        assert "above zero" in run("tune", model_file, option, "0", code=2).stderr
+    assert "unknown" not in run("tune", model_file, "--shape", "x", code=2).stderr
+    assert "pool" in run("tune", model_file, "--trials", "4", "--device-key", "poll", code=2).stderr
+    assert "xgb" in run("tune", model_file, "--trials", "4", "--tuner", "xgp", code=2).stderr
+    run("tune", model_file, "--trials", "4", "--target", "llvmm", code=2)
+    run("jobs", "show", "job_none", code=3)
+    run("jobs", "artifact", "job_none", code=3)
+    run("models", "list", TUNEFARM_API_KEY="tfk_wrong", code=5)
+    key_file = tmp_path / "key"
+    key_file.write_text(farm.new_key("read"))
+    run("models", "list", "--api-key-file", key_file, TUNEFARM_API_KEY=None)
+    run("models", "upload", model_file, "--api-key-file", key_file, TUNEFARM_API_KEY=None, code=5)
+    assert not list(tmp_path.glob("*.tunefarm"))
+
+
+def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
+    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    assert run("tune", model_file, "--minutes", "10", "--detach").stdout.startswith("job_")
+    assert parsed(run, "jobs", "cancel", job_id)["state"] == "cancelled"
+    assert "was cancelled" in run("jobs", "watch", job_id, code=1).stderr
+    run("jobs", "artifact", job_id, code=3)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_cancels_the_job(farm: Any, tmp_path: Path, number: int, code: int) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
+    env = {**os.environ, "TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.api_key}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tunefarm", "tune", str(model_file), "--minutes", "10"],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    try:
+        with Client(farm.url, farm.api_key) as client:
+            wait_until(lambda: [j for j in client.jobs.all() if j.trials > 0], "a job that searches")
+            process.send_signal(number)
+            out, err = process.communicate(timeout=PATIENCE_SEC)
+            assert process.returncode == code, err
+            assert [j.state for j in client.jobs.all()] == ["cancelled"]
+    finally:
+        process.kill()
+        process.communicate()
+    assert out == ""
+    assert "Traceback" not in err
+    assert "cancelling job" in err
+
+
+def test_a_closed_pipe_is_no_error(farm: Any, tmp_path: Path) -> None:
+    env = {**os.environ, "TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.api_key}
+    command = f"exec {sys.executable} -m tunefarm models list --json"
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait(PATIENCE_SEC) == 0
+    assert err == b""
