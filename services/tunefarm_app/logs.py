@@ -41,6 +41,8 @@ def configure_logging(level: str, *, role: str) -> None:
             ],
         )
     )
+    for noisy in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level)))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)

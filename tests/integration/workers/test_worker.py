@@ -1,0 +1,128 @@
+"""Real Celery workers on a real broker: killed, restarted, out of touch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.job_state import JobState
+
+
+def exists(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def assert_complete(farm, job_id: str, trials: int) -> None:
+    """The job has its trials, none of them twice, and each with one record."""
+    job = farm.finished(job_id)
+    assert job.state is JobState.SUCCEEDED, job.error
+    rows = farm.trials(job_id)
+    assert len(rows) == job.trials == trials
+    assert len({(t.position, t.config_key) for t in rows}) == trials
+    with farm.services.uow.read() as repos:
+        assert len(repos.records.for_job(job_id)) == trials
+        assert repos.artifacts.for_job(job_id) is not None
+
+
+def test_a_job_through_a_real_worker(farm, start_worker, broker) -> None:
+    worker = start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=2, failing=0.1))
+    farm.add_device()
+    job = farm.submit(model, trials=40)
+    assert_complete(farm, job.id, 40)
+    assert worker.stop() == 0
+    assert broker.password not in worker.log
+    assert job.id in worker.log  # structured: each step's lines name its job
+    assert "Traceback" not in worker.log
+
+
+def test_killing_the_worker_in_the_middle_of_a_job(farm, start_worker) -> None:
+    """Kill -9 twice, each time with a round under way; the job completes, and nothing is recorded twice."""
+    worker = start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
+    farm.add_device()
+    job = farm.submit(model, trials=64)
+    for trials in (8, 24):
+        farm.wait_until(lambda at_least=trials: farm.job(job.id).trials >= at_least, "the first rounds")
+        below = worker.descendants()
+        worker.kill()
+        assert below, "the worker has a pool"
+        farm.wait_until(lambda pids=below: not any(exists(pid) for pid in pids), "its pool to die with it")
+        assert farm.job(job.id).state is JobState.TUNING
+        worker = start_worker("--concurrency", "1")
+    assert_complete(farm, job.id, 64)
+    with farm.services.uow.read() as repos:
+        attempts = [step.attempts for step in repos.steps.for_job(job.id)]
+    assert max(attempts) > 1, "the rounds under way were tried again"
+
+
+def test_killing_a_child_of_the_pool(farm, start_worker) -> None:
+    """What the system does to the process that takes most memory."""
+    worker = start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
+    farm.add_device()
+    job = farm.submit(model, trials=48)
+    farm.wait_until(lambda: farm.job(job.id).trials >= 8, "the first round")
+    with farm.services.uow.read() as repos:
+        owners = {step.lease_owner for step in repos.steps.for_job(job.id) if step.lease_owner}
+    (owner,) = owners
+    os.kill(int(owner.split(":")[1]), signal.SIGKILL)
+    assert_complete(farm, job.id, 48)
+    assert worker.process.poll() is None
+
+
+def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker) -> None:
+    """SIGSTOP for longer than the lease, as a machine that is suspended; another worker takes over meanwhile."""
+    first = start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
+    farm.add_device()
+    job = farm.submit(model, trials=64)
+    farm.wait_until(lambda: farm.job(job.id).trials >= 8, "the first round")
+    stopped = [first.process.pid, *first.descendants()]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    start_worker("--concurrency", "1")
+    assert_complete(farm, job.id, 64)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    farm.wait_until(lambda: "late write rejected" in first.log, "the late worker to be turned away")
+    assert_complete(farm, job.id, 64)
+
+
+def test_the_broker_dies_and_forgets(farm, start_worker, broker) -> None:
+    """Without its data, and for some seconds; the database knows what was due."""
+    start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
+    farm.add_device()
+    job = farm.submit(model, trials=64)
+    farm.wait_until(lambda: farm.job(job.id).trials >= 8, "the first round")
+    broker.kill()
+    second = farm.submit(model, trials=16, seed=1)  # is taken all the same
+    assert farm.job(second.id).state is JobState.QUEUED
+    broker.start()
+    assert_complete(farm, job.id, 64)
+    assert_complete(farm, second.id, 16)
+
+
+def test_cancelling_stops_a_round_under_way(farm, start_worker) -> None:
+    start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=1, trial_sec=1.0))
+    farm.add_device()
+    job = farm.submit(model, trials=10_000)
+    farm.wait_until(lambda: farm.job(job.id).progress.get("phase") == "tuning", "the search to begin")
+    assert cancel_job(farm.services, job.id).state is JobState.CANCELLED
+
+    def device_is_free() -> bool:
+        with farm.services.uow.read() as repos:
+            return repos.devices.in_pool("pool")[0].lease_owner is None
+
+    farm.wait_until(device_is_free, "the worker to give its device back")
+    after = farm.submit(model, trials=8, seed=5)
+    assert_complete(farm, after.id, 8)
+    assert farm.job(job.id).state is JobState.CANCELLED
