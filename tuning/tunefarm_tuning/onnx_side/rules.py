@@ -19,7 +19,6 @@ from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
 
 _LISTED = 8
-_NAMES = {"name", "op_type", "domain", "overload", "input", "output", "dim_param"}
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}
 
 
@@ -107,12 +106,12 @@ def _refuse_shared_names(graph: onnx.GraphProto) -> None:
 def _refuse_bad_text(model: onnx.ModelProto) -> None:
     for message in _messages(model):
         for field, value in message.ListFields():
-            if field.name in _NAMES:
+            if field.type == field.TYPE_STRING and field.name != "doc_string":
                 for text in [value] if isinstance(value, str | bytes) else value:
                     # protobuf hands out bytes where a string is none
                     if isinstance(text, bytes):
                         raise InvalidModelError(
-                            f"a name in the model is not UTF-8 text: '{clean(repr(text), 80)}'",
+                            f"a text in the model is not UTF-8: '{clean(repr(text), 80)}'",
                             code="invalid-onnx",
                         )
 
