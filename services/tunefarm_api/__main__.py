@@ -17,7 +17,7 @@ from tunefarm_api.server import listen, serve, url_of
 from tunefarm_app.composition import compose
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
-from tunefarm_db.schema import upgrade
+from tunefarm_db.schema import check_schema, upgrade
 from tunefarm_tuning.errors import TunefarmError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -75,6 +75,7 @@ def _prepare(settings: Settings, *, migrate: bool, key_file: Path | None) -> Non
         upgrade(settings.database_url.get_secret_value())
     services = compose(settings)
     try:
+        check_schema(services.uow.engine)
         if key_file is not None:
             ensure_key_file(services, key_file)
     finally:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -40,7 +43,19 @@ def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 << 10,
     )
-    _AnnouncingServer(config, url).run(sockets=[listener])
+    # uvicorn raises the signal that ended it once more when it is done: to end so is what was asked for.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit)
+    with suppress(_Ended):
+        _AnnouncingServer(config, url).run(sockets=[listener])
+
+
+class _Ended(SystemExit):
+    """SIGTERM or SIGINT; the exit code is 0."""
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    raise _Ended(0)
 
 
 class _AnnouncingServer(uvicorn.Server):

@@ -61,7 +61,7 @@ class JobCreate(Input):
     )
     tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
     seed: Whole = Field(0, description="Seed of the search.")
-    options: JobOptions = Field(JobOptions(round_size=None), description="Further options.")
+    options: JobOptions = Field(JobOptions(round_size=None), description="How the search goes about it.")
 
 
 class Budget(Output):

@@ -1,0 +1,205 @@
+"""The API as a process: what it prints, how it ends, and what an upload that breaks off leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+WAIT_SEC = 120.0
+
+
+@dataclass(frozen=True)
+class Api:
+    """A running API process."""
+
+    process: subprocess.Popen[str]
+    url: str
+    key: str
+    folder: Path
+    log: Path
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60, trust_env=False
+        )
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_SEC)
+
+
+@contextmanager
+def running_api(folder: Path, **environment: str) -> Iterator[Api]:
+    folder.mkdir(exist_ok=True)
+    log = folder / "api.log"
+    variables = {
+        "TUNEFARM_DATABASE_URL": f"sqlite:///{folder / 'tunefarm.db'}",
+        "TUNEFARM_BROKER_URL": "redis://:broker-password@127.0.0.1:1/0",
+        "TUNEFARM_STORE_DIR": str(folder / "store"),
+        **environment,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "tunefarm_api",
+        "--port",
+        "0",
+        "--migrate",
+        "--key-file",
+        str(folder / "key"),
+    ]
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first, log.read_text()
+        key = (folder / "key").read_text().strip()
+        yield Api(process=process, url=json.loads(first)["url"], key=key, folder=folder, log=log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(WAIT_SEC)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + WAIT_SEC
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_it_starts_serves_and_ends(tmp_path: Path) -> None:
+    with running_api(tmp_path / "farm") as api:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", api.url)
+        key_file = api.folder / "key"
+        assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+        assert httpx.get(f"{api.url}/healthz", trust_env=False).json()["status"] == "ok"
+        assert httpx.get(f"{api.url}/v1/jobs", trust_env=False).status_code == 401
+        re_bound = httpx.get(f"{api.url}/healthz", headers={"Host": "evil.example"}, trust_env=False)
+        assert re_bound.status_code == 421
+        with api.client() as client:
+            ready = client.get("/readyz").json()
+            assert ready["ready"] is True
+            assert ready["checks"]["broker"] != "ok"
+            assert client.get("/v1/jobs").json() == {"items": [], "next_cursor": None}
+            answer = client.post("/v1/models", params={"name": "net"}, content=b"\x08\x0a model")
+            assert answer.status_code == 202, answer.text
+        assert api.stop() == 0
+        log = api.log.read_text()
+        assert api.key not in log
+        assert "broker-password" not in log
+        assert all(json.loads(line)["role"] == "api" for line in log.splitlines())
+    with running_api(tmp_path / "farm") as again:
+        assert again.key == api.key
+        with again.client() as client:
+            assert client.get(f"/v1/models/{answer.json()['id']}").json() == answer.json()
+        (tmp_path / "farm" / "key").write_text("tfk_no_key\n")
+    with running_api(tmp_path / "farm") as third, third.client() as client:
+        assert third.key not in (api.key, "tfk_no_key")
+        assert client.get("/v1/jobs").status_code == 200
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    with running_api(tmp_path) as api:
+        store = api.folder / "store"
+        host, _, port = api.url.removeprefix("http://").rpartition(":")
+        for framing in ("Content-Length: 50000000", "Transfer-Encoding: chunked"):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                head = f"POST /v1/models HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {api.key}\r\n{framing}\r\n\r\n"
+                connection.sendall(head.encode())
+                body = b"\x08" * (3 << 20)
+                chunked = framing.endswith("chunked")
+                connection.sendall(f"{len(body):x}\r\n".encode() + body + b"\r\n" if chunked else body)
+                wait_for(lambda: bool(files_in(store)), "the upload to begin")
+            wait_for(lambda: files_in(store) == [], "the upload to be cleaned up")
+        wait_for(lambda: api.log.read_text().count('"aborted": true') == 2, "the log")
+        with api.client() as client:
+            assert client.get("/v1/models").json()["items"] == []
+        assert api.stop() == 0
+        assert files_in(store) == []
+
+
+def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    with running_api(tmp_path, TUNEFARM_MAX_UPLOAD_BYTES="1000000") as api:
+        host, _, port = api.url.removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            head = f"POST /v1/models HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {api.key}\r\n"
+            connection.sendall(f"{head}Content-Length: 4294967296\r\nExpect: 100-continue\r\n\r\n".encode())
+            answer = b""
+            while received := connection.recv(65536):  # until the server closes: it waits for no body
+                answer += received
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"application/problem+json" in answer
+        with api.client() as client:  # without a length: cut off when the limit is passed
+            cut = client.post("/v1/models", content=iter([b"\x08" * 600_000] * 20))
+            assert (cut.status_code, cut.json()["code"]) == (413, "too-large")
+        assert files_in(api.folder / "store") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"TUNEFARM_DATABASE_URL": "mysql://u:secret@h/n"}, "must be sqlite or postgresql"),
+        ({"TUNEFARM_DATABASE_URL": "sqlite:////nowhere/at/all.db"}, "database is not available"),
+        ({"TUNEFARM_TRACKER": "nonsense"}, "TUNEFARM_TRACKER"),
+    ],
+)
+def test_what_is_set_wrong_is_said_in_a_line(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    variables = {
+        "TUNEFARM_DATABASE_URL": f"sqlite:///{tmp_path / 'x.db'}",
+        "TUNEFARM_BROKER_URL": "redis://127.0.0.1:1/0",
+        "TUNEFARM_STORE_DIR": str(tmp_path),
+        **change,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tunefarm_api", "--port", "0", "--migrate"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SEC,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_a_schema_that_was_not_upgraded(tmp_path: Path) -> None:
+    variables = {
+        "TUNEFARM_DATABASE_URL": f"sqlite:///{tmp_path / 'x.db'}",
+        "TUNEFARM_BROKER_URL": "redis://127.0.0.1:1/0",
+        "TUNEFARM_STORE_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tunefarm_api", "--port", "0"],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SEC,
+    )
+    assert done.returncode == 2
+    assert "tunefarm db upgrade" in done.stderr
+    assert "Traceback" not in done.stderr
