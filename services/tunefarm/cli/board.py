@@ -33,8 +33,11 @@ class Status(StrEnum):
 
 PHASES = tuple(Phase)
 
-_VERIFYING = frozenset({"check-model", "measure", "pack"})
-"""The compiler's last phases: the network is built, and compared with its reference."""
+_STEPS: Mapping[Phase, tuple[str, ...]] = {
+    Phase.COMPILE: ("load", "reference", "check-kernels", "build-model"),
+    Phase.VERIFY: ("check-model", "measure", "pack"),
+}
+"""The compiler's own phases: first the network is built, then it is compared with its reference and timed."""
 
 _BY_JOB_STATE: Mapping[str, Phase] = {
     "queued": Phase.EXTRACT,
@@ -92,9 +95,9 @@ class Board:
         if phase is Phase.TUNE:
             self._tuning(job)
         else:
-            step, fraction = job.progress.raw.get("step"), job.progress.raw.get("fraction")
+            step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
             text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
-            self._enter(phase, float(fraction) if isinstance(fraction, int | float) else None, text)
+            self._enter(phase, _step_fraction(phase, step, done), text)
 
     def stop(self) -> None:
         """The run ended early: what was running stays as it was."""
@@ -135,6 +138,14 @@ def budget_used(job: Job) -> float | None:
 
 
 def _phase(job: Job) -> Phase | None:
-    if job.state == "compiling" and job.progress.raw.get("step") in _VERIFYING:
+    if job.state == "compiling" and job.progress.raw.get("step") in _STEPS[Phase.VERIFY]:
         return Phase.VERIFY
     return _BY_JOB_STATE.get(job.state)
+
+
+def _step_fraction(phase: Phase, step: object, done: object) -> float | None:
+    """Return how far a phase is when its step `step` is `done`; None for a step that is not known here."""
+    steps = _STEPS.get(phase, ())
+    if step not in steps or not isinstance(done, int | float):
+        return None
+    return (steps.index(str(step)) + float(done)) / len(steps)

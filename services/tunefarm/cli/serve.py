@@ -2,16 +2,93 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from tunefarm.cli.commands import command
+from tunefarm.cli.local_farm import started_farm
+from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import InvalidInputError
 
 
 def register(app: typer.Typer) -> None:
     command(app, "serve")(serve)
 
 
-def serve(out: Output) -> None:
-    """Run a farm on this machine until Ctrl-C."""
-    raise NotImplementedError
+def serve(
+    out: Output,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", help="Address that the API listens on. Beyond 127.0.0.1, everybody there can try keys."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Its port; 0 takes a free one.")
+    ] = 8000,
+    device_key: Annotated[
+        str, typer.Option("--device-key", help="The pool that this machine joins as a device.")
+    ] = "local",
+    target: Annotated[
+        str, typer.Option("--target", help="What this machine runs; found out by default.")
+    ] = "host",
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-c", min=1, metavar="N", help="Steps that the worker runs at once."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="NAME=VALUE",
+            help="Another setting of API and worker, like ROUND_SIZE=16. Can be given several times.",
+        ),
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Run a farm on this machine until Ctrl-C: API, worker, tracker, a device, and what they need.
+
+    Everything it keeps is in its folder (--home); the next start goes on where this one ended. An API key is made at
+    the first start. The commands of the same user find the farm by themselves.
+    """
+    from tunefarm.embedded import FarmOptions
+
+    options = FarmOptions(
+        host=host,
+        port=port,
+        device_key=device_key,
+        target=target,
+        concurrency=concurrency,
+        settings=_settings(setting or []),
+    )
+    with started_farm(out, home, options) as farm:
+        facts = {
+            "url": farm.url,
+            "home": str(farm.home.path),
+            "key_file": str(farm.home.key_file),
+            "logs": str(farm.home.log_dir),
+            "device_key": farm.device_key,
+        }
+        if out.json:
+            out.data(facts)
+        else:
+            out.text(f"the farm answers at {farm.url}", style="bold")
+            out.text(f"API key  {farm.home.key_file}")
+            out.text(f"logs     {farm.home.log_dir}")
+            out.text("try      tunefarm tune model.onnx")
+            out.text("Ctrl-C ends it")
+        farm.wait()
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InvalidInputError(
+                f"--setting {text} cannot be read: write it like ROUND_SIZE=16", code="bad-setting"
+            )
+        settings[name.upper().removeprefix("TUNEFARM_")] = value
+    return settings

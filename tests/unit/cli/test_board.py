@@ -47,15 +47,13 @@ def test_a_run_from_upload_to_end() -> None:
     assert states[Phase.TUNE].fraction == 0.25
     assert states[Phase.TUNE].text == "8 trials, 2 failed, 4 of 4 kernels, best 12.3 ms"
     board.on_job(
-        job(
-            "compiling", trials=32, progress={"phase": "compiling", "step": "check-kernels", "fraction": 0.75}
-        )
+        job("compiling", trials=32, progress={"phase": "compiling", "step": "check-kernels", "done": 0.5})
     )
     assert states[Phase.TUNE].status is Status.DONE
-    assert (states[Phase.COMPILE].text, states[Phase.COMPILE].fraction) == ("check kernels", 0.75)
-    board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure"}))
+    assert (states[Phase.COMPILE].text, states[Phase.COMPILE].fraction) == ("check kernels", 0.625)
+    board.on_job(job("compiling", trials=32, progress={"phase": "compiling", "step": "measure", "done": 0.5}))
     assert states[Phase.COMPILE].status is Status.DONE
-    assert states[Phase.VERIFY].text == "measure"
+    assert (states[Phase.VERIFY].text, states[Phase.VERIFY].fraction) == ("measure", 0.5)
     board.on_job(job("succeeded", trials=32, failures=2))
     assert {state.status for state in states.values()} == {Status.DONE}
 
