@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
@@ -26,13 +27,12 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model, time_models
 from tunefarm_tuning.model_error import model_error
 from tunefarm_tuning.reference import InputSet, Reference
-from tunefarm_tuning.running_place import is_this_machine, wanted_threads
+from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.verify import compare_packed
 
-MODEL_SLOWER_RATIO = 1.02
-"""The tuned network may take this much of the untuned one's time before all of it falls back."""
+Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,7 @@ class CompileJob:
     folder: Path
     progress: Progress
     cancellation: Cancellation
+    make_reference: Callable[..., Reference] = Reference
     kernels: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rejected: Latency | None = None
@@ -71,33 +72,46 @@ class CompileJob:
     def run(self, output: Path) -> Artifact:
         """Do it all; see `compile` for what can go wrong."""
         with ExitStack() as stack:
-            kind = "cuda" if self.target.kind == "cuda" else "cpu"
-            compiler = CompileSession(self.model, self.target, self.limits)
-            runner = DeviceRun(
-                self.device,
-                kind=kind,
-                threads=wanted_threads(self.target, self.device),
+            beside = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
+            # A child ends before the thread that waits for it is waited for: the stack unwinds from the end.
+            compiler = self._open(stack, CompileSession(self.model, self.target, self.limits))
+            with self.progress.phase("load"):
+                # Most of this is waiting for three processes to import their libraries.
+                loading = beside.submit(compiler.load)
+                kind = device_kind(self.target)
                 # CUDA's driver reserves far more address space than it uses.
-                limits=ChildLimits(memory_bytes=None if kind == "cuda" else self.limits.memory_bytes),
-            )
-            for child in (compiler, runner):
-                stack.callback(child.close)
-                stack.enter_context(self.cancellation.attach(child))
-            threads = runner.connect()  # first of all: without the device, the rest is wasted
-            reference = Reference(self.model, self.folder, threads=threads, limits=self.limits)
-            stack.callback(reference.close)
-            stack.enter_context(self.cancellation.attach(reference))
-            return self._run(output, compiler, runner, reference, threads)
+                limits = ChildLimits(memory_bytes=None if kind == "cuda" else self.limits.memory_bytes)
+                threads = wanted_threads(self.target, self.device)
+                runner = self._open(stack, DeviceRun(self.device, kind=kind, threads=threads, limits=limits))
+                threads = runner.connect()
+                reference = self._open(
+                    stack, self.make_reference(self.model, self.folder, threads=threads, limits=self.limits)
+                )
+                sets = reference.make(self.seed)
+                if reference.zero_integers:
+                    self.warnings.append(
+                        "integer inputs were all zero: others are out of range for this model"
+                    )
+                with _compiling("preparing the model"):
+                    loaded = loading.result()
+            return self._run(output, compiler, runner, reference, loaded, sets, threads)
+
+    def _open(self, stack: ExitStack, child: Child) -> Child:
+        """Have a child closed at the end, or by a cancel."""
+        stack.callback(child.close)
+        stack.enter_context(self.cancellation.attach(child))
+        return child
 
     def _run(
-        self, output: Path, compiler: CompileSession, runner: DeviceRun, reference: Reference, threads: int
+        self,
+        output: Path,
+        compiler: CompileSession,
+        runner: DeviceRun,
+        reference: Reference,
+        loaded: LoadedInfo,
+        sets: list[InputSet],
+        threads: int,
     ) -> Artifact:
-        with self.progress.phase("load"), _compiling("preparing the model"):
-            loaded = compiler.load()
-        with self.progress.phase("reference"):
-            sets = reference.make(self.seed)
-            if reference.zero_integers:
-                self.warnings.append("integer inputs were all zero: others are out of range for this model")
         with self.progress.phase("check-kernels"), _compiling("compiling the kernels"):
             self._check_kernels(compiler, runner, loaded)
         with self.progress.phase("build-model"), _compiling("compiling the model"):
@@ -110,13 +124,13 @@ class CompileJob:
             chosen, comparison = self._check_model(runner, tuned, untuned, sets)
         with self.progress.phase("measure"):
             timed = reference if self.baseline and is_this_machine(self.device) else None
-            chosen, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
-        if chosen == untuned != tuned:  # fell back because it was slow: then the other one has to be right
-            comparison = self._compare_untuned(runner, untuned, sets)
+            fastest, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
+            if fastest != chosen:
+                comparison = self._compare_untuned(runner, untuned, sets)
         runner.close()
         reference.close()
         with self.progress.phase("pack"):
-            return self._pack(output, chosen, loaded, comparison, latency, sets, threads)
+            return self._pack(output, fastest, loaded, comparison, latency, sets, threads)
 
     @property
     def device_model(self) -> str:
@@ -176,9 +190,7 @@ class CompileJob:
         try:
             comparison = compare_model(runner, untuned, self._output_names, sets, self.limits)
         except RunFailed as error:
-            raise InvalidModelError(
-                f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
-            ) from error
+            raise _does_not_run(error) from error
         if not comparison.ok:
             raise InvalidModelError(
                 f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}",
@@ -208,18 +220,19 @@ class CompileJob:
                 on_round=self.progress.step,
             )
         except RunFailed as error:
-            raise InvalidModelError(
-                f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
-            ) from error
+            if chosen == untuned:
+                raise _does_not_run(error) from error
+            self._fall_back(MissReason.CRASHED, f"the tuned network, while it was timed: {error.message}")
+            return self._measure(runner, untuned, untuned, reference, inputs, threads)
         tuned = latency.setdefault("tuned", latency["untuned"])
-        if tuned.median_sec > MODEL_SLOWER_RATIO * latency["untuned"].median_sec:
+        if tuned.median_sec > self.limits.model_ratio * latency["untuned"].median_sec:
             self._fall_back(
                 MissReason.SLOWER_THAN_UNTUNED,
                 f"the whole network: {tuned.median_sec * 1e3:.4g} ms tuned, "
                 f"{latency['untuned'].median_sec * 1e3:.4g} ms untuned",
             )
             self.rejected, latency["tuned"] = tuned, latency["untuned"]
-            chosen = untuned
+            return untuned, latency
         return chosen, latency
 
     def _fall_back(self, reason: MissReason, message: str) -> None:
@@ -312,3 +325,9 @@ def _compiling(doing: str) -> Iterator[None]:
         raise
     except ChildFailed as error:
         raise model_error("compile", doing, error) from error
+
+
+def _does_not_run(error: RunFailed) -> InvalidModelError:
+    return InvalidModelError(
+        f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
+    )

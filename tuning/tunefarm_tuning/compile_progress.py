@@ -12,7 +12,7 @@ from tunefarm_tuning.errors import CancelledError
 OnProgress = Callable[[str, float], None]
 """Called with a phase's name and how much of it is done (0.0 to 1.0)."""
 
-PHASES = ("load", "reference", "check-kernels", "build-model", "check-model", "measure", "pack")
+PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "pack")
 """Of a compile, in order."""
 
 

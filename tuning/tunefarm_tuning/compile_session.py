@@ -25,12 +25,17 @@ class CompileLimits:
         load_sec: Reading and preparing the network.
         kernel_sec: Building one kernel; running it has the same limit.
         model_sec: Building the network; running it once, timing it, and the reference run have the same limit.
+        kernel_ratio: How many times the untuned kernel's time a tuned one may take before it falls back; a little
+            above one, as measurements of equal kernels differ by that.
+        model_ratio: The same for the whole network.
     """
 
     memory_bytes: int = 16 << 30
     load_sec: float = 300.0
     kernel_sec: float = 60.0
     model_sec: float = 600.0
+    kernel_ratio: float = 1.05
+    model_ratio: float = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,6 @@ from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.untrusted_text import clean
 
-SLOWER_RATIO = 1.05
-"""A tuned kernel may take this much of the untuned one's time before it counts as slower: two cores, one noise."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedKernel:
@@ -116,7 +113,7 @@ class KernelCheck:
             positive = self._compare(task, placed, untuned, InputKind.POSITIVE, seconds=False)
             evidence["comparisons_positive"] = positive["comparisons"]
         tuned_sec, untuned_sec = median(evidence["tuned_sec"]), median(evidence["untuned_sec"])
-        if tuned_sec > SLOWER_RATIO * untuned_sec:
+        if tuned_sec > self._limits.kernel_ratio * untuned_sec:
             raise _LeftOut(
                 MissReason.SLOWER_THAN_UNTUNED,
                 f"{tuned_sec * 1e6:.4g} µs tuned, {untuned_sec * 1e6:.4g} µs untuned",

@@ -17,6 +17,7 @@ from tunefarm_tuning.reference import InputSet, Reference
 _ROUNDS = 7
 _SAMPLE_SEC = 0.1
 _SLOW_SEC = 0.3
+_VERY_SLOW_SEC = 1.0
 _MAX_CALLS = 10_000
 
 
@@ -127,11 +128,12 @@ class _Timer:
     def __init__(self, sample: Callable[[int], float], first_sec: float) -> None:
         self._sample = sample
         self._first_sec = first_sec
-        self._slow = first_sec > _SLOW_SEC
-        self.samples = [first_sec] if self._slow else []
+        slow = first_sec > _SLOW_SEC
+        self._turns = 0 if first_sec > _VERY_SLOW_SEC else 1 if slow else _ROUNDS
+        self.samples = [first_sec] if slow else []
 
     def turn(self, number: int) -> None:
-        if self._slow and number >= 1:
+        if number >= self._turns:
             return
         pace = median(self.samples) if self.samples else self._first_sec
         self.samples.append(self._sample(max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(pace, 1e-7))))))

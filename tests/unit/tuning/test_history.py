@@ -1,0 +1,128 @@
+"""History: a record holds for its workload, target, device model and toolchain together."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.coverage import Coverage, CoveredTask, MissedTask, MissReason
+from tunefarm_tuning.errors import ConflictError, InvalidRecordError
+from tunefarm_tuning.history import History, apply_history_best, current_history
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+
+RECORD = TuningRecord(
+    workload_key="w1",
+    target_key="llvm -mcpu=a",
+    device_model="box",
+    toolchain="tvm-1",
+    space_key="s",
+    config=Config(0, (1,)),
+    outcome=Outcome.OK,
+    samples_sec=(2e-3, 1e-3, 3e-3),
+    build_sec=0.1,
+    measured_at=1.0,
+)
+HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1"}
+
+
+def test_the_best_record_of_this_very_place_is_found() -> None:
+    better = replace(RECORD, samples_sec=(1e-3,), config=Config(0, (2,)))
+    elsewhere = [
+        replace(RECORD, samples_sec=(1e-9,), target_key="cuda -arch=sm_90"),
+        replace(RECORD, samples_sec=(1e-9,), device_model="other"),
+        replace(RECORD, samples_sec=(1e-9,), toolchain="tvm-2"),
+    ]
+    history = History([*elsewhere, RECORD, better, RECORD])
+    assert history.find("w1", **HERE) == (better, None, "")
+    assert set(map(id, history.records)) == set(map(id, [*elsewhere, better]))
+
+
+@pytest.mark.parametrize(
+    ("records", "reason", "said"),
+    [
+        ([], MissReason.NO_RECORD, ""),
+        ([replace(RECORD, workload_key="w2")], MissReason.NO_RECORD, ""),
+        (
+            [replace(RECORD, outcome=Outcome.RUN_CRASH, samples_sec=())],
+            MissReason.NO_RECORD,
+            "every trial of it failed",
+        ),
+        ([replace(RECORD, target_key="llvm -mcpu=b")], MissReason.OTHER_TARGET, "'llvm -mcpu=b'"),
+        ([replace(RECORD, device_model="tower")], MissReason.OTHER_DEVICE_MODEL, "'tower'; this is 'box'"),
+        ([replace(RECORD, toolchain="tvm-2")], MissReason.OTHER_TOOLCHAIN, "'tvm-2'; this is 'tvm-1'"),
+        (
+            [replace(RECORD, toolchain="tvm-2"), replace(RECORD, target_key="c")],
+            MissReason.OTHER_TOOLCHAIN,
+            "'tvm-2'",
+        ),
+    ],
+)
+def test_a_miss_says_why(records: list[TuningRecord], reason: MissReason, said: str) -> None:
+    found, why, message = History(records).find("w1", **HERE)
+    assert found is None
+    assert why is reason
+    assert said in message
+
+
+def test_the_innermost_block_counts_and_ends() -> None:
+    assert current_history() is None
+    with apply_history_best([RECORD]) as outer:
+        assert current_history() is outer
+        with apply_history_best([]) as inner:
+            assert current_history() is inner
+        assert current_history() is outer
+        seen: list[History | None] = []
+        thread = threading.Thread(target=lambda: seen.append(current_history()))
+        thread.start()
+        thread.join()
+        assert seen == [None]
+    assert current_history() is None
+
+
+def test_records_can_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(RECORD.to_json() + "\n", encoding="utf-8")
+    for given in (path, str(path)):
+        with apply_history_best(given) as history:
+            assert history.records == (RECORD,)
+    path.write_text("{}\n", encoding="utf-8")
+    with pytest.raises(InvalidRecordError), apply_history_best(path):
+        pass
+    assert current_history() is None
+
+
+def test_coverage_is_there_after_a_compile() -> None:
+    history = History([RECORD])
+    with pytest.raises(ConflictError) as caught:
+        _ = history.coverage
+    assert caught.value.code == "no-coverage"
+    history.coverage = Coverage(hits=(), misses=())
+    assert history.coverage.hits == ()
+
+
+def test_coverage_round_trips_and_reads_well() -> None:
+    coverage = Coverage(
+        hits=(CoveredTask(workload_key="w1", name="conv", weight=2, record_cost_sec=1e-3, tuned_sec=1e-3),),
+        misses=(
+            MissedTask(workload_key="w2", name="pool", weight=1, reason=MissReason.NO_RECORD),
+            MissedTask(
+                workload_key="w3",
+                name="dense",
+                weight=1,
+                reason=MissReason.WRONG_ANSWER,
+                message="arg2 is off",
+            ),
+        ),
+    )
+    assert Coverage.from_json(coverage.to_json()) == coverage
+    assert [miss.name for miss in coverage.fallbacks] == ["dense"]
+    assert str(coverage).splitlines() == [
+        "1 of 3 tasks covered by history",
+        "  missed pool (w2): no-record",
+        "  missed dense (w3): wrong-answer, arg2 is off",
+    ]
