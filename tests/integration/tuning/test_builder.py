@@ -98,6 +98,25 @@ def test_closing_ends_a_build_in_another_thread(tmp_path: Path) -> None:
         builder.config_space(task)
 
 
+def test_an_interrupt_ends_a_build_and_the_builder_stays_usable(tmp_path: Path) -> None:
+    task = sample_task("conv2d", size=14, channels=16)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 64)
+        child = builder._workers[0]._child
+
+        def interrupt() -> None:
+            wait_for(lambda: child._in_call)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            builder.build(inputs)
+        thread.join()
+        assert len(list((builder._scratch.path / "kernels").iterdir())) < 64
+        assert outcomes(builder.build(inputs[:1])) == [Outcome.OK]
+
+
 def test_a_target_nobody_can_schedule_for_is_refused(tmp_path: Path) -> None:
     workload = sample_task("matmul", n=32).workload
     task = TuningTask(workload=workload, target=Target(kind="no-such-kind"), weight=1)

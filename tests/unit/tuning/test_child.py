@@ -70,6 +70,14 @@ def test_prints_do_not_disturb_the_protocol(child: ChildProcess) -> None:
     assert child.call("noise", {}, timeout_sec=LONG_SEC) == "fine"
 
 
+def test_start_makes_it_ready(child: ChildProcess) -> None:
+    child.start()
+    pid = child.pid
+    assert child.alive
+    child.start()
+    assert child.call("pid", {}, timeout_sec=LONG_SEC) == pid
+
+
 def test_two_halves_of_a_call(child: ChildProcess) -> None:
     child.start_call("echo", {"n": 1})
     assert child.fileno() > 2

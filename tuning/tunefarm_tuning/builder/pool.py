@@ -71,15 +71,23 @@ class LocalBuilder(Closing):
         for _ in workers:
             jobs.put(None)
 
+        stopped = threading.Event()
+
         def work(worker: BuildWorker) -> None:
-            while (job := jobs.get()) is not None:
+            while (job := jobs.get()) is not None and not stopped.is_set():
                 number, one = job
                 results[number] = worker.build(one, self._path(self._built + number))
 
         if workers:
             with ThreadPoolExecutor(len(workers), thread_name_prefix="build") as pool:
-                for future in [pool.submit(work, worker) for worker in workers]:
-                    future.result()
+                try:
+                    for future in [pool.submit(work, worker) for worker in workers]:
+                        future.result()
+                except BaseException:  # an interrupt: do not sit out the rest of the batch
+                    stopped.set()
+                    for worker in workers:
+                        worker.interrupt()
+                    raise
         self._built += len(inputs)
         return [results[number] for number in range(len(inputs))]
 

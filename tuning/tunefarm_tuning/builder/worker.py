@@ -75,6 +75,14 @@ class BuildWorker:
 
     def build(self, one: BuildInput, output: Path) -> BuildResult:
         """Build a candidate into `output`; whatever goes wrong is in the result."""
+        try:
+            self._child.start()
+        except TunefarmError as error:
+            return BuildResult(
+                config=one.config,
+                build_sec=0.0,
+                failure=Failure(Outcome.INFRASTRUCTURE_ERROR, error.message),
+            )
         started = time.monotonic()
         try:
             handle = self._open(one.task)
@@ -97,6 +105,10 @@ class BuildWorker:
                 config=one.config, build_sec=time.monotonic() - started, failure=_failure(error)
             )
         return self._result(reply, output)
+
+    def interrupt(self) -> None:
+        """End the build under way, from another thread; the next one starts a fresh child."""
+        self._child.kill()
 
     def close(self) -> None:
         self._child.close()

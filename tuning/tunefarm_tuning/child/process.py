@@ -94,6 +94,14 @@ class ChildProcess:
         self.start_call(method, params)
         return self.finish_call(timeout_sec=timeout_sec)
 
+    def start(self) -> None:
+        """Start the child, if none is running, and wait until it is ready; `call` does so by itself.
+
+        Raises:
+            TunefarmError: If the module cannot be imported, or the child dies of it: nobody's call is to blame.
+        """
+        self._end_call(self._begin(), keep=True)
+
     def start_call(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a call off; waits only for a child that has to be started.
 

@@ -57,6 +57,10 @@ class LocalRunner(Closing):
         return result
 
     def _measure(self, one: MeasureInput) -> MeasureResult:
+        try:
+            self._child.start()
+        except TunefarmError as error:
+            return failed(Outcome.INFRASTRUCTURE_ERROR, error.message)
         started = time.monotonic()
         try:
             reply = self._child.call(
