@@ -1,6 +1,6 @@
 """The TVM tracker as a process: ``python -m tunefarm_workers.tracker --host 127.0.0.1 --port 0``.
 
-Prints one JSON line, ``{"host": ..., "port": ...}``, when it listens. TVM's own entry point
+Prints one JSON line, ``{"host": ..., "port": ...}``, as soon as it listens. TVM's own entry point
 (``tvm.exec.rpc_tracker``) starts a second process that outlives a killed parent, cannot take any free port, and never
 notices a device that lost its power; here the same tracker runs in this very process.
 
@@ -43,10 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"cannot listen on {arguments.host}:{arguments.port}: {error}", file=sys.stderr)
         return 1
-    # Before the seconds of importing TVM: connections wait in the backlog.
+    # Before the seconds of importing TVM: connections wait in the backlog meanwhile.
+    print(json.dumps({"host": arguments.host, "port": listener.getsockname()[1]}), flush=True)
     from tvm.rpc import tracker
 
-    print(json.dumps({"host": arguments.host, "port": listener.getsockname()[1]}), flush=True)
     tracker._tracker_server(listener, tracker.base.random_key("tracker"))  # noqa: SLF001 (a test watches the name)
     return 0
 

@@ -1,0 +1,13 @@
+"""A whole farm on this machine: private Valkey, tracker, API, worker and device agent, as children of one supervisor.
+
+The same code as a distributed farm runs, over the same protocols; only who starts it differs.
+`EmbeddedFarm` is the handle, ``python -m tunefarm.embedded`` the supervisor's process.
+"""
+
+from __future__ import annotations
+
+from tunefarm.embedded.farm import EmbeddedFarm
+from tunefarm.embedded.home import Endpoint, FarmHome, default_home
+from tunefarm.embedded.options import FarmEvent, FarmOptions
+
+__all__ = ["EmbeddedFarm", "Endpoint", "FarmEvent", "FarmHome", "FarmOptions", "default_home"]

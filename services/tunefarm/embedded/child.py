@@ -1,0 +1,130 @@
+"""One life of a part's process, tied to the supervisor's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from tunefarm.embedded import tether
+from tunefarm_tuning.untrusted_text import clean
+
+_OUTPUT_BYTES = 1 << 20
+_TRACKER_SEC = 2.0
+_TRACKERS = ("semaphore_tracker", "resource_tracker")
+"""Of billiard and multiprocessing: killed together with their users, they leave files in /dev/shm."""
+
+
+class TetheredChild:
+    """A process in a session of its own; what it writes goes to a log.
+
+    Ownership: when the supervisor is gone the kernel kills the child's process group (`tether`).
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, log: int, log_path: Path
+    ) -> None:
+        self._log_path = log_path
+        self._log_start = os.lseek(log, 0, os.SEEK_END)
+        self.started = time.monotonic()
+        lifeline, self._lifeline = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-S", "-E", tether.__file__, str(lifeline), *command],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[lifeline],
+            )
+        except OSError:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(lifeline)
+            os.close(log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_code(self) -> int | None:
+        """Return the exit code (minus the signal's number), None while it runs. It is not reaped before `bury`."""
+        if self._process.returncode is None:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        return self._process.returncode
+
+    def output(self) -> str:
+        """Return what it wrote in this life; of a long text the last part."""
+        with contextlib.suppress(OSError), self._log_path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, end - _OUTPUT_BYTES))
+            return file.read(_OUTPUT_BYTES).decode("utf-8", "replace")
+        return ""
+
+    def last_lines(self, count: int = 5) -> str:
+        """Return the end of what it wrote, fit for a message."""
+        lines = [line for line in self.output().splitlines() if line.strip()]
+        return "\n".join(clean(line, 300) for line in lines[-count:])
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM to the process itself; its own children are its own to end."""
+        if self.exit_code() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it ended within that time."""
+        until = time.monotonic() + seconds
+        while self.exit_code() is None:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def bury(self) -> None:
+        """Kill what is left of its process group, and reap it."""
+        # All before the leader is reaped: until then nobody else can get the group's number.
+        if self._process.returncode is None:
+            trackers = self._kill_group_but_trackers()
+            until = time.monotonic() + _TRACKER_SEC
+            while time.monotonic() < until and any(
+                one.is_running() and not _is_dead(one) for one in trackers
+            ):
+                time.sleep(0.02)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+    def _kill_group_but_trackers(self) -> list[psutil.Process]:
+        """Kill the group, but not yet those who remove named semaphores when all their users are gone."""
+        trackers = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                if os.getpgid(process.pid) != self.pid or _is_dead(process):
+                    continue
+                if any(word in " ".join(process.cmdline()) for word in _TRACKERS):
+                    trackers.append(process)
+                else:
+                    process.kill()
+        return trackers
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True

@@ -1,0 +1,133 @@
+"""A farm's folder: data, logs, the API key, and the lock that makes sure of one farm per folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from tunefarm_tuning.errors import ConflictError
+
+_LOCK_PATIENCE_SEC = 2.0
+_LOG_BYTES = 5 << 20
+_LOGS_KEPT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a running farm is reached.
+
+    Attributes:
+        pid: The supervisor's.
+    """
+
+    url: str
+    api_key: str
+    pid: int
+
+
+def default_home() -> Path:
+    """Return where this user's farm lives: ``$TUNEFARM_HOME``, else a folder in the user's data."""
+    configured = os.environ.get("TUNEFARM_HOME")
+    return Path(configured) if configured else Path(platformdirs.user_data_dir("tunefarm"))
+
+
+class FarmHome:
+    """The folder. Nothing in it is made before `prepare`."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = (path or default_home()).expanduser().absolute()
+        self.database_path = self.path / "tunefarm.db"
+        self.store_dir = self.path / "store"
+        self.log_dir = self.path / "logs"
+        self.valkey_dir = self.path / "valkey"
+        self.device_dir = self.path / "device"
+        self.key_file = self.path / "api-key"
+        self._lock_file = self.path / "lock"
+        self._endpoint_file = self.path / "endpoint.json"
+
+    @property
+    def database_url(self) -> str:
+        return f"sqlite:///{self.database_path}"
+
+    def prepare(self) -> None:
+        """Make the folders, for this user alone. An existing folder's mode is its owner's choice and stays."""
+        for folder in (self.path, self.store_dir, self.log_dir, self.valkey_dir, self.device_dir):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def lock(self) -> int:
+        """Take the folder for one farm; return the descriptor that holds it until it is closed.
+
+        Raises:
+            ConflictError: ``farm-running`` if a farm has it.
+        """
+        descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until = time.monotonic() + _LOCK_PATIENCE_SEC  # `running` holds it for a moment
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    os.close(descriptor)
+                    raise self._taken() from None
+                time.sleep(0.05)
+
+    def running(self) -> Endpoint | None:
+        """Return where the farm of this folder is reached; None where none runs, or it is not up yet."""
+        try:
+            with self._lock_file.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            pass
+        try:
+            said = json.loads(self._endpoint_file.read_text(encoding="utf-8"))
+            return Endpoint(url=said["url"], pid=said["pid"], api_key=self.read_api_key())
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def announce(self, url: str) -> None:
+        """Write down where the farm is reached."""
+        part = self._endpoint_file.with_suffix(".part")
+        part.write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+        part.replace(self._endpoint_file)
+
+    def withdraw(self) -> None:
+        """The farm is no longer reached."""
+        self._endpoint_file.unlink(missing_ok=True)
+
+    def read_api_key(self) -> str:
+        return self.key_file.read_text(encoding="utf-8").strip()
+
+    def log_path(self, part: str) -> Path:
+        return self.log_dir / f"{part}.log"
+
+    def open_log(self, part: str) -> int:
+        """Return a descriptor that appends to the part's log; a large log is put aside first, the oldest deleted."""
+        path = self.log_path(part)
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > _LOG_BYTES:
+                for number in range(_LOGS_KEPT, 0, -1):
+                    older = path.with_suffix(f".log.{number}")
+                    newer = path.with_suffix(f".log.{number - 1}") if number > 1 else path
+                    with contextlib.suppress(FileNotFoundError):
+                        newer.replace(older)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _taken(self) -> ConflictError:
+        found = self.running()
+        where = f", at {found.url}" if found else ""
+        return ConflictError(
+            f"a farm runs in {self.path} already{where}: use it, or give another --home",
+            code="farm-running",
+            home=str(self.path),
+        )

@@ -1,0 +1,212 @@
+"""The farm's parts: what each is started with, and when it counts as up."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from tunefarm.embedded import valkey
+from tunefarm.embedded.home import FarmHome
+from tunefarm.embedded.options import FarmOptions
+
+_CREDENTIALS = ("TUNEFARM_URL", "TUNEFARM_API_KEY", "TUNEFARM_API_KEY_FILE")
+
+
+@dataclass(slots=True, kw_only=True)
+class Facts:
+    """What is known of the running farm; parts fill it in as they come up.
+
+    Ports that were free at the first start stay the farm's own over restarts: whoever knows them goes on.
+    """
+
+    home: FarmHome
+    options: FarmOptions
+    valkey_server: str
+    valkey_port: int | None = None
+    valkey_password: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    tracker_port: int | None = None
+    url: str | None = None
+
+    def farm_environment(self) -> dict[str, str]:
+        """Return the settings of API and worker."""
+        return {
+            **{f"TUNEFARM_{name}": value for name, value in self.options.settings.items()},
+            "TUNEFARM_DATABASE_URL": self.home.database_url,
+            "TUNEFARM_BROKER_URL": f"redis://:{self.valkey_password}@127.0.0.1:{self.valkey_port}/0",
+            "TUNEFARM_STORE_DIR": str(self.home.store_dir),
+            "TUNEFARM_TRACKER": f"127.0.0.1:{self.tracker_port}",
+        }
+
+
+class Part(Protocol):
+    """One child of the supervisor.
+
+    Attributes:
+        name: Also its log's.
+        needs: Parts that must have been up before it is started the first time.
+        grace_sec: How long it may take to end in good order.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    @property
+    def grace_sec(self) -> float: ...
+
+    def command(self, facts: Facts) -> list[str]: ...
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+        """Return its whole environment; `base` is the supervisor's."""
+        ...
+
+    def is_up(self, facts: Facts, output: str) -> bool:
+        """Judge by what it wrote so far in this life; note in `facts` what others must know."""
+        ...
+
+
+class Valkey:
+    name = "valkey"
+    needs: ClassVar[tuple[str, ...]] = ()
+    grace_sec = 5.0
+
+    def __init__(self) -> None:
+        self._was_up = False
+
+    def command(self, facts: Facts) -> list[str]:
+        if not self._was_up or facts.valkey_port is None:
+            facts.valkey_port = free_port()  # taken by another meanwhile? Then the next start takes the next.
+        path = valkey.write_configuration(
+            facts.home.valkey_dir, port=facts.valkey_port, password=facts.valkey_password
+        )
+        return [facts.valkey_server, str(path)]
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        return _without_tunefarm(base)
+
+    def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
+        self._was_up = self._was_up or valkey.answers(facts.valkey_port or 0, facts.valkey_password)
+        return self._was_up and valkey.answers(facts.valkey_port or 0, facts.valkey_password)
+
+
+class Tracker:
+    name = "tracker"
+    needs: ClassVar[tuple[str, ...]] = ()
+    grace_sec = 3.0
+
+    def command(self, facts: Facts) -> list[str]:
+        return [sys.executable, "-m", "tunefarm_workers.tracker", f"--port={facts.tracker_port or 0}"]
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        return _without_tunefarm(base)
+
+    def is_up(self, facts: Facts, output: str) -> bool:
+        for said in _json_lines(output):
+            if isinstance(said.get("port"), int):
+                facts.tracker_port = said["port"]
+                return True
+        return False
+
+
+class Api:
+    name = "api"
+    needs = ("valkey", "tracker")
+    grace_sec = 10.0
+
+    def command(self, facts: Facts) -> list[str]:
+        port = facts.options.port if facts.url is None else int(facts.url.rpartition(":")[2])
+        return [
+            *(sys.executable, "-m", "tunefarm_api", f"--host={facts.options.host}", f"--port={port}"),
+            *("--migrate", f"--key-file={facts.home.key_file}"),
+        ]
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+        return {**_without_credentials(base), **facts.farm_environment()}
+
+    def is_up(self, facts: Facts, output: str) -> bool:
+        for said in _json_lines(output):
+            if isinstance(said.get("url"), str) and len(said) == 1:
+                facts.url = said["url"]
+                facts.home.announce(facts.url)
+                return True
+        return False
+
+
+class Worker:
+    name = "worker"
+    needs = ("api",)  # which brings the database's schema up to date
+    grace_sec = 8.0  # a step in hand is not worth more: it starts again when its lease has run out
+
+    def command(self, facts: Facts) -> list[str]:
+        command = [sys.executable, "-m", "tunefarm_workers.worker"]
+        if facts.options.concurrency is not None:
+            command.append(f"--concurrency={facts.options.concurrency}")
+        return command
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+        return {**_without_credentials(base), **facts.farm_environment()}
+
+    def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
+        return any(said.get("event") == "worker is ready" for said in _json_lines(output))
+
+
+class Device:
+    name = "device"
+    needs = ("api",)
+    grace_sec = 10.0
+
+    def command(self, facts: Facts) -> list[str]:
+        options = facts.options
+        return [
+            *(sys.executable, "-m", "tunefarm_workers.device", f"--work-dir={facts.home.device_dir}"),
+            *(f"--device-key={options.device_key}", f"--name={options.device_name or _host_name()}"),
+            *(f"--target={options.target}", f"--api-key-file={facts.home.key_file}"),
+        ]
+
+    def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
+        return {**_without_tunefarm(base), "TUNEFARM_URL": facts.url or ""}
+
+    def is_up(self, facts: Facts, output: str) -> bool:  # noqa: ARG002
+        return any(said.get("event") == "state" and said.get("online") for said in _json_lines(output))
+
+
+def all_parts() -> tuple[Part, ...]:
+    """Return the parts of a farm, in the order in which they are started."""
+    return (Valkey(), Tracker(), Api(), Worker(), Device())
+
+
+def free_port() -> int:
+    """Return a port of loopback that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _json_lines(output: str) -> Iterator[dict[str, Any]]:
+    for line in output.splitlines():
+        if line.startswith("{"):
+            try:
+                said = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(said, dict):
+                yield said
+
+
+def _without_credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what the caller's own client uses: the key of another farm is none of this farm's business."""
+    return {name: value for name, value in environment.items() if name not in _CREDENTIALS}
+
+
+def _without_tunefarm(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
+
+
+def _host_name() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._")[:100] or "local"

@@ -1,0 +1,197 @@
+"""The supervisor: starts the farm's parts in order, starts again what dies, and ends each when nothing needs it any more.
+
+One thread in one process; `run` is its whole life. It adopts what its children leave behind, so that nothing of the farm is
+ever out of its reach.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from tunefarm.embedded.child import TetheredChild
+from tunefarm.embedded.options import FarmEvent
+from tunefarm.embedded.parts import Facts, Part
+from tunefarm.embedded.restart_policy import RestartPolicy
+from tunefarm_tuning.child.orphans import adopt_orphans, end_orphans, own_children
+from tunefarm_tuning.errors import TransientError
+
+START_PATIENCE_SEC = 180.0
+ORPHAN_GRACE_SEC = 5.0
+"""What lost its parent gets this long to end by itself (Python's resource tracker tidies up after a killed pool)."""
+
+_TICK_SEC = 0.2
+_STARTING_TICK_SEC = 0.05
+_ORPHANS_EVERY_SEC = 1.0
+
+
+class _State(Enum):
+    WAITING = auto()  # for what it needs, or for its next start
+    STARTING = auto()
+    UP = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    part: Part
+    policy: RestartPolicy = field(default_factory=RestartPolicy)
+    state: _State = _State.WAITING
+    child: TetheredChild | None = None
+    start_at: float = 0.0
+    ever_up: bool = False
+
+
+class Supervisor:
+    """Runs the parts.
+
+    Args:
+        parts: In the order of their start.
+        environment: The supervisor's own.
+        emit: Takes events.
+        wait: Sleeps that many seconds at most; True means that the farm is to end.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        facts: Facts,
+        *,
+        environment: Mapping[str, str],
+        emit: Callable[[FarmEvent], None],
+        wait: Callable[[float], bool],
+    ) -> None:
+        self._watched = [_Watched(part=part) for part in parts]
+        self._facts = facts
+        self._environment = environment
+        self._emit = emit
+        self._wait = wait
+        self._told_ready = False
+        self._orphans: dict[int, float] = {}  # when each was first seen
+        self._orphans_at = 0.0
+
+    def run(self) -> None:
+        """Run the farm until `wait` says so.
+
+        Raises:
+            TransientError: ``farm-failed`` if a part cannot be kept up.
+        """
+        adopt_orphans()
+        try:
+            while True:
+                for watched in self._watched:
+                    self._look_after(watched)
+                self._tell_when_ready()
+                self._end_orphans()
+                starting = any(watched.state is not _State.UP for watched in self._watched)
+                if self._wait(_STARTING_TICK_SEC if starting else _TICK_SEC):
+                    return
+        finally:
+            self._stop()
+
+    def _look_after(self, watched: _Watched) -> None:
+        now = time.monotonic()
+        if watched.state is _State.WAITING:
+            if now >= watched.start_at and self._has_what_it_needs(watched.part):
+                self._start(watched)
+            return
+        child = watched.child
+        assert child is not None
+        if child.exit_code() is not None:
+            self._note_death(watched, child, f"ended with code {child.exit_code()}")
+        elif watched.state is _State.STARTING:
+            if watched.part.is_up(self._facts, child.output()):
+                watched.state, watched.ever_up = _State.UP, True
+                watched.policy.was_up()
+                self._emit(
+                    FarmEvent(kind="up", part=watched.part.name, data=self._public_facts(watched.part))
+                )
+            elif now - child.started > START_PATIENCE_SEC:
+                self._note_death(watched, child, f"was not up within {START_PATIENCE_SEC:g} s")
+
+    def _has_what_it_needs(self, part: Part) -> bool:
+        up = {watched.part.name for watched in self._watched if watched.ever_up}
+        return up.issuperset(part.needs)
+
+    def _start(self, watched: _Watched) -> None:
+        part, home = watched.part, self._facts.home
+        self._emit(FarmEvent(kind="starting", part=part.name))
+        log = home.open_log(part.name)
+        watched.child = TetheredChild(
+            part.command(self._facts),
+            part.environment(self._facts, self._environment),
+            log=log,
+            log_path=home.log_path(part.name),
+        )
+        watched.state = _State.STARTING
+
+    def _note_death(self, watched: _Watched, child: TetheredChild, how: str) -> None:
+        name = watched.part.name
+        child.bury()
+        last_lines = child.last_lines()
+        watched.child, watched.state = None, _State.WAITING
+        wait_sec = watched.policy.died(time.monotonic() - child.started)
+        log_path = str(self._facts.home.log_path(name))
+        self._emit(FarmEvent(kind="died", part=name, message=f"the {name} {how}", data={"log": log_path}))
+        if wait_sec is None:
+            raise TransientError(
+                f"the {name} {how}, several times in a row; the end of {log_path}:\n{last_lines}",
+                code="farm-failed",
+                part=name,
+                log=log_path,
+            )
+        watched.start_at = time.monotonic() + wait_sec
+
+    def _tell_when_ready(self) -> None:
+        if not self._told_ready and all(watched.ever_up for watched in self._watched):
+            self._told_ready = True
+            self._emit(FarmEvent(kind="ready", data={"url": self._facts.url}))
+
+    def _public_facts(self, part: Part) -> dict[str, str | None]:
+        return {"url": self._facts.url} if part.name == "api" else {}
+
+    def _end_orphans(self) -> None:
+        now = time.monotonic()
+        if now < self._orphans_at:
+            return
+        self._orphans_at = now + _ORPHANS_EVERY_SEC
+        known = {watched.child.pid for watched in self._watched if watched.child is not None}
+        present = set(own_children()) - known
+        self._orphans = {pid: self._orphans.get(pid, now) for pid in present}
+        young = {pid for pid, since in self._orphans.items() if now - since < ORPHAN_GRACE_SEC}
+        end_orphans(known | young)
+
+    def _stop(self) -> None:
+        self._emit(FarmEvent(kind="stopping"))
+        while living := [watched for watched in self._watched if watched.child is not None]:
+            needed = {name for watched in living for name in watched.part.needs}
+            self._end(watched for watched in living if watched.part.name not in needed)
+        self._facts.home.withdraw()
+        self._reap_for(1.0)
+        end_orphans(within_sec=5.0)
+        self._emit(FarmEvent(kind="stopped"))
+
+    @staticmethod
+    def _end(parts: Iterable[_Watched]) -> None:
+        """End parts at once, each in its own time."""
+        ending = [(watched, watched.child) for watched in parts if watched.child is not None]
+        for _, child in ending:
+            child.ask_to_end()
+        began = time.monotonic()
+        for watched, child in ending:
+            child.wait(began + watched.part.grace_sec - time.monotonic())
+            child.bury()
+            watched.child = None
+
+    @staticmethod
+    def _reap_for(seconds: float) -> None:
+        """Give orphans that are about to end the time for it. Only when no child is known any more."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.02)
+            except ChildProcessError:
+                return
