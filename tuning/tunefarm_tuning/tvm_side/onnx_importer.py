@@ -15,6 +15,7 @@ from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.plain_graph import make_plain
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm_side.onnx_converters import CONVERTERS
 from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> Import
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Remembers the node at hand, and the first one whose output has no fixed shape."""
+    """Puts our converters first; remembers the node at hand, and the first one whose output has no fixed shape."""
 
     def __init__(self) -> None:
         super().__init__(None, None)
@@ -67,7 +68,10 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
         self.at = (op_name, attrs["tvm_custom"]["name"])
-        made = super()._convert_operator(op_name, inputs, attrs, opset)
+        ours = CONVERTERS.get(op_name)
+        made = ours(self.bb, inputs, attrs, opset) if ours else None
+        if made is None:
+            made = super()._convert_operator(op_name, inputs, attrs, opset)
         if self.first_open is None and isinstance(made, relax.Expr) and not _is_fixed(made.ty):
             self.first_open = self.at
         self.at = None
