@@ -1,0 +1,115 @@
+"""Supervisors of toy parts, and a look at what is left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+PATIENCE_SEC = 120.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, within_sec: float = PATIENCE_SEC) -> Any:
+    deadline = time.monotonic() + within_sec
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"waited {within_sec:g} s in vain: {what}")
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more (a zombie is no more)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class ToyFarm:
+    def __init__(self, home: Path, parts: list[dict[str, Any]]) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "toy_farm.py"), str(home), json.dumps(parts)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.events: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with contextlib.suppress(ValueError):
+                self.events.append(json.loads(line))
+
+    def kinds(self, part: str = "") -> list[str]:
+        return [event["kind"] for event in self.events if event["part"] == part]
+
+    def order(self, kind: str) -> list[str]:
+        return [event["part"] for event in self.events if event["kind"] == kind]
+
+    def wait_for(self, kind: str, part: str = "", count: int = 1) -> None:
+        wait_until(lambda: self.kinds(part).count(kind) >= count, f"{count} x {kind} {part}: {self.events}")
+
+    def log(self, part: str) -> str:
+        return (self.home / "logs" / f"{part}.log").read_text()
+
+    def pids(self, part: str) -> list[int]:
+        """Process ids that the part wrote: its own, then those of what it started."""
+        return [int(line.split("=")[1]) for line in self.log(part).splitlines() if line.startswith("pid=")]
+
+    def all_pids(self) -> list[int]:
+        return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+
+    def end(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE_SEC)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE_SEC)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._reader.join(PATIENCE_SEC)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def toy_farm(tmp_path: Path) -> Iterator[Callable[..., ToyFarm]]:
+    farms: list[ToyFarm] = []
+
+    def start(*parts: dict[str, Any]) -> ToyFarm:
+        farms.append(ToyFarm(tmp_path / "farm", list(parts)))
+        return farms[-1]
+
+    yield start
+    for farm in farms:
+        farm.close()
+
+
+@pytest.fixture
+def tools() -> Any:
+    """The functions above: test modules cannot import a conftest."""
+
+    class Tools:
+        gone = staticmethod(gone)
+        wait_until = staticmethod(wait_until)
+
+    return Tools

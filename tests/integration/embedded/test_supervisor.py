@@ -1,0 +1,118 @@
+"""The supervisor keeps its parts up, and leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+SERVE = "import os, time; print(f'pid={os.getpid()}'); print('up'); time.sleep(1000)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SERVE
+PARENT = (
+    "import os, subprocess, sys, time\n"
+    "print(f'pid={os.getpid()}')\n"
+    "for options in ({}, {'start_new_session': True}):\n"
+    "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], **options)\n"
+    "    print(f'pid={child.pid}')\n"
+    "print('up')\n"
+    "time.sleep(1000)\n"
+)
+
+
+def part(name: str, code: str = SERVE, **more: Any) -> dict[str, Any]:
+    return {"name": name, "code": code, **more}
+
+
+def test_parts_start_when_what_they_need_is_up(toy_farm: Callable[..., Any]) -> None:
+    farm = toy_farm(part("a"), part("b", needs=["a"]), part("c", needs=["a", "b"]))
+    farm.wait_for("ready")
+    happened = [(event["kind"], event["part"]) for event in farm.events if event["part"]]
+    assert happened == [
+        ("starting", "a"),
+        ("up", "a"),
+        ("starting", "b"),
+        ("up", "b"),
+        ("starting", "c"),
+        ("up", "c"),
+    ]
+    assert farm.end() == 0
+    assert farm.events[-1]["kind"] == "stopped"
+
+
+def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("a"), part("b", needs=["a"]))
+    farm.wait_for("ready")
+    (first,) = farm.pids("a")
+    os.kill(first, signal.SIGKILL)
+    farm.wait_for("up", "a", count=2)
+    assert farm.kinds("b") == ["starting", "up"]
+    assert farm.kinds().count("ready") == 1
+    assert len(farm.pids("a")) == 2
+
+
+def test_a_part_that_cannot_live_ends_the_farm_with_its_last_words(
+    toy_farm: Callable[..., Any], tools: Any
+) -> None:
+    farm = toy_farm(part("good"), part("bad", "raise SystemExit('the port is taken')"))
+    assert farm.process.wait(120) == 1
+    failed = tools.wait_until(lambda: [one for one in farm.events if one["kind"] == "failed"], "the failure")[
+        0
+    ]
+    assert "the port is taken" in failed["message"]
+    assert failed["data"]["error"]["code"] == "farm-failed"
+    assert all(tools.gone(pid) for pid in farm.pids("good"))
+
+
+def test_a_command_that_does_not_exist_is_a_failure_too(toy_farm: Callable[..., Any]) -> None:
+    farm = toy_farm(part("bad", "import os; os.execvp('no-such-program', ['x'])"))
+    assert farm.process.wait(120) == 1
+
+
+def test_parts_end_in_reverse_and_the_deaf_are_killed(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("a"), part("deaf", DEAF, needs=["a"], grace_sec=0.5))
+    farm.wait_for("ready")
+    pids = farm.all_pids()
+    assert farm.end() == 0
+    assert all(tools.gone(pid) for pid in pids)
+
+
+def test_a_frozen_part_does_not_hold_up_the_end(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("a", grace_sec=0.5))
+    farm.wait_for("ready")
+    (pid,) = farm.pids("a")
+    os.kill(pid, signal.SIGSTOP)
+    assert farm.end() == 0
+    assert tools.gone(pid)
+
+
+def test_what_a_part_started_ends_with_the_farm(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("parent", PARENT))
+    farm.wait_for("ready")
+    pids = farm.pids("parent")
+    assert len(pids) == 3
+    assert farm.end() == 0
+    assert all(tools.gone(pid) for pid in pids)
+
+
+def test_what_a_killed_part_leaves_behind_is_ended(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("parent", PARENT))
+    farm.wait_for("ready")
+    parent, *orphans = farm.pids("parent")
+    os.kill(parent, signal.SIGKILL)
+    farm.wait_for("up", "parent", count=2)
+    # The one in a session of its own, too: the supervisor adopted it.
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in orphans), "the end of the orphans")
+    assert all(not tools.gone(pid) for pid in farm.pids("parent")[3:])
+
+
+def test_a_killed_supervisor_takes_all_groups_along(toy_farm: Callable[..., Any], tools: Any) -> None:
+    farm = toy_farm(part("a"), part("deaf", DEAF), part("parent", PARENT))
+    farm.wait_for("ready")
+    parent, same_group, _own_session = farm.pids("parent")
+    frozen = farm.pids("a")[0]
+    os.kill(frozen, signal.SIGSTOP)
+    farm.process.kill()
+    ends = [frozen, *farm.pids("deaf"), parent, same_group]
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in ends), "the end of the parts")
+    os.kill(_own_session, signal.SIGKILL)  # real parts tie what they start themselves

@@ -1,0 +1,96 @@
+"""What the parts are started with."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tunefarm.embedded import parts, valkey
+from tunefarm.embedded.home import FarmHome
+from tunefarm.embedded.options import FarmOptions
+
+BASE = {
+    "PATH": "/bin",
+    "TUNEFARM_URL": "https://another.farm",
+    "TUNEFARM_API_KEY": "tfk_of_another_farm",
+    "TUNEFARM_ROUND_SIZE": "4",
+}
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> parts.Facts:
+    home = FarmHome(tmp_path / "farm")
+    home.prepare()
+    options = FarmOptions(settings={"ENGINE": "replay"})
+    return parts.Facts(
+        home=home, options=options, valkey_server="valkey-server", valkey_port=1, tracker_port=2
+    )
+
+
+def test_every_need_is_a_part_that_comes_before() -> None:
+    seen: set[str] = set()
+    for part in parts.all_parts():
+        assert seen.issuperset(part.needs)
+        seen.add(part.name)
+
+
+@pytest.mark.parametrize("part", [parts.Api(), parts.Worker()])
+def test_farm_processes_get_settings_and_no_foreign_key(part: parts.Part, facts: parts.Facts) -> None:
+    environment = part.environment(facts, BASE)
+    assert environment["TUNEFARM_ROUND_SIZE"] == "4"
+    assert environment["TUNEFARM_ENGINE"] == "replay"
+    assert environment["TUNEFARM_TRACKER"] == "127.0.0.1:2"
+    assert facts.valkey_password in environment["TUNEFARM_BROKER_URL"]
+    assert not {"TUNEFARM_URL", "TUNEFARM_API_KEY"} & environment.keys()
+
+
+@pytest.mark.parametrize("part", [parts.Valkey(), parts.Tracker()])
+def test_other_processes_get_nothing_of_ours(part: parts.Part, facts: parts.Facts) -> None:
+    assert part.environment(facts, BASE) == {"PATH": "/bin"}
+
+
+def test_the_device_gets_this_farms_address_and_the_keys_file(facts: parts.Facts) -> None:
+    facts.url = "http://127.0.0.1:3"
+    environment = parts.Device().environment(facts, BASE)
+    assert environment == {"PATH": "/bin", "TUNEFARM_URL": "http://127.0.0.1:3"}
+    assert f"--api-key-file={facts.home.key_file}" in parts.Device().command(facts)
+
+
+def test_no_secret_is_on_a_command_line(facts: parts.Facts) -> None:
+    facts.url = "http://127.0.0.1:3"
+    facts.home.key_file.write_text("tfk_secret")
+    for part in parts.all_parts():
+        line = " ".join(part.command(facts))
+        assert facts.valkey_password not in line
+        assert "tfk_secret" not in line
+
+
+def test_ports_are_kept_over_restarts(facts: parts.Facts) -> None:
+    assert parts.Api().is_up(
+        facts, 'noise\n{"event": "starts", "url": "no"}\n{"url": "http://127.0.0.1:3"}\n'
+    )
+    assert "--port=3" in parts.Api().command(facts)
+    assert parts.Tracker().is_up(facts, '{"host": "127.0.0.1", "port": 9}')
+    assert "--port=9" in parts.Tracker().command(facts)
+
+
+@pytest.mark.parametrize("part", [parts.Api(), parts.Tracker(), parts.Worker(), parts.Device()])
+@pytest.mark.parametrize(
+    "output", ["", "{", "{]\n", "null\n[]\n1\n", '{"url": 1, "port": "x", "online": true}']
+)
+def test_noise_is_no_sign_of_life(part: parts.Part, facts: parts.Facts, output: str) -> None:
+    assert not part.is_up(facts, output)
+
+
+def test_valkeys_configuration_is_private(tmp_path: Path) -> None:
+    path = valkey.write_configuration(tmp_path, port=1, password="secret")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    text = path.read_text()
+    for line in ("bind 127.0.0.1", "requirepass secret", "appendonly yes", "maxmemory-policy noeviction"):
+        assert f"{line}\n" in text
+
+
+def test_there_is_a_valkey_here() -> None:
+    assert Path(valkey.find_server()).exists()
