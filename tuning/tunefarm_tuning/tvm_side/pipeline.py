@@ -32,12 +32,6 @@ _CPU_LAYOUTS = {
 
 # Left where a shape is known at run time only: the virtual machine runs them itself.
 _LATER = {"relax.reshape", "relax.shape_to_tensor"}
-    "relax.shape_of",
-    "relax.tensor_to_shape",
-    "relax.shape_to_tensor",
-    "relax.print",
-    "relax.assert_op",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
