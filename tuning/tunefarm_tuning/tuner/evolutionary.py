@@ -75,5 +75,5 @@ class EvolutionaryTuner(SearchTuner):
         return [Config.from_json(config) for config in proposals]
 
     def close(self) -> None:
+        """End the child, for good. From any thread."""
         self._child.close()
-        self._opened = False

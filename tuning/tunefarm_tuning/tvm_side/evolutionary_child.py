@@ -1,7 +1,8 @@
 """MetaSchedule's own evolutionary search, driven from outside: the child half of `EvolutionaryTuner`.
 
-All is stock: population, mutators, per-store features, the XGBoost model that is random before its 100th
-sample. Only building and measuring are ours, as for every other tuner.
+All is stock: population, mutators but one, per-store features, the XGBoost model that is random before its 100th
+sample. Only building and measuring are ours, as for every other tuner. The mutator left out changes how many parallel
+jobs a kernel may have (2 % of mutations): that is no decision of a trace, and so no part of a config.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Search:
         self._context = ms.TuneContext(
             self._mod,
             target=self._space.context.target,
-            space_generator=self._space.context.space_generator,
+            space_generator=_without_parallel_mutator(self._space.context.space_generator),
             search_strategy="evolutionary",
             num_threads=1,
             rand_state=stock_seed,
@@ -108,6 +109,17 @@ class Search:
         if sketch is None:
             raise InvariantError("the search proposed a trace that is of no sketch")
         return Config(sketch, tuple(decision_of(trace, inst) for inst in sampling(trace)))
+
+
+def _without_parallel_mutator(generator: Any) -> Any:
+    mutators = {
+        mutator: float(probability)
+        for mutator, probability in generator.mutator_probs.items()
+        if type(mutator).__name__ != "MutateParallel"
+    }
+    return ms.space_generator.PostOrderApply(
+        sch_rules=list(generator.sch_rules), postprocs=list(generator.postprocs), mutator_probs=mutators
+    )
 
 
 def _shape(trace: Trace) -> str:
