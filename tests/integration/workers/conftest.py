@@ -176,9 +176,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 @pytest.fixture
-def start_worker(
-    environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[..., Worker]]:
+def start_worker(environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     """A function that starts a worker; all are killed after the test."""
     workers: list[Worker] = []
 

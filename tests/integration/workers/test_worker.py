@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
+import time
+from contextlib import closing
 from pathlib import Path
 
 from tunefarm_app.cancel_job import cancel_job
@@ -77,7 +80,24 @@ def test_killing_a_child_of_the_pool(farm, start_worker) -> None:
     assert worker.process.poll() is None
 
 
-def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker) -> None:
+def stop_between_transactions(pids: list[int], settings) -> None:
+    """Stop processes, but not while they hold SQLite's one write lock: that would stop everybody."""
+    path = settings.database_url.get_secret_value().removeprefix("sqlite:///")
+    while True:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        with closing(sqlite3.connect(path, timeout=1.0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.rollback()
+                return
+            except sqlite3.OperationalError:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
+                time.sleep(0.05)
+
+
+def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker, settings) -> None:
     """SIGSTOP for longer than the lease, as a machine that is suspended; another worker takes over meanwhile."""
     first = start_worker("--concurrency", "1")
     model = farm.ready_model(Scenario(tasks=2, trial_sec=0.1))
@@ -85,8 +105,7 @@ def test_a_stopped_worker_that_wakes_up_late_writes_nothing(farm, start_worker) 
     job = farm.submit(model, trials=64)
     farm.wait_until(lambda: farm.job(job.id).trials >= 8, "the first round")
     stopped = [first.process.pid, *first.descendants()]
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+    stop_between_transactions(stopped, settings)
     start_worker("--concurrency", "1")
     assert_complete(farm, job.id, 64)
     for pid in stopped:

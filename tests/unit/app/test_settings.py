@@ -36,7 +36,10 @@ def test_passwords_are_not_shown(settings) -> None:
 def test_the_tracker_is_host_and_port(settings, tracker) -> None:
     with pytest.raises(InvalidInputError, match="TRACKER"):
         load_settings(
-            database_url="sqlite:///x", broker_url="redis://x", store_dir="/tmp", tracker=tracker  # noqa: S108
+            database_url="sqlite:///x",
+            broker_url="redis://x",
+            store_dir="/tmp",
+            tracker=tracker,  # noqa: S108
         )
 
 

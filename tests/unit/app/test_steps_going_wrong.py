@@ -222,7 +222,9 @@ def lost(task, config):
     return Failure(Outcome.INFRASTRUCTURE_ERROR, "the device is gone")
 
 
-def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsewhere(farm, tuning_job) -> None:
+def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsewhere(
+    farm, tuning_job
+) -> None:
     farm.with_engine(ReplayEngine(answer=lost)).run()
     (device,) = _pool(farm)
     assert device.state is DeviceState.ONLINE

@@ -76,7 +76,9 @@ def test_what_is_wrong_with_a_request_is_said(farm, asked, code, words) -> None:
     assert words in error.message
 
 
-@pytest.mark.parametrize("limit", [{"trials": 0}, {"trials": -3}, {"wall_sec": 0.0}, {"wall_sec": float("nan")}, {}])
+@pytest.mark.parametrize(
+    "limit", [{"trials": 0}, {"trials": -3}, {"wall_sec": 0.0}, {"wall_sec": float("nan")}, {}]
+)
 def test_an_empty_budget_cannot_even_be_said(limit) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Budget(**limit)
