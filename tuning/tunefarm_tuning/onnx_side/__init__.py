@@ -1,1 +1,9 @@
 """The modules that import onnx and onnxruntime. They run in child processes only: what they read is a stranger's model."""
+
+from __future__ import annotations
+
+import os
+
+# ONNX Runtime 1.31 reports its use over the network unless this is set before it is imported; it also leaves a file
+# (.ses) in the folder for temporary files. Calling its disable_telemetry_events() later is too late for the file.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
