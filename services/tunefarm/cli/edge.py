@@ -40,7 +40,7 @@ class Exit(BaseException):
         self.code = code
 
 
-class _Terminated(BaseException):
+class Terminated(BaseException):
     """SIGTERM arrived: clean up and go."""
 
 
@@ -61,7 +61,7 @@ def run(output: Output, command: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         output.note("interrupted")
         return exit_codes.INTERRUPTED
-    except _Terminated:
+    except Terminated:
         output.note("terminated")
         return exit_codes.TERMINATED
     except Exception as error:  # noqa: BLE001  (this is the edge)
@@ -105,7 +105,7 @@ def _sigterm_raises() -> Iterator[None]:
     """Make SIGTERM unwind the stack, so that `with` blocks end what they started."""
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
-        raise _Terminated
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, handle)
     try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from tunefarm.cli.commands import command
+from tunefarm.cli.edge import Terminated
 from tunefarm.cli.local_farm import started_farm
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
@@ -79,7 +81,8 @@ def serve(
             out.text(f"logs     {farm.home.log_dir}")
             out.text("try      tunefarm tune model.onnx")
             out.text("Ctrl-C ends it")
-        farm.wait()
+        with suppress(KeyboardInterrupt, Terminated):  # how a server is meant to end
+            farm.wait()
 
 
 def _settings(texts: list[str]) -> dict[str, str]:

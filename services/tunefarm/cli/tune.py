@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,11 +112,12 @@ def tune_model(
                 tuner=tuner,
                 seed=seed,
             )
+            handle = client.job(job.id)
+            if not detach:
+                _follow(out, handle, board, progress)
         if detach:
             _show_started(out, job)
             return
-        handle = client.job(job.id)
-        _follow(out, handle, board)
         got = handle.download(output)
         report, outcomes = handle.report(), count_outcomes(handle.tasks())
         if out.json:
@@ -179,32 +180,30 @@ def _upload(
     return client.models.wait(uploaded.id, on_progress=importing)
 
 
-def _follow(out: Output, handle: JobHandle, board: Board) -> None:
+def _follow(out: Output, handle: JobHandle, board: Board, progress: View) -> None:
     """Wait for the job; an interrupt cancels it."""
     from tunefarm.client.handle import raise_for_state
 
-    while True:
-        try:
-            with view(out, board) as progress:
-                handle.wait(_updater(board, progress), check=False)
-            break
-        except KeyboardInterrupt:
-            if _cancel_is_meant(out):
-                _cancel(out, handle)
-                raise
-        except BaseException as error:
-            if not isinstance(error, Exception):  # told to end: so shall the job
-                _cancel(out, handle)
-            raise
-    raise_for_state(handle.job)
-
-
-def _updater(board: Board, progress: View) -> Callable[[Job], None]:
-    def update(job: Job) -> None:
+    def on_job(job: Job) -> None:
         board.on_job(job)
         progress.update()
 
-    return update
+    while True:
+        try:
+            handle.wait(on_job, check=False)
+            break
+        except KeyboardInterrupt:
+            progress.pause()
+            if _cancel_is_meant(out):
+                _cancel(out, handle)
+                raise
+            progress.resume()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # told to end: so shall the job
+                progress.pause()
+                _cancel(out, handle)
+            raise
+    raise_for_state(handle.job)
 
 
 def _cancel_is_meant(out: Output) -> bool:

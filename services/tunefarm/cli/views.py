@@ -21,6 +21,12 @@ class View(Protocol):
 
     def update(self) -> None: ...
 
+    def pause(self) -> None:
+        """Leave the terminal alone until `resume`."""
+        ...
+
+    def resume(self) -> None: ...
+
 
 @contextmanager
 def view(output: Output, board: Board, *, phases: Sequence[Phase] = PHASES) -> Iterator[View]:
@@ -41,6 +47,12 @@ class _Lines:
         self._phases = [(phase, board.phases[phase]) for phase in phases]
         self._said: dict[Phase, tuple[Status, str]] = {}
         self._said_at: dict[Phase, float] = {}
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
 
     def update(self) -> None:
         for phase, state in self._phases:
@@ -86,6 +98,12 @@ class _Bars:
             phase: self.progress.add_task(phase.value, total=1.0, start=False, text="") for phase in phases
         }
         self._started: set[Phase] = set()
+
+    def pause(self) -> None:
+        self.progress.stop()
+
+    def resume(self) -> None:
+        self.progress.start()
 
     def update(self) -> None:
         from tunefarm_tuning.untrusted_text import clean
