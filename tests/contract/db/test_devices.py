@@ -52,6 +52,16 @@ def test_a_silent_device_goes_offline_and_comes_back(uow: UnitOfWork, seed: Any)
         assert (back.state, back.reason, back.info) == (DeviceState.ONLINE, "", {"cores": 4})
 
 
+def test_a_device_that_is_not_ready_is_offline(uow: UnitOfWork, seed: Any) -> None:
+    device = seed.device(ready=False, reason="it is starting")
+    assert (device.state, device.reason) == (DeviceState.OFFLINE, "it is starting")
+    with uow.write() as repos:
+        assert repos.devices.lease("cpu", "a", LEASE_SEC) is None
+        assert repos.devices.heartbeat(device.id, ready=True).state is DeviceState.ONLINE
+        away = repos.devices.heartbeat(device.id, ready=False, reason="its tracker is away")
+        assert (away.state, away.reason) == (DeviceState.OFFLINE, "its tracker is away")
+
+
 def test_only_a_clean_run_ends_a_quarantine(uow: UnitOfWork, seed: Any) -> None:
     device = seed.device()
     with uow.write() as repos:

@@ -149,6 +149,11 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
         untouched, found = repos.jobs.tasks(job.id)
     assert found == changed
     assert (found.weight, found.history, found.exhausted) == (3, [[8, None], [16, 1e-3]], True)
+    with uow.read() as repos:
+        assert repos.jobs.count_tasks([job.id, "job_nothing"]) == {job.id: (2, 0)}
+    with uow.write() as repos:
+        repos.jobs.update_task(job.id, 0, best_cost_sec=1e-3)
+        assert repos.jobs.count_tasks([job.id]) == {job.id: (2, 1)}
     assert (untouched.position, untouched.space, untouched.trials, untouched.exhausted) == (0, None, 0, False)
     with pytest.raises(NotFoundError), uow.write() as repos:
         repos.jobs.update_task(job.id, 2, rounds=1)

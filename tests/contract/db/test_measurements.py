@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import UnitOfWork
@@ -106,6 +107,28 @@ def test_best_agrees_with_a_scan(uow: UnitOfWork, new_record: Any) -> None:
         }
         assert set(repos.records.best(["w1"], **WHERE)) <= {"w1"}
         assert repos.records.best([], **WHERE) == {}
+
+
+def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
+    """What keeps it flat: the plan reads the best record's entry, and sorts nothing."""
+    with uow.write() as repos:
+        repos.records.add_many(
+            [new_record(workload_key=f"w{n % 50}", cost_sec=1e-3 + n) for n in range(5000)]
+        )
+    seen: list[tuple[str, Any]] = []
+    event.listen(
+        uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
+    )
+    with uow.read() as repos:
+        assert len(repos.records.best([f"w{n}" for n in range(20)], **WHERE)) == 20
+    sql, given = next(entry for entry in seen if "ix" not in entry[0] and "records" in entry[0])
+    explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
+    with uow.engine.connect() as connection:
+        connection.exec_driver_sql("ANALYZE")
+        plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+    assert plan.count("ix_records_best") == 20, plan
+    assert "Sort" not in plan
+    assert "TEMP B-TREE" not in plan
 
 
 def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:

@@ -164,6 +164,25 @@ def test_due_steps_are_sent_once_in_a_while(uow: UnitOfWork, seed: Any) -> None:
         assert [s.id for s in repos.steps.due(resend_after_sec=-1.0)] == [first.id, second.id]
 
 
+def test_who_waited_longest_is_woken(uow: UnitOfWork, seed: Any) -> None:
+    model = seed.model()
+    jobs = [seed.job(model, seed=n) for n in range(3)]
+    foreign = seed.job(model, device_key="other")
+    seed.step(foreign, delay_sec=3600)
+    seed.step(jobs[0], kind=StepKind.EXTRACT)  # needs no device
+    first, second = (seed.step(job, delay_sec=3600) for job in jobs[1:])
+    with uow.write() as repos:
+        assert repos.steps.longest_waiting("cpu") == first
+        assert repos.steps.longest_waiting("cpu", except_job=jobs[1].id) == second
+        assert repos.steps.longest_waiting("gpu") is None
+        woken = repos.steps.expedite(first.id)
+        assert woken is not None
+        assert woken.sent_at is not None
+        assert repos.steps.claim(first.id, "a", LEASE_SEC) is not None
+        assert repos.steps.expedite(first.id) is None
+        assert repos.steps.longest_waiting("cpu") == second
+
+
 def test_expired_leases_are_reaped(uow: UnitOfWork, seed: Any, expire: Any) -> None:
     model = seed.model()
     alive, dead = (seed.step(seed.job(model, seed=n)) for n in range(2))

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning.errors import ConflictError, NotFoundError, TransientError
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 
 
 def test_an_exception_rolls_everything_back(uow: UnitOfWork) -> None:
@@ -59,6 +59,29 @@ def test_read_then_write_waits_for_other_writers(uow: UnitOfWork, seed: Any) -> 
     assert failures == []
     with uow.read() as repos:
         assert repos.jobs.get(job.id).trials == 60
+
+
+def test_a_value_that_cannot_be_stored(uow: UnitOfWork, seed: Any) -> None:
+    """PostgreSQL takes no NUL in a text; SQLite does. Neither may fail as our own fault."""
+    if uow.engine.dialect.name == "sqlite":
+        assert seed.model(name="a\0b").name == "a\0b"
+        return
+    with pytest.raises(InvalidInputError) as refused:
+        seed.model(name="a\0b")
+    assert refused.value.code == "invalid-value"
+
+
+def test_probe_write(uow: UnitOfWork) -> None:
+    with uow.write() as repos:
+        repos.probe_write()
+
+
+def test_a_stand_by_says_that_it_takes_no_writes(new_postgres_url: Callable[[], str]) -> None:
+    engine = make_engine(new_postgres_url() + "&options=-c%20default_transaction_read_only%3Don")
+    with pytest.raises(TransientError) as refused, UnitOfWork(engine).read() as repos:
+        repos.probe_write()
+    assert refused.value.code == "database-read-only"
+    engine.dispose()
 
 
 def test_a_database_that_is_away_is_a_transient_error() -> None:

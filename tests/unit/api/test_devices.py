@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
+from tunefarm_app.settings import Settings
 from tunefarm_db.values import NewRecord
 
 
@@ -21,12 +22,29 @@ def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any]
     well = client.post(f"{path}/heartbeat", json={"healthy": True, "info": {"cores": 3}}).json()
     assert (well["state"], well["info"]) == ("online", {"cores": 3})
     assert client.get(path).json() == well
-    assert client.get("/v1/devices", params={"device_key": "lab-cpu", "state": "online"}).json()["items"] == [
-        well
-    ]
+    away = client.post(f"{path}/heartbeat", json={"ready": False, "reason": "its tracker is away"}).json()
+    assert (away["state"], away["reason"]) == ("offline", "its tracker is away")
+    assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "online"
+    (listed,) = client.get("/v1/devices", params={"device_key": "lab-cpu", "state": "online"}).json()["items"]
+    assert listed["id"] == device["id"]
     assert client.get("/v1/devices", params={"device_key": "other"}).json()["items"] == []
     for gone in (client.get("/v1/devices/dev_no"), client.post("/v1/devices/dev_no/heartbeat", json={})):
         problem(gone, 404, "device-not-found")
+
+
+def test_a_device_may_leave_the_tracker_to_the_farm(client: TestClient, settings: Settings) -> None:
+    body = {
+        "name": "node-9",
+        "device_key": "cpu",
+        "target": {"kind": "llvm"},
+        "info": {},
+        "device_model": "m",
+        "rpc_key": "k",
+        "ready": False,
+    }
+    device = client.post("/v1/devices", json=body).json()
+    assert f"{device['tracker_host']}:{device['tracker_port']}" == settings.tracker
+    assert device["state"] == "offline"
 
 
 @pytest.mark.parametrize(
