@@ -5,6 +5,8 @@ from __future__ import annotations
 QUICK_DEATH_SEC = 30.0
 MAX_QUICK_DEATHS = 5
 MAX_DEATHS_BEFORE_UP = 3
+EXIT_REFUSED = 2
+"""Exit code of our programs for "I cannot run as I was told to" (a port that is taken, a setting that makes no sense)."""
 _FIRST_WAIT_SEC = 0.5
 _MOST_WAIT_SEC = 10.0
 
@@ -20,12 +22,14 @@ class RestartPolicy:
         """The part did its work at least once."""
         self._ever_up = True
 
-    def died(self, lived_sec: float) -> float | None:
+    def died(self, lived_sec: float, *, code: int | None = None) -> float | None:
         """Return how long to wait before the next start; None to give up.
 
         A part that lived for a while is started again as often as it takes. One that never came up is given up
-        sooner: it is told something wrong, and waiting will not put that right.
+        sooner, and at once when it says itself that it was told something wrong: waiting will not put that right.
         """
+        if code == EXIT_REFUSED and not self._ever_up:
+            return None
         if lived_sec >= QUICK_DEATH_SEC and self._ever_up:
             self._quick_deaths = 0
         self._quick_deaths += 1

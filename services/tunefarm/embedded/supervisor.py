@@ -99,8 +99,9 @@ class Supervisor:
             return
         child = watched.child
         assert child is not None
-        if child.exit_code() is not None:
-            self._note_death(watched, child, f"ended with code {child.exit_code()}")
+        code = child.exit_code()
+        if code is not None:
+            self._note_death(watched, child, f"ended with code {code}", code)
         elif watched.state is _State.STARTING:
             if watched.part.is_up(self._facts, child.output()):
                 watched.state, watched.ever_up = _State.UP, True
@@ -109,7 +110,7 @@ class Supervisor:
                     FarmEvent(kind="up", part=watched.part.name, data=self._public_facts(watched.part))
                 )
             elif now - child.started > START_PATIENCE_SEC:
-                self._note_death(watched, child, f"was not up within {START_PATIENCE_SEC:g} s")
+                self._note_death(watched, child, f"was not up within {START_PATIENCE_SEC:g} s", None)
 
     def _has_what_it_needs(self, part: Part) -> bool:
         up = {watched.part.name for watched in self._watched if watched.ever_up}
@@ -127,17 +128,17 @@ class Supervisor:
         )
         watched.state = _State.STARTING
 
-    def _note_death(self, watched: _Watched, child: TetheredChild, how: str) -> None:
+    def _note_death(self, watched: _Watched, child: TetheredChild, how: str, code: int | None) -> None:
         name = watched.part.name
         child.bury()
         last_lines = child.last_lines()
         watched.child, watched.state = None, _State.WAITING
-        wait_sec = watched.policy.died(time.monotonic() - child.started)
+        wait_sec = watched.policy.died(time.monotonic() - child.started, code=code)
         log_path = str(self._facts.home.log_path(name))
         self._emit(FarmEvent(kind="died", part=name, message=f"the {name} {how}", data={"log": log_path}))
         if wait_sec is None:
             raise TransientError(
-                f"the {name} {how}, several times in a row; the end of {log_path}:\n{last_lines}",
+                f"the {name} {how} and cannot be kept up; the end of {log_path}:\n{last_lines}",
                 code="farm-failed",
                 part=name,
                 log=log_path,

@@ -32,3 +32,10 @@ def test_a_long_life_is_a_clean_slate() -> None:
 def test_a_slow_start_that_fails_is_no_long_life() -> None:
     policy = RestartPolicy()
     assert [policy.died(100.0) for _ in range(MAX_DEATHS_BEFORE_UP)][-1] is None
+
+
+def test_a_part_that_says_it_was_told_wrong_is_given_up_at_once() -> None:
+    assert RestartPolicy().died(1.0, code=2) is None
+    policy = RestartPolicy()
+    policy.was_up()
+    assert policy.died(1.0, code=2) is not None

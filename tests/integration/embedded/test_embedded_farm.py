@@ -1,0 +1,176 @@
+"""The real farm of this machine: up, killed piece by piece, side by side, gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome
+from tunefarm_tuning.errors import ConflictError, TransientError
+
+MARKS = {
+    "valkey": "valkey-server",
+    "tracker": "tunefarm_workers.tracker",
+    "api": "tunefarm_api",
+    "worker": "tunefarm_workers.worker",
+    "device": "tunefarm_workers.device",
+}
+
+
+class Farm:
+    """A farm, its events, and its processes as the system sees them."""
+
+    def __init__(self, home: Path) -> None:
+        self.events: list[FarmEvent] = []
+        self.handle = EmbeddedFarm(home, on_event=self.events.append)
+
+    def supervisor(self) -> psutil.Process:
+        (found,) = [
+            child
+            for child in psutil.Process().children()
+            if f"--home={self.handle.home.path}" in child.cmdline()
+        ]
+        return found
+
+    def part(self, name: str) -> psutil.Process:
+        (found,) = [
+            child
+            for child in self.supervisor().children()
+            if any(MARKS[name] in word for word in child.cmdline())
+        ]
+        return found
+
+    def count(self, kind: str, part: str) -> int:
+        return sum(event.kind == kind and event.part == part for event in self.events)
+
+    def get(self, path: str) -> Any:
+        with httpx.Client(trust_env=False, timeout=60) as client:
+            answer = client.get(
+                f"{self.handle.url}{path}", headers={"Authorization": f"Bearer {self.handle.api_key}"}
+            )
+        return answer.raise_for_status().json()
+
+    def device_state(self) -> str:
+        try:
+            (device,) = self.get("/v1/devices")["items"]
+        except httpx.HTTPError:
+            return "unknown"
+        return str(device["state"])
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    farm = Farm(tmp_path_factory.mktemp("farm") / "home")
+    with farm.handle:
+        farm.handle.wait_ready()
+        yield farm
+
+
+def test_a_farm_is_up_and_private(farm: Farm) -> None:
+    assert farm.device_state() == "online"
+    home = farm.handle.home
+    assert stat.S_IMODE(home.key_file.stat().st_mode) == 0o600
+    for path in [home.path, *home.path.rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    for name in MARKS:
+        for connection in farm.part(name).net_connections(kind="inet"):
+            assert connection.laddr.ip in ("127.0.0.1", "::1"), name
+
+
+def test_its_folder_says_where_it_is(farm: Farm) -> None:
+    found = FarmHome(farm.handle.home.path).running()
+    assert found is not None
+    assert (found.url, found.api_key) == (farm.handle.url, farm.handle.api_key)
+    assert found.pid == farm.supervisor().pid
+
+
+def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:
+    with pytest.raises(ConflictError, match="runs in") as caught, EmbeddedFarm(farm.handle.home.path):
+        pass
+    assert caught.value.code == "farm-running"
+    assert farm.device_state() == "online"
+
+
+@pytest.mark.parametrize("name", list(MARKS))
+def test_a_killed_part_comes_back_at_its_place(farm: Farm, tools: Any, name: str) -> None:
+    before = farm.part(name)
+    below = before.children(recursive=True)
+    listening = {c.laddr.port for c in before.net_connections(kind="inet") if c.status == "LISTEN"}
+    ups = farm.count("up", name)
+    before.kill()
+    tools.wait_until(lambda: farm.count("up", name) > ups, f"the {name}'s return")
+    after = farm.part(name)
+    assert after.pid != before.pid
+    assert listening == {c.laddr.port for c in after.net_connections(kind="inet") if c.status == "LISTEN"}
+    tools.wait_until(
+        lambda: all(tools.gone(process.pid) for process in below), "the end of the old one's children"
+    )
+    tools.wait_until(lambda: farm.device_state() == "online", "the device")
+
+
+def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
+    other = Farm(tmp_path / "other")
+    with other.handle:
+        other.handle.wait_ready()
+        assert other.handle.url != farm.handle.url
+        assert other.handle.api_key != farm.handle.api_key
+        assert (farm.device_state(), other.device_state()) == ("online", "online")
+        everything = other.supervisor().children(recursive=True)
+        key = other.handle.api_key
+    assert not [process for process in everything if process.is_running()]
+    assert FarmHome(tmp_path / "other").running() is None
+    assert farm.device_state() == "online"
+    # The next start goes on where this one ended.
+    with other.handle.__class__(tmp_path / "other") as again:
+        assert again.api_key == key
+        everything = psutil.Process().children(recursive=True)
+    assert psutil.pid_exists(farm.supervisor().pid)
+
+
+def test_a_port_that_is_taken_is_a_clear_error(farm: Farm, tmp_path: Path) -> None:
+    from tunefarm.embedded import FarmOptions
+
+    port = int(farm.handle.url.rpartition(":")[2])
+    with (
+        pytest.raises(TransientError, match="cannot listen") as caught,
+        EmbeddedFarm(tmp_path, FarmOptions(port=port)),
+    ):
+        pass
+    assert caught.value.code == "farm-failed"
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from tunefarm.embedded import EmbeddedFarm
+with EmbeddedFarm(Path(sys.argv[1])) as farm:
+    farm.wait_ready()
+    print(farm.url, flush=True)
+    farm.wait()
+"""
+
+
+@pytest.mark.parametrize("victim", ["owner", "supervisor"])
+def test_nothing_is_left_after_a_kill(tmp_path: Path, tools: Any, victim: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline().startswith(b"http://")
+        process = psutil.Process(owner.pid)
+        everything = process.children(recursive=True)
+        # Supervisor, five parts, two pool children and their tracker, and the RPC server at least.
+        assert len(everything) >= 9
+        (supervisor,) = process.children()
+        os.kill(owner.pid if victim == "owner" else supervisor.pid, signal.SIGKILL)
+        tools.wait_until(lambda: all(tools.gone(one.pid) for one in everything), "the end of everything")
+        owner.kill()
+    assert FarmHome(tmp_path).running() is None
