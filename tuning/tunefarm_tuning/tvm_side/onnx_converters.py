@@ -1,8 +1,9 @@
 """Converters of our own for a few ONNX operators, where TVM's make slow kernels.
 
-TVM turns ``Clip`` into kernels at once, and has no layout rule for its ``clip``. Either way the channels-last layout
-stops there, and a network full of clipped activations (MobileNets) transposes back and forth around each of them.
-Maximum and minimum with a constant of full rank let the layout through, and fuse with the convolution.
+TVM turns ``Clip`` into kernels at once, ``Max`` and ``Min`` into a stack and a reduction, and has layout rules neither for
+its ``clip`` and ``leakyrelu`` nor for constants of a lower rank than the other side's. Each stops the channels-last
+layout, and a network full of clipped activations (MobileNets) transposes back and forth around them. Maximum and
+minimum with a constant of full rank let the layout through, and fuse with the convolution.
 """
 
 from __future__ import annotations
@@ -43,12 +44,60 @@ def convert_hard_swish(bb: Any, inputs: Sequence[Any], _attributes: dict[str, An
     return None if gate is None else bb.emit(relax.op.multiply(inputs[0], gate))
 
 
+def convert_leaky_relu(bb: Any, inputs: Sequence[Any], attributes: dict[str, Any], _opset: int) -> Any:
+    """Convert ``LeakyRelu``: ``max(x, alpha * x)``, which holds for slopes up to one."""
+    alpha = attributes.get("alpha", 0.01)
+    slope = _full_rank(inputs[0], alpha)
+    if slope is None or not 0 <= alpha <= 1:
+        return None
+    return bb.emit(relax.op.maximum(inputs[0], bb.emit(relax.op.multiply(inputs[0], slope))))
+
+
+def convert_max(bb: Any, inputs: Sequence[Any], _attributes: dict[str, Any], _opset: int) -> Any:
+    """Convert ``Max`` of any number of tensors, pair by pair."""
+    return _pairwise(bb, inputs, relax.op.maximum)
+
+
+def convert_min(bb: Any, inputs: Sequence[Any], _attributes: dict[str, Any], _opset: int) -> Any:
+    """Convert ``Min`` likewise."""
+    return _pairwise(bb, inputs, relax.op.minimum)
+
+
+def widen_constants(inputs: Sequence[Any]) -> list[Any]:
+    """Return an elementwise operator's inputs with constants of full rank, which broadcast just the same."""
+    rank = max((one.ty.ndim for one in inputs if isinstance(one.ty, relax.TensorType)), default=-1)
+    widened = []
+    for one in inputs:
+        if isinstance(one, tvm.ir.GenericConst) and 0 < one.ty.ndim < rank:
+            value = one.value.numpy()
+            one = relax.const(value.reshape((1,) * (rank - value.ndim) + value.shape))
+        widened.append(one)
+    return widened
+
+
 CONVERTERS: dict[str, Converter] = {
     "Clip": convert_clip,
     "HardSigmoid": convert_hard_sigmoid,
     "HardSwish": convert_hard_swish,
+    "LeakyRelu": convert_leaky_relu,
+    "Max": convert_max,
+    "Min": convert_min,
 }
 """Each returns None where it leaves the node to TVM's own converter."""
+
+BROADCASTING = frozenset({"Add", "Div", "Mul", "Pow", "Sub"})
+"""Operators whose constants are worth widening before TVM's own converter gets them."""
+
+
+def _pairwise(bb: Any, inputs: Sequence[Any], op: Callable[[Any, Any], Any]) -> Any:
+    if any(not isinstance(one.ty, relax.TensorType) or one.ty.ndim < 0 for one in inputs):
+        return None
+    if all(isinstance(one, tvm.ir.GenericConst) for one in inputs):
+        return None  # TVM's own converter folds it at once, which shapes rely on
+    first, *rest = widen_constants(inputs)
+    for other in rest:
+        first = bb.emit(op(first, other))
+    return first
 
 
 def _hard_sigmoid(bb: Any, x: Any, alpha: float, beta: float) -> Any:

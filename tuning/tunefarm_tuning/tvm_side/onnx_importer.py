@@ -15,7 +15,7 @@ from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.plain_graph import make_plain
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
-from tunefarm_tuning.tvm_side.onnx_converters import CONVERTERS
+from tunefarm_tuning.tvm_side.onnx_converters import BROADCASTING, CONVERTERS, widen_constants
 from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         ours = CONVERTERS.get(op_name)
         made = ours(self.bb, inputs, attrs, opset) if ours else None
         if made is None:
+            if op_name in BROADCASTING:
+                inputs = widen_constants(inputs)
             made = super()._convert_operator(op_name, inputs, attrs, opset)
         if self.first_open is None and isinstance(made, relax.Expr) and not _is_fixed(made.ty):
             self.first_open = self.at
