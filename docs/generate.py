@@ -83,8 +83,8 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
         yield "\n".join(row.replace("\n", " ") for row in rows) + "\n"
     if epilog := getattr(command, "epilog", None):
         yield f"{epilog}\n" if path == "tunefarm" else ""
-    for name in children:
-        yield from _command_page(children[name], f"{path} {name}")
+    for name, child in children.items():
+        yield from _command_page(child, f"{path} {name}")
 
 
 def _engine() -> str:
@@ -150,7 +150,9 @@ def _openapi() -> dict[str, Any]:
     from tunefarm_app.settings import load_settings
 
     # Nothing is connected to before the application starts, and here it never does.
-    settings = load_settings(database_url="sqlite://", broker_url="redis://localhost", store_dir=Path("store"))
+    settings = load_settings(
+        database_url="sqlite://", broker_url="redis://localhost", store_dir=Path("store")
+    )
     return describe(create_app(settings))
 
 
