@@ -36,7 +36,10 @@ def configure_logging(level: str, *, role: str) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.dict_tracebacks,
+                # Not `dict_tracebacks`: it writes every frame's local variables, API keys and URLs among them.
+                structlog.processors.ExceptionRenderer(
+                    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+                ),
                 structlog.processors.JSONRenderer(),
             ],
         )

@@ -203,3 +203,25 @@ def test_a_schema_that_was_not_upgraded(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "tunefarm db upgrade" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_on_postgresql(tmp_path: Path, new_postgres_url: Callable[[], str]) -> None:
+    device = {
+        "name": "node-1",
+        "device_key": "cpu",
+        "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
+        "info": {"cores": 2},
+        "device_model": "m",
+        "rpc_key": "k",
+    }
+    with running_api(tmp_path, TUNEFARM_DATABASE_URL=new_postgres_url()) as api, api.client() as client:
+        assert client.get("/readyz").json()["ready"] is True
+        assert client.post("/v1/devices", json=device).status_code == 200
+        model = client.post("/v1/models", params={"name": "net"}, content=b"\x08\x0a model").json()
+        assert client.get("/v1/models").json()["items"] == [model]
+        job = {"model_id": model["id"], "budget": {"trials": 1}}
+        refused = client.post("/v1/jobs", json=job)
+        assert (refused.status_code, refused.json()["code"]) == (409, "model-importing")
+        odd = client.get("/v1/jobs/job_%00")  # PostgreSQL takes no NUL in a text
+        assert (odd.status_code, odd.json()["code"]) == (422, "invalid-value")
+        assert api.stop() == 0

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from tunefarm_api.auth import needs
@@ -112,6 +112,7 @@ def test_odd_request_ids_are_replaced(client: TestClient) -> None:
 
 
 def test_the_log_holds_no_secret(
+    app: FastAPI,
     client: TestClient,
     services: Services,
     caplog: pytest.LogCaptureFixture,
@@ -119,11 +120,17 @@ def test_the_log_holds_no_secret(
 ) -> None:
     from tunefarm_app.logs import configure_logging
 
+    def fail(request: Request) -> None:
+        token = request.headers["authorization"]
+        raise ZeroDivisionError(len(token))
+
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     token = client.headers["Authorization"].removeprefix("Bearer ")
     try:
         configure_logging("INFO", role="api")
+        app.add_api_route("/v1/fail", fail, dependencies=[needs("read")])
+        assert client.get("/v1/fail").status_code == 500
         client.get("/v1/jobs", params={"cursor": "in-the-query"}, headers={"X-Request-ID": "abc-2"})
     finally:
         root.handlers = handlers
@@ -137,6 +144,7 @@ def test_the_log_holds_no_secret(
         "/v1/jobs",
         200,
     )
+    assert "ZeroDivisionError" in written
     assert line["key_id"] in token
     assert token.rpartition("_")[2] not in written
     assert "in-the-query" not in written
