@@ -13,14 +13,6 @@ from tunefarm_tuning.testing.workloads import sample_task
 
 class TestLocalBuilder(BuilderContract):
     def make(self) -> Builder:
-        return LocalBuilder(workers=1)
-
-    def task(self) -> TuningTask:
-        return sample_task("matmul", n=32)
-
-
-class TestLocalBuilderWithTwoWorkers(BuilderContract):
-    def make(self) -> Builder:
         return LocalBuilder(workers=2)
 
     def task(self) -> TuningTask:
