@@ -243,6 +243,17 @@ def memory_bomb(operator: str = "ConstantOfShape") -> bytes:
     return g.model().SerializeToString()
 
 
+def folded_division_by_zero() -> bytes:
+    """The compiler divides by zero while it folds constants: SIGFPE."""
+    g = GraphBuilder()
+    x = g.input("x", [3], INT64)
+    # Not plainly zero, or the libraries would see it coming.
+    zero = g.node("Cast", g.node("Relu", g.constant(np.zeros(3, np.float32))), to=INT64)
+    g.node("Add", x, g.node("Div", g.ints(1, 2, 3), zero), out="y")
+    g.output("y", [3], INT64)
+    return g.model().SerializeToString()
+
+
 def huge_input() -> bytes:
     return input_of([1_000_000, 1_000_000])
 
@@ -358,6 +369,7 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "sequence input": ("unsupported-dtype", sequence_input),
     "huge input": ("too-large", huge_input),
     "huge inside": ("too-large", huge_inside),
+    "folded division by zero": ("import-crashed", folded_division_by_zero),
     "ConstantOfShape bomb": ("import-memory", memory_bomb),
     "Expand bomb": ("import-memory", lambda: memory_bomb("Expand")),
     "Tile bomb": ("import-memory", lambda: memory_bomb("Tile")),

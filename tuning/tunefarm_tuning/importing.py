@@ -18,6 +18,10 @@ from tunefarm_tuning.task import TensorSpec
 
 _CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"
+_CRASHES = {
+    "SIGFPE": "divides by zero where its constants are folded",
+    "": "is damaged, or too deep for the compiler",
+}
 _PROTOBUF_LIMIT_BYTES = (2 << 30) - 1
 # One thread for libraries that would start one per core: they do next to nothing here, and each costs address space.
 CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
@@ -145,12 +149,12 @@ def _stage(what: str, module: str, method: str, params: Mapping[str, Any], limit
             limit_sec=limits.timeout_sec,
         ) from error
     except ChildFailed as error:
+        # What the child wrote last stays with the cause: it names files of this machine.
         cause = getattr(error, "signal_name", None) or "an early exit"
         raise InvalidModelError(
-            f"{what} crashed ({cause}): the model is damaged, or too deep for the compiler; check it with "
+            f"{what} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "
             "onnx.checker.check_model(model, full_check=True)",
             code="import-crashed",
             stage=what,
             cause=cause,
-            detail=error.detail,
         ) from error

@@ -12,11 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.task import TuningTask
+
+if TYPE_CHECKING:
+    # It brings NumPy, which a server that only keeps records has no need of.
+    from tunefarm_tuning.config_space import ConfigSpace
 
 
 class Outcome(StrEnum):

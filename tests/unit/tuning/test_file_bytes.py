@@ -1,0 +1,60 @@
+"""What a file's bytes alone say."""
+
+from __future__ import annotations
+
+import onnx_models
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.file_bytes import check_bytes
+
+WHOLE = onnx_models.mlp().SerializeToString()
+
+
+def code_of(data: bytes) -> str | None:
+    try:
+        check_bytes(data)
+    except InvalidModelError as error:
+        return error.code
+    return None
+
+
+def test_a_whole_model_passes() -> None:
+    assert code_of(WHOLE) is None
+
+
+@given(st.integers(min_value=3, max_value=len(WHOLE) - 1))
+def test_a_model_cut_anywhere_is_told_to_be_cut(length: int) -> None:
+    code = code_of(WHOLE[:length])
+    # Between two outermost fields the rest is missing without a trace; the parser or the checker sees it then.
+    assert code in ("truncated-model", None)
+
+
+def test_the_message_says_how_much_is_missing() -> None:
+    with pytest.raises(InvalidModelError, match="bytes or more are missing"):
+        check_bytes(WHOLE[: len(WHOLE) // 2])
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"PK\x03\x04rest", "PyTorch"),
+        (b"\x80\x02}q\x00", "PyTorch"),
+        (b"\x89HDF\r\n\x1a\n", "Keras"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"\x1c\x00\x00\x00TFL3", "TensorFlow Lite"),
+        (b"  <!DOCTYPE html><html>", "web page"),
+        (b"\x1f\x8b\x08\x00", "gzip"),
+    ],
+)
+def test_well_known_other_files_are_named(data: bytes, word: str) -> None:
+    with pytest.raises(InvalidModelError, match=word) as caught:
+        check_bytes(data)
+    assert caught.value.code == "not-protobuf"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_pass_or_are_a_clear_error(data: bytes) -> None:
+    assert code_of(data) in (None, "empty-file", "truncated-model", "not-protobuf")
