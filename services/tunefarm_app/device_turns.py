@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger(__name__)
 
-_LONGEST_WAIT_SEC = 30.0
+_LONGEST_WAIT_SEC = 10.0
 
 
 def wake_next(repos: Repositories, device_key: str, *, except_job: str | None = None) -> Step | None:

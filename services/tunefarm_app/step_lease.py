@@ -10,6 +10,7 @@ from typing import Self
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.device_turns import wake_next
 from tunefarm_db.values import DeviceLease, Step, StepState
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import (
@@ -92,6 +93,9 @@ class StepLease:
         try:
             with self._services.uow.write() as repos:
                 repos.devices.release_lease(device.device.id, device.fence)
+                woken = wake_next(repos, device.device.device_key, except_job=self._step.job_id)
+            if woken is not None:
+                self._services.dispatcher.send(woken.id, woken.kind)
         except TransientError as error:
             self._log.warning("device not given back; its lease runs out", error=error.message)
 

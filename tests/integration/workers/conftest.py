@@ -64,7 +64,7 @@ class Broker:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
         )
         wait_until(self._answers, "the broker")
 
@@ -107,7 +107,7 @@ class Worker:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
             )
 
     @property

@@ -1,132 +1,26 @@
-"""A farm in one process: a real database and store, a dispatcher that a test drains, and no compiler."""
+"""A farm in one process, without a compiler; see `tests/support/app_farm.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+import importlib.util
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tunefarm_app.blob_store import BlobStore
-from tunefarm_app.composition import Services
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.register_device import DeviceRegistration, register_device
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import Settings
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
-from tunefarm_db.engine import make_engine
-from tunefarm_db.schema import upgrade
-from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
-from tunefarm_tuning.budget import Budget
 
 
-@dataclass
-class Inbox:
-    """A `Dispatcher` whose messages the test takes out; `up` is whether its broker is."""
-
-    up: bool = True
-    messages: list[str] = field(default_factory=list)
-
-    def send(self, step_id: str, kind: StepKind) -> bool:
-        if self.up:
-            self.messages.append(step_id)
-        return self.up
-
-    def queue_length(self, kind: StepKind) -> int | None:
-        return len(self.messages) if self.up else None
-
-    def ping(self) -> bool:
-        return self.up
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass
-class Farm:
-    services: Services
-    inbox: Inbox
-
-    def with_settings(self, **changes: Any) -> Farm:
-        settings = self.services.settings.model_copy(update=changes)
-        return Farm(replace(self.services, settings=settings), self.inbox)
-
-    def with_engine(self, engine: ReplayEngine) -> Farm:
-        return Farm(replace(self.services, engine=engine), self.inbox)
-
-    def run(self, *, steps: int = 10_000) -> int:
-        """Deliver messages until none is left, or that many were delivered; return how many were."""
-        done = 0
-        while self.inbox.messages and done < steps:
-            run_steps(self.inbox.messages.pop(0), self.services)
-            done += 1
-        return done
-
-    def run_until_quiet(self) -> None:
-        """Deliver, and let the reconciler send what is due, until nothing is due any more."""
-        self.run()
-        while send_due(self.services, resend_after_sec=0):
-            self.run()
-
-    def upload(self, scenario: Scenario | bytes, name: str = "net.onnx", **shapes: list[int]) -> Model:
-        data = scenario if isinstance(scenario, bytes) else scenario.to_bytes()
-        blob = self.services.blobs.put([data])
-        return submit_model(self.services, name=name, blob=blob, shapes=shapes).model
-
-    def ready_model(self, scenario: Scenario | None = None) -> Model:
-        model = self.upload(scenario or Scenario())
-        self.run()
-        return self.model(model.id)
-
-    def add_device(self, name: str = "dev-1", device_key: str = "pool", **changes: Any) -> Device:
-        registration = DeviceRegistration(
-            **{
-                "name": name,
-                "device_key": device_key,
-                "target": {"kind": "llvm", "num-cores": 2},
-                "info": {},
-                "device_model": "replay-cpu",
-                "tracker_host": "127.0.0.1",
-                "tracker_port": 9190,
-                "rpc_key": f"key-{name}",
-                **changes,
-            }
-        )
-        return register_device(self.services, registration)
-
-    def submit(self, model: Model, *, trials: int | None = 16, key: str | None = None, **asked: Any) -> Job:
-        budget = asked.pop("budget", None) or Budget(trials=trials)
-        request = JobRequest(model_id=model.id, budget=budget, **asked)
-        return submit_job(self.services, request, idempotency_key=key).job
-
-    def model(self, model_id: str) -> Model:
-        with self.services.uow.read() as repos:
-            return repos.models.get(model_id, deleted=True)
-
-    def job(self, job_id: str) -> Job:
-        with self.services.uow.read() as repos:
-            return repos.jobs.get(job_id)
-
-    def steps(self, job_id: str) -> tuple[Step, ...]:
-        with self.services.uow.read() as repos:
-            return repos.steps.for_job(job_id)
-
-    def device(self, device_id: str) -> Device:
-        with self.services.uow.read() as repos:
-            return repos.devices.get(device_id)
-
-    def trials(self, job_id: str) -> list[Trial]:
-        with self.services.uow.read() as repos:
-            return list(repos.trials.page(job_id, limit=500).items)
-
-    def events(self, job_id: str) -> list[str]:
-        with self.services.uow.read() as repos:
-            return [event.kind for event in repos.events.after(job_id)]
+def _support(name: str) -> Any:
+    path = Path(__file__).parents[2] / "support" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"tests_support_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -141,31 +35,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def new_farm(settings: Settings) -> Iterator[Callable[[str], Farm]]:
-    """A function that makes a farm on a database."""
-    engines = []
-
-    def make(database_url: str) -> Farm:
-        upgrade(database_url)
-        engine = make_engine(database_url)
-        engines.append(engine)
-        inbox = Inbox()
-        return Farm(
-            Services(
-                settings=settings,
-                uow=UnitOfWork(engine),
-                blobs=BlobStore(settings.store_dir),
-                dispatcher=inbox,
-                engine=ReplayEngine(),
-            ),
-            inbox,
-        )
-
-    yield make
-    for engine in engines:
-        engine.dispose()
-
-
-@pytest.fixture
-def farm(new_farm: Callable[[str], Farm], settings: Settings) -> Farm:
-    return new_farm(settings.database_url.get_secret_value())
+def farm(settings: Settings) -> Iterator[Any]:
+    made = _support("app_farm").make_farm(settings)
+    yield made
+    made.services.close()

@@ -39,7 +39,7 @@ def test_the_tracker_is_host_and_port(settings, tracker) -> None:
             database_url="sqlite:///x",
             broker_url="redis://x",
             store_dir="/tmp",
-            tracker=tracker,  # noqa: S108
+            tracker=tracker,
         )
 
 

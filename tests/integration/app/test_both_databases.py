@@ -1,0 +1,158 @@
+"""Many workers, killed at random, on either database: nothing is lost, and nothing is recorded twice."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.reconcile import Reconciler
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.run_step import run_steps
+from tunefarm_app.settings import Settings
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import DeviceState
+from tunefarm_tuning.errors import TransientError
+
+
+class Killed(BaseException):
+    """What a thread has in place of SIGKILL: nothing catches it, and nothing is tidied up in the database."""
+
+
+class Perilous(ReplayEngine):
+    """Dies in the middle of some rounds, and watches that no device is used by two at once."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = random.Random(seed)
+        self._busy: set[str] = set()
+        self.overlaps: list[str] = []
+        self.deaths = 0
+
+    @contextmanager
+    def measuring(self, device, *, cancellation):
+        if device.id in self._busy:
+            self.overlaps.append(device.id)
+        self._busy.add(device.id)
+        try:
+            with super().measuring(device, cancellation=cancellation) as option:
+                if self._random.random() < 0.15:
+                    self.deaths += 1
+                    raise Killed
+                yield option
+        finally:
+            self._busy.discard(device.id)
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=database_url,
+        broker_url="redis://127.0.0.1:1/0",
+        store_dir=tmp_path / "store",
+        device_retry_sec=0.2,
+        device_stale_sec=3600.0,
+        lease_sec=2.0,
+        step_chain_sec=1.0,
+        max_attempts=50,
+        round_size=4,
+    )
+
+
+@pytest.fixture
+def farm(settings: Settings, support: Callable[[str], Any]) -> Iterator[Any]:
+    made = support("app_farm").make_farm(settings, Perilous(seed=1))
+    yield made
+    made.services.close()
+
+
+def work(farm: Any, stop: threading.Event) -> None:
+    """Be a worker, and another one after each death."""
+    while not stop.is_set():
+        try:
+            step_id = farm.inbox.messages.pop(0)
+        except IndexError:
+            time.sleep(0.01)
+            continue
+        try:
+            run_steps(step_id, farm.services)
+        except Killed:
+            pass
+        except TransientError:
+            pass  # the database was busy for too long; the step's lease brings it back
+
+
+def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
+    model = farm.upload(Scenario(tasks=3, failing=0.1))
+    farm.run()
+    farm.add_device("dev-1")
+    farm.add_device("dev-2")
+    jobs = [farm.submit(model, trials=40, seed=seed) for seed in range(4)]
+    unwanted = farm.submit(model, trials=4000, seed=99)
+    stop = threading.Event()
+    workers = [threading.Thread(target=work, args=(farm, stop), daemon=True) for _ in range(3)]
+    reconcilers = [Reconciler(farm.services, every_sec=0.1) for _ in range(2)]
+    for one in (*workers, *reconcilers):
+        one.start()
+    try:
+        deadline = time.monotonic() + 240
+        while not all(farm.job(job.id).state.is_finished for job in jobs):
+            assert time.monotonic() < deadline, [farm.job(job.id) for job in jobs]
+            time.sleep(0.1)
+        cancel_job(farm.services, unwanted.id)
+    finally:
+        stop.set()
+        for one in workers:
+            one.join(60)
+        for one in reconcilers:
+            one.stop()
+
+    engine = farm.services.require_engine()
+    assert engine.deaths > 0
+    assert engine.overlaps == []
+    for job in map(farm.job, (job.id for job in jobs)):
+        assert job.state is JobState.SUCCEEDED, job.error
+        trials = farm.trials(job.id)
+        assert len(trials) == job.trials == 40
+        assert len({(t.position, t.config_key) for t in trials}) == 40
+        with farm.services.uow.read() as repos:
+            assert len(repos.records.for_job(job.id)) == 40
+            assert sum(task.trials for task in repos.jobs.tasks(job.id)) == 40
+            sequence = [event.seq for event in repos.events.after(job.id)]
+        assert sequence == list(range(1, len(sequence) + 1))
+    assert farm.job(unwanted.id).state is JobState.CANCELLED
+    with farm.services.uow.read() as repos:
+        for device in repos.devices.in_pool("pool"):
+            assert device.state is DeviceState.ONLINE
+
+
+def test_cancelling_against_committing(farm: Any) -> None:
+    """A job is cancelled at random moments of its rounds; it is cancelled then, and no step of it is left."""
+    farm = farm.with_engine(ReplayEngine()).with_settings(step_chain_sec=0.0)
+    model = farm.upload(Scenario(tasks=1))
+    farm.run()
+    farm.add_device()
+    rng = random.Random(0)
+    for seed in range(6):
+        job = farm.submit(model, trials=4000, seed=seed)
+        stop = threading.Event()
+        worker = threading.Thread(target=work, args=(farm, stop), daemon=True)
+        worker.start()
+        time.sleep(rng.random())
+        cancel_job(farm.services, job.id)
+        deadline = time.monotonic() + 60
+        while any(step.state in ("ready", "leased") for step in farm.steps(job.id)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        stop.set()
+        worker.join(60)
+        assert farm.job(job.id).state is JobState.CANCELLED
+        with farm.services.uow.read() as repos:
+            assert len(repos.records.for_job(job.id)) == farm.job(job.id).trials
