@@ -49,7 +49,7 @@ class XGBCostModel:
             self._params |= {
                 "ndcg_exp_gain": False,
                 "lambdarank_pair_method": "mean",
-                "lambdarank_num_pair_per_sample": 8,
+                "lambdarank_num_pair_per_sample": 16,
             }
         self._booster: Any = None
 
