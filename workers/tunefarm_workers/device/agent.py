@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import secrets
@@ -25,6 +26,8 @@ from tunefarm_workers.device.settings import AgentSettings
 log = logging.getLogger("tunefarm.device")
 
 TICK_SEC = 0.25
+STATE_FILE = "state.json"
+"""In the agent's folder: its last event, for health checks."""
 
 
 class Agent:
@@ -68,6 +71,7 @@ class Agent:
             InvalidInputError: If the API will never accept this device.
         """
         adopt_orphans()
+        (self._settings.work_dir / STATE_FILE).unlink(missing_ok=True)  # of a life that was killed
         try:
             while True:
                 self._registration.tick(self._status())
@@ -135,26 +139,29 @@ class Agent:
         }
 
     def _tell(self) -> None:
+        """Tell supervisor and health checks of a change."""
         grant, keeper = self._registration.grant, self._keeper
         known = (grant, self._state, self._registration.online)
-        if grant is not None and known != self._emitted:
-            self._emitted = known
-            log.info(
-                "%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else ""
-            )
-            self._emit(
-                {
-                    "event": "state",
-                    "device_id": grant.device_id,
-                    "rpc_key": self._rpc_key,
-                    "state": self._state,
-                    "online": self._registration.online,
-                    "server_pid": None if keeper is None else keeper.server_pid,
-                }
-            )
+        if grant is None or known == self._emitted:
+            return
+        self._emitted = known
+        log.info("%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else "")
+        event = {
+            "event": "state",
+            "device_id": grant.device_id,
+            "rpc_key": self._rpc_key,
+            "state": self._state.value,
+            "online": self._registration.online,
+            "server_pid": None if keeper is None else keeper.server_pid,
+        }
+        self._emit(event)
+        part = self._settings.work_dir / f".{STATE_FILE}.part"
+        part.write_text(json.dumps(event), encoding="utf-8")
+        part.replace(self._settings.work_dir / STATE_FILE)
 
     def _close(self) -> None:
         leaving = {**self._status(), "ready": False, "reason": "the agent is stopping"}
+        (self._settings.work_dir / STATE_FILE).unlink(missing_ok=True)
         self._registration.say_goodbye(leaving)
         if self._keeper is not None:
             self._keeper.stop()

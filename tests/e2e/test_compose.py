@@ -1,0 +1,190 @@
+"""The compose file, run without containers: every service's own command, with its own environment, as a local process.
+
+PostgreSQL and Valkey are the wheels'. What a container would have of its own is mapped: host names, ports, volumes.
+Then a job goes through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tunefarm.client import Client
+from tunefarm.embedded import valkey
+
+ROOT = Path(__file__).parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PATIENCE_SEC = 240.0
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+
+def wait_until(condition: Callable[[], Any], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + PATIENCE_SEC
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Host:
+    """One machine that plays all containers."""
+
+    def __init__(self, folder: Path, database_url: str) -> None:
+        self.folder = folder
+        self.database_url = database_url
+        self.ports = {"valkey:6379": free_port(), "tracker:9190": free_port(), "api:8000": free_port()}
+        self.variables = {
+            "POSTGRES_PASSWORD": secrets.token_hex(12),
+            "VALKEY_PASSWORD": secrets.token_hex(12),
+            "TUNEFARM_PORT": "8000",
+        }
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        binaries = folder / "bin"
+        binaries.mkdir()
+        (binaries / "valkey-server").symlink_to(valkey.find_server())
+        self.path = f"{binaries}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def map(self, service: str, text: str) -> str:
+        """Interpolate as compose does, then put this machine in the place of the containers."""
+        text = re.sub(r"(?<!\$)\$\{(\w+)[^}]*\}", lambda match: self.variables[match[1]], text)
+        text = text.replace("$$", "$")
+        text = re.sub(r"postgresql\+psycopg://\S+@postgres:5432/tunefarm", self.database_url, text)
+        text = text.replace("0.0.0.0", "127.0.0.1").replace("dir /data\n", self._valkey_options())
+        for place, port in self.ports.items():
+            text = text.replace(place, f"127.0.0.1:{port}")
+            text = re.sub(rf"\b{place.split(':')[1]}\b", str(port), text)
+        mounted = [volume.split(":")[1] for volume in SERVICES[service].get("volumes", [])]
+        for path in re.findall(r"/var/lib/tunefarm/\w+", text):
+            # A folder that several services share must be a volume; the device's is its own.
+            assert path in mounted or (service, path) == ("device", "/var/lib/tunefarm/device")
+        return text.replace("/var/lib/tunefarm/", f"{self.folder}/")
+
+    def _valkey_options(self) -> str:
+        (self.folder / "valkey").mkdir(exist_ok=True)
+        return f"dir {self.folder}/valkey\nport {self.ports['valkey:6379']}\nbind 127.0.0.1\n"
+
+    def environment(self, service: str) -> dict[str, str]:
+        """Return what the container would have, and nothing of this test's own."""
+        given = SERVICES[service].get("environment", {})
+        return {
+            "PATH": self.path,
+            "HOME": str(self.folder),
+            **{name: self.map(service, value) for name, value in given.items()},
+        }
+
+    def start(self, service: str) -> None:
+        command = [self.map(service, word) for word in SERVICES[service]["command"]]
+        with (self.folder / f"{service}.log").open("wb") as log:
+            self.processes[service] = subprocess.Popen(
+                command,
+                env=self.environment(service),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def run_to_its_end(self, service: str) -> None:
+        self.start(service)
+        assert self.processes.pop(service).wait(PATIENCE_SEC) == 0, self.log(service)
+
+    def wait_healthy(self, service: str) -> None:
+        """Run the service's own health check until it passes."""
+        kind, *command = SERVICES[service]["healthcheck"]["test"]
+        assert kind == "CMD"
+        arguments = [self.map(service, word) for word in command]
+
+        def passes() -> bool:
+            assert self.processes[service].poll() is None, self.log(service)
+            done = subprocess.run(
+                arguments, env=self.environment(service), cwd=self.folder, capture_output=True, timeout=60
+            )
+            return done.returncode == 0
+
+        wait_until(passes, lambda: self.log(service))
+
+    def log(self, service: str) -> str:
+        return (self.folder / f"{service}.log").read_text(errors="replace")[-4000:]
+
+    def stop(self, service: str) -> int:
+        """Stop as `docker stop` does; return the exit code."""
+        process = self.processes.pop(service)
+        process.terminate()
+        return process.wait(PATIENCE_SEC)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def host(tmp_path: Path, new_postgres_url: Callable[[], str]) -> Iterator[Host]:
+    host = Host(tmp_path, new_postgres_url())
+    yield host
+    host.close()
+
+
+def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None:
+    from tiny_convnet import build_tiny_mlp
+
+    host.start("valkey")
+    wait_until(
+        lambda: valkey.answers(host.ports["valkey:6379"], host.variables["VALKEY_PASSWORD"]),
+        lambda: host.log("valkey"),
+    )
+    host.run_to_its_end("migrate")
+    for service in ("api", "worker", "tracker", "device"):
+        for needed in SERVICES[service].get("depends_on", {}):
+            assert needed in host.processes or needed in ("postgres", "migrate")
+        host.start(service)
+        host.wait_healthy(service)
+
+    network = tmp_path / "tiny.onnx"
+    network.write_bytes(build_tiny_mlp().SerializeToString())
+    key = (tmp_path / "keys" / "api-key").read_text().strip()
+    with Client(f"http://127.0.0.1:{host.ports['api:8000']}", key) as client:
+        model = client.models.upload(network)
+        client.models.wait(model.id)
+        handle = client.job(client.jobs.create(model.id, device_key="cpu", trials=6).id)
+        job = handle.wait(timeout_sec=600)
+        assert job.state == "succeeded", (job.raw, host.log("worker"))
+        trials = list(handle.trials())
+        assert len(trials) >= 3
+        assert any(trial.outcome == "ok" for trial in trials)
+        assert handle.download(tmp_path).artifact.stat().st_size > 0
+        (device,) = client.devices.list()
+        assert (device.name, device.state) == ("compose-cpu", "online")
+
+    started = [
+        child for process in host.processes.values() for child in psutil.Process(process.pid).children(True)
+    ]
+    for service in ("device", "worker", "api", "tracker", "valkey"):
+        assert host.stop(service) in (0, -signal.SIGTERM), host.log(service)
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive
+    assert not (tmp_path / "device" / "state.json").exists()
+    assert list((tmp_path / "device" / "sessions").iterdir()) == []

@@ -1,0 +1,110 @@
+"""The compose file says what it should; tests/e2e/test_compose.py runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if name not in ("postgres", "valkey")}
+VARIABLE = re.compile(r"(?<!\$)\$\{(\w+)(:?[-?][^}]*)?\}")
+
+
+def texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for one in value.values() for text in texts(one)]
+    if isinstance(value, list):
+        return [text for one in value for text in texts(one)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_every_part_of_a_farm_is_there() -> None:
+    assert set(SERVICES) == {"postgres", "valkey", "migrate", "api", "worker", "tracker", "device"}
+
+
+def test_no_secret_has_a_default() -> None:
+    for text in texts(COMPOSE):
+        for name, otherwise in VARIABLE.findall(text):
+            if "PASSWORD" in name or "SECRET" in name or "KEY" in name:
+                assert otherwise.startswith(":?"), name
+
+
+def test_the_example_names_every_variable_and_no_password() -> None:
+    example = dict(
+        line.split("=", 1)
+        for line in (ROOT / "deploy" / "env.example").read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    used = {name for text in texts(COMPOSE) for name, _ in VARIABLE.findall(text)}
+    assert set(example) == used
+    assert all(not value for name, value in example.items() if "PASSWORD" in name)
+
+
+def test_only_the_api_is_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == {"api"}
+    assert all(port.startswith("127.0.0.1:") for port in published["api"])
+
+
+def test_rpc_stays_in_a_network_without_a_way_out() -> None:
+    assert COMPOSE["networks"]["measure"] == {"internal": True}
+    assert COMPOSE["networks"]["back"] == {"internal": True}
+    members = {name for name, service in SERVICES.items() if "measure" in service["networks"]}
+    assert members == {"worker", "tracker", "device"}
+
+
+@pytest.mark.parametrize("name", ["device", "tracker"])
+def test_devices_hold_no_password(name: str) -> None:
+    assert not [text for text in texts(SERVICES[name]) if "PASSWORD" in text]
+    assert "back" not in SERVICES[name]["networks"]
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"migrate"}))
+def test_every_service_has_a_health_check_and_comes_back(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"][0] in ("CMD", "CMD-SHELL")
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_our_containers_can_do_little(name: str) -> None:
+    service = OURS[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["init"] is True
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_commands_are_ones_that_exist(name: str) -> None:
+    command = OURS[name]["command"]
+    if command[:2] == ["python", "-m"]:
+        assert importlib.util.find_spec(command[2]) is not None
+    else:
+        assert command[0] == "tunefarm"
+
+
+def test_every_image_is_built_from_an_extra_that_exists() -> None:
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    built = {}
+    for service in OURS.values():
+        if "build" in service:
+            built[service["image"]] = service["build"]["args"]["EXTRA"]
+            assert (ROOT / service["build"]["dockerfile"]).is_file()
+    assert built == {"tunefarm-server": "server", "tunefarm-worker": "worker", "tunefarm-device": "device"}
+    assert set(built.values()) <= set(extras)
+    assert {service["image"] for service in OURS.values()} == set(built)
+
+
+def test_volumes_and_networks_are_declared() -> None:
+    for service in SERVICES.values():
+        assert set(service["networks"]) <= set(COMPOSE["networks"])
+        assert {volume.split(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
+        assert set(service.get("depends_on", {})) <= set(SERVICES)
