@@ -10,7 +10,6 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, TunefarmError
 
 _MODULE = "tunefarm_tuning.tvm_side.run_child"
-_CONNECT_TIMEOUT_SEC = 60.0
 _SESSION_SEC = 3600.0
 """The device ends a session after this time; our own clocks are shorter."""
 
@@ -33,12 +32,22 @@ class DeviceRun:
         kind: ``"cpu"`` or ``"cuda"``.
         threads: On how many threads kernels shall run.
         limits: Of the child on this machine.
+        connect_timeout_sec: How long the device may take to open a session.
     """
 
-    def __init__(self, device: RemoteDevice | None, *, kind: str, threads: int, limits: ChildLimits) -> None:
+    def __init__(
+        self,
+        device: RemoteDevice | None,
+        *,
+        kind: str,
+        threads: int,
+        limits: ChildLimits,
+        connect_timeout_sec: float = 60.0,
+    ) -> None:
         self._device = device
         self._kind = kind
         self._threads = threads
+        self._connect_timeout_sec = connect_timeout_sec
         self._connected = False
         self._child = ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})
 
@@ -60,13 +69,13 @@ class DeviceRun:
                     "threads": self._threads,
                     "timeout_sec": _SESSION_SEC,
                 },
-                timeout_sec=_CONNECT_TIMEOUT_SEC,
+                timeout_sec=self._connect_timeout_sec,
             )
         except ChildClosed:
             raise
         except ChildTimedOut as error:
             raise DeviceLostError(
-                f"device {self._name} opened no session in {_CONNECT_TIMEOUT_SEC:g} s"
+                f"device {self._name} opened no session in {self._connect_timeout_sec:g} s"
             ) from error
         except ChildFailed as error:
             raise DeviceLostError(f"no session with device {self._name}: {error.message}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 BODIES = {
     "crash": "*(volatile int *)0 = 1;",
-    "divide": "volatile int zero = 0; zero = 1 / zero;",
+    "divide": "volatile int zero = 0; zero = 7 / zero;",
     "hang": 'for (;;) __asm__ volatile("");',
     "sleep": "usleep(100000000);",
     "exit": "_exit(3);",

@@ -1,0 +1,57 @@
+"""A tiny network with records, for tests of compiling it."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import onnx
+import pytest
+
+import tunefarm_tuning
+from tunefarm_tuning import Artifact, Coverage, apply_history_best, import_model
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.testing.records import TunedNet, applicable_records
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny_convnet.py"
+
+
+def _build(seed: int) -> onnx.ModelProto:
+    spec = importlib.util.spec_from_file_location("examples_tiny_convnet", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made: onnx.ModelProto = module.build_tiny_mlp(seed=seed)
+    return made
+
+
+@pytest.fixture(scope="session")
+def tiny_net(tmp_path_factory: pytest.TempPathFactory) -> TunedNet:
+    folder = tmp_path_factory.mktemp("tiny-net")
+    paths = {name: folder / f"{name}.onnx" for name in ("net", "weights", "function")}
+    paths["net"].write_bytes(_build(seed=0).SerializeToString())
+    paths["weights"].write_bytes(_build(seed=1).SerializeToString())
+    changed = _build(seed=0)
+    for node in changed.graph.node:
+        node.op_type = {"Relu": "Sigmoid"}.get(node.op_type, node.op_type)
+    paths["function"].write_bytes(changed.SerializeToString())
+    model = import_model(paths["net"])
+    return TunedNet(
+        model=model,
+        other_weights=replace(model, path=paths["weights"]),
+        other_function=replace(model, path=paths["function"]),
+        records=applicable_records(model),
+    )
+
+
+@pytest.fixture(scope="session")
+def compiled(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Coverage]:
+    """The tiny network, compiled with a tuned kernel for each task."""
+    path = tmp_path_factory.mktemp("artifacts") / "tiny"
+    # What is slower on a busy machine must not decide a test.
+    limits = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
+    with apply_history_best(tiny_net.records) as history:
+        artifact = tunefarm_tuning.compile(tiny_net.model, "host", output=path, limits=limits)
+    return artifact, history.coverage
