@@ -8,6 +8,7 @@ from typing import Any
 from tunefarm.cli import show
 from tunefarm.cli.output import Output
 
+_NAMES = 4
 _ROWS = (
     ("onnxruntime", "ONNX Runtime"),
     ("untuned", "TVM, untuned"),
@@ -34,9 +35,8 @@ def show_report(out: Output, report: Mapping[str, Any], outcomes: Mapping[str, i
         )
     if coverage:
         out.text(f"kernels tuned              {coverage.get('covered', 0)} of {coverage.get('tasks', 0)}")
-        for miss in coverage.get("misses") or []:
-            why = f", {miss['message']}" if miss.get("message") else ""
-            out.text(f"  untuned: {miss['name']}: {miss['reason']}{why}")
+        for line in _missed(coverage.get("misses") or []):
+            out.text(f"  untuned: {line}")
     if outcomes:
         out.text(f"trials                     {trials_text(outcomes)}")
     for warning in report.get("warnings") or []:
@@ -56,6 +56,20 @@ def count_outcomes(tasks: Iterable[Any]) -> dict[str, int]:
         for outcome, count in task.outcomes.items():
             total[outcome] = total.get(outcome, 0) + count
     return total
+
+
+def _missed(misses: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line per kernel that has something to say, and one per reason for the others."""
+    lines, silent = [], dict[str, list[str]]()
+    for miss in misses:
+        if miss.get("message"):
+            lines.append(f"{miss['name']}: {miss['reason']}, {miss['message']}")
+        else:
+            silent.setdefault(miss["reason"], []).append(miss["name"])
+    for reason, names in silent.items():
+        more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+        lines.append(f"{', '.join(names[:_NAMES])}{more}: {reason}")
+    return lines
 
 
 def _part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:

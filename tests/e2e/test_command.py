@@ -1,0 +1,223 @@
+"""The command, the embedded farm and the demo for real: TVM, Celery, Valkey, RPC, no stand-ins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PATIENCE_SEC = 600.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, within_sec: float = PATIENCE_SEC) -> Any:
+    deadline = time.monotonic() + within_sec
+    while time.monotonic() < deadline:
+        if value := condition():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"waited {within_sec:g} s in vain: {what}")
+
+
+class Place:
+    """A folder to run the command in; whatever is started from it carries a marker in its environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.marker = uuid.uuid4().hex
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")}
+        (folder / "tmp").mkdir()
+        self.env = {
+            **plain,
+            "TUNEFARM_HOME": str(folder / "home"),
+            "TEST_MARKER": self.marker,
+            "TMPDIR": str(folder / "tmp"),
+        }
+
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tunefarm", *map(str, arguments)],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=PATIENCE_SEC)
+        assert process.returncode == code, err
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def write_model(self, name: str = "net.onnx", *options: str) -> Path:
+        path = self.folder / name
+        subprocess.run(
+            [sys.executable, EXAMPLES / "tiny_convnet.py", path, *options], check=True, timeout=120
+        )
+        return path
+
+    def processes(self) -> list[str]:
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.marker.encode() in (process / "environ").read_bytes():
+                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+        return found
+
+    def expect_nothing_left(self) -> None:
+        wait_until(lambda: not self.processes(), f"the end of {self.processes()}", 60)
+        assert list((self.folder / "tmp").iterdir()) == []
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.expect_nothing_left()
+
+
+def test_the_whole_job_in_one_line(place: Place) -> None:
+    """No server is configured: a farm comes, does the job, and goes."""
+    model = place.write_model("net.onnx", "--kind", "mlp", "--dynamic-batch")
+    told = json.loads(
+        place.run(
+            "tune", model, "--trials", "16", "--shape", "x=1,64", "-o", "out", "--name", "mlp", "--json"
+        ).stdout
+    )
+    assert told["job"]["state"] == "succeeded"
+    assert told["job"]["stop_reason"] == "trials"
+    assert told["report"]["checks"]["ok"]
+    assert told["report"]["coverage"]["covered"] >= 1
+    latency = told["report"]["latency"]
+    assert {latency[name]["threads"] for name in ("tuned", "untuned", "onnxruntime")} != {0}
+    assert sum(told["outcomes"].values()) == 16
+    assert sorted(p.name for p in (place.folder / "out").iterdir()) == ["mlp.report.json", "mlp.tunefarm"]
+    place.expect_nothing_left()
+
+    np.save(place.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))
+    artifact = place.folder / told["artifact"]
+    ran = json.loads(
+        place.run("run", artifact, "--input", "x=x.npy", "--output-dir", "outputs", "--time", "--json").stdout
+    )
+    assert ran["outputs"][0]["shape"] == [1, 10]
+    assert ran["latency"]["median_sec"] > 0
+    y = np.load(place.folder / "outputs" / "y.npy")
+    code = (
+        "import sys, json, numpy, tunefarm; f = tunefarm.load(sys.argv[1]);"
+        "print(json.dumps(f(x=numpy.load('x.npy'))['y'].tolist()))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code, artifact],
+        cwd=place.folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    np.testing.assert_allclose(np.array(json.loads(loaded.stdout)), y, rtol=1e-5)
+    assert "has shape" in place.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
+
+
+def test_serve_and_use_it(place: Place) -> None:
+    """The other commands find the farm of the same folder; bad models get their own errors; Ctrl-C ends it."""
+    model = place.write_model()
+    assert "no farm runs" in place.run("models", "list", code=4).stderr
+    served = place.start("serve", "--port", "0", "--json")
+    try:
+        assert served.stdout is not None
+        facts = json.loads(served.stdout.readline())
+        key_file = Path(facts["key_file"])
+        assert key_file.stat().st_mode & 0o777 == 0o600
+        assert "runs in" in place.run("serve", "--port", "0", code=3).stderr
+
+        uploaded = json.loads(place.run("models", "upload", model, "--json").stdout)
+        assert uploaded["state"] == "ready"
+        assert "conv2d" in place.run("models", "tasks", uploaded["id"]).stdout
+        truncated = place.folder / "truncated.onnx"
+        truncated.write_bytes(model.read_bytes()[:-500])
+        refused = place.run("models", "upload", truncated, "--json", code=2)
+        assert json.loads(refused.stdout)["error"]["code"] in (
+            "truncated-model",
+            "not-protobuf",
+            "invalid-onnx",
+        )
+        dynamic = place.write_model("dynamic.onnx", "--dynamic-batch")
+        refused = place.run("tune", dynamic, "--trials", "4", "--json", code=2)
+        error = json.loads(refused.stdout)["error"]
+        assert error["code"] == "unknown-dimension"
+        assert "--shape" in error["message"] or "shape" in error["message"]
+
+        job = place.start("tune", model, "--minutes", "30")
+        # It searches as soon as it has a trial; then it is stopped.
+        wait_until(
+            lambda: any(j["trials"] > 0 for j in json.loads(place.run("jobs", "list", "--json").stdout)),
+            "a first trial",
+        )
+        job.send_signal(signal.SIGINT)
+        _, err = job.communicate(timeout=PATIENCE_SEC)
+        assert job.returncode == 130, err
+        assert {j["state"] for j in json.loads(place.run("jobs", "list", "--json").stdout)} == {"cancelled"}
+        assert len(place.run("records", "list", "--json").stdout.splitlines()) > 0
+    finally:
+        served.send_signal(signal.SIGINT)
+        _, err = served.communicate(timeout=PATIENCE_SEC)
+    assert served.returncode == 0, err
+    place.expect_nothing_left()
+    place.run("db", "check")
+
+
+def test_an_interrupted_tune_takes_its_farm_along(place: Place) -> None:
+    model = place.write_model()
+    job = place.start("tune", model, "--minutes", "30")
+    assert job.stderr is not None
+    said: list[str] = []
+    for line in job.stderr:
+        said.append(line)
+        if line.startswith("tune") and " 0 trials" not in line:
+            break
+    assert said[-1].startswith("tune"), "".join(said)
+    job.send_signal(signal.SIGTERM)
+    _, err = job.communicate(timeout=PATIENCE_SEC)
+    assert job.returncode == 143, "".join([*said, err])
+    assert "Traceback" not in err
+    place.expect_nothing_left()
+
+
+def test_the_demo(place: Place) -> None:
+    demo = subprocess.run(
+        [sys.executable, EXAMPLES / "demo.py", "--network", "tiny", "--seconds", "10", "--output", "result"],
+        cwd=place.folder,
+        env=place.env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SEC,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    for words in (
+        "ONNX Runtime",
+        "TVM, untuned",
+        "TVM, tuned",
+        "largest output difference",
+        "kernels tuned",
+        "trials",
+    ):
+        assert words in demo.stdout
+    assert "FAILED" not in demo.stdout
+    assert (place.folder / "result" / "tiny.tunefarm").is_file()
+    assert not (place.folder / "home").exists()

@@ -1,0 +1,61 @@
+"""A report as people read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefarm.cli.output import Output
+from tunefarm.cli.report import show_report, trials_text
+
+REPORT: dict[str, Any] = {
+    "latency": {
+        "onnxruntime": {"median_sec": 0.02, "samples_sec": [0.019, 0.02, 0.03], "threads": 2},
+        "untuned": {"median_sec": 1.5, "samples_sec": [1.5], "threads": 2},
+        "tuned": {"median_sec": 0.025, "samples_sec": [0.024, 0.025, 0.026], "threads": 2},
+        "onnxruntime_missing": None,
+    },
+    "checks": {"max_abs_error": 1.25e-5, "max_rel_error": 3e-6, "reference": "ONNX Runtime", "ok": True},
+    "coverage": {
+        "tasks": 9,
+        "covered": 2,
+        "misses": [
+            *({"name": f"k{n}", "reason": "no-record", "message": ""} for n in range(6)),
+            {"name": "bad\x1b[31m", "reason": "wrong-answer", "message": "off by 3"},
+        ],
+    },
+    "warnings": ["the network was \x1b[1m[bold]slow[/bold]"],
+}
+
+
+def shown(capsys: pytest.CaptureFixture[str], report: dict[str, Any], **rest: Any) -> list[str]:
+    show_report(Output(), report, **rest)
+    out, err = capsys.readouterr()
+    assert err == ""
+    return [" ".join(line.split()) for line in out.splitlines() if line.strip()]
+
+
+def test_everything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, REPORT, outcomes={"ok": 10, "run-error": 2, "build-error": 2})
+    assert "ONNX Runtime 20 ms 19 ms to 30 ms 2 0.80×" in lines
+    assert "TVM, untuned 1.5 s 1.5 s to 1.5 s 2 60.00×" in lines
+    assert "TVM, tuned 25 ms 24 ms to 26 ms 2 1.00×" in lines
+    assert "largest output difference 1.25e-05 absolute, 3e-06 relative (ONNX Runtime)" in lines
+    assert "kernels tuned 2 of 9" in lines
+    assert "untuned: k0, k1, k2, k3 and 2 more: no-record" in lines
+    assert "untuned: bad\\x1b[31m: wrong-answer, off by 3" in lines
+    assert "trials 14: 10 ok, 2 build-error, 2 run-error" in lines
+    assert "note: the network was \\x1b[1m[bold]slow[/bold]" in lines
+
+
+def test_what_was_not_measured_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another machine"}
+    assert "ONNX Runtime – – – another machine" in shown(capsys, {**REPORT, "latency": latency})
+
+
+def test_a_report_with_little_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, {"simulated": True, "coverage": {"tasks": 2, "covered": 1}}) == [
+        "kernels tuned 1 of 2"
+    ]
+    assert trials_text({}) == "0: "
