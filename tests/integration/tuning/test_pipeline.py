@@ -1,0 +1,204 @@
+"""The graph pipeline keeps the numbers: networks and single operators against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_models
+import onnxruntime
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+
+CUDA = parse_target("cuda/sm_90")
+
+
+def load(model: onnx.ModelProto, folder: Path, target: str = "host") -> LoadedModel:
+    path = folder / "model"
+    path.write_bytes(model.SerializeToString())
+    return load_relax(path, {}, parse_target(target))
+
+
+def kernel_names(loaded: LoadedModel) -> list[str]:
+    return [kernel.name for kernel in primfunc_workloads(loaded.module)]
+
+
+def check_numbers(model: onnx.ModelProto, folder: Path) -> LoadedModel:
+    loaded = load(model, folder)
+    build_model(loaded.module, parse_target("host"), folder / "lib.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+    inputs = random_inputs(loaded.inputs, seed=1)
+    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
+    outputs = [made] if len(loaded.outputs) == 1 else list(made)
+    expected = reference(folder / "model", loaded, inputs)
+    for spec, ours, theirs in zip(loaded.outputs, outputs, expected, strict=True):
+        assert (spec.shape, spec.dtype) == (theirs.shape, str(theirs.dtype))
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-4, atol=1e-5)
+    return loaded
+
+
+def reference(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
+    return list(session.run([spec.name for spec in loaded.outputs], feed))
+
+
+@pytest.mark.parametrize("name", sorted(onnx_models.ORDINARY))
+def test_networks_compute_what_they_should(name: str, tmp_path: Path) -> None:
+    check_numbers(onnx_models.ORDINARY[name](), tmp_path)
+
+
+def test_branches_compute_what_they_should(tmp_path: Path) -> None:
+    check_numbers(onnx_models.branching(), tmp_path)
+
+
+def after_a_convolution(
+    operator: str, *constants: NDArray[Any] | None, opset: int = 17, **attributes: Any
+) -> Callable[[], onnx.ModelProto]:
+    """A network of one convolution and one operator, whose constants are 8 channels of 8 x 8."""
+
+    def build() -> onnx.ModelProto:
+        g = GraphBuilder(seed=1)
+        x = g.conv(g.input("x", [2, 4, 8, 8]), 4, 8)
+        given = ["" if constant is None else g.constant(np.asarray(constant)) for constant in constants]
+        g.node(operator, x, *given, out="y", **attributes)
+        g.output("y", None, TensorProto.INT64 if operator.startswith("Arg") else TensorProto.FLOAT)
+        return g.model(opset)
+
+    return build
+
+
+def f32(*values: float) -> NDArray[np.float32]:
+    return np.array(values, np.float32)
+
+
+def f32_scalar(value: float) -> NDArray[np.float32]:
+    return np.array(value, np.float32)
+
+
+CHANNELS = np.linspace(-1, 1, 8, dtype=np.float32)
+
+FUSED = {
+    "Clip": after_a_convolution("Clip", f32_scalar(-0.5), f32_scalar(0.5)),
+    "Clip, low only": after_a_convolution("Clip", f32_scalar(0.1)),
+    "Clip, high only": after_a_convolution("Clip", None, f32_scalar(0.1)),
+    "Clip of opset 10": after_a_convolution("Clip", opset=10, min=0.0, max=0.5),
+    "Clip, unbounded": after_a_convolution("Clip"),
+    "HardSigmoid": after_a_convolution("HardSigmoid", alpha=0.3, beta=0.2),
+    "HardSwish": after_a_convolution("HardSwish"),
+    "LeakyRelu": after_a_convolution("LeakyRelu", alpha=0.2),
+    "Max": after_a_convolution("Max", f32_scalar(0.1), CHANNELS.reshape(8, 1, 1)),
+    "Min": after_a_convolution("Min", CHANNELS.reshape(1, 8, 1, 1)),
+    "PRelu": after_a_convolution("PRelu", CHANNELS.reshape(8, 1, 1)),
+    "Add by channel": after_a_convolution("Add", CHANNELS.reshape(8, 1, 1)),
+    "Mul by column": after_a_convolution("Mul", CHANNELS),
+    "Sub a number": after_a_convolution("Sub", f32(0.5)),
+}
+
+UNFUSED = {
+    "Clip to NaN": after_a_convolution("Clip", f32_scalar(float("nan")), f32_scalar(0.5)),
+    "LeakyRelu, steep": after_a_convolution("LeakyRelu", alpha=1.5),
+    "LeakyRelu, backwards": after_a_convolution("LeakyRelu", alpha=-0.5),
+    "Add of a higher rank": after_a_convolution("Add", CHANNELS[:2].reshape(2, 1, 1, 1, 1)),
+    "Softmax by channel": after_a_convolution("Softmax", axis=1),
+    "InstanceNormalization": after_a_convolution("InstanceNormalization", CHANNELS + 2, CHANNELS),
+    "ConvTranspose": after_a_convolution("ConvTranspose", np.ones((8, 4, 3, 3), np.float32), strides=[2, 2]),
+    "grouped Conv": after_a_convolution("Conv", np.ones((8, 2, 3, 3), np.float32), group=4),
+    "Resize": after_a_convolution("Resize", None, f32(1, 1, 2, 2), mode="linear"),
+    "Pad by channel": after_a_convolution("Pad", np.array([0, 1, 2, 3, 0, 1, 2, 3]), f32_scalar(0.5)),
+    "Slice by channel": after_a_convolution(
+        "Slice", np.array([2]), np.array([7]), np.array([1]), np.array([2])
+    ),
+    "ArgMax by channel": after_a_convolution("ArgMax", axis=1),
+    "ReduceMean by channel": after_a_convolution("ReduceMean", axes=[1], keepdims=0),
+    "Transpose": after_a_convolution("Transpose", perm=[3, 1, 0, 2]),
+    "Flatten": after_a_convolution("Flatten"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FUSED))
+def test_elementwise_operators_fuse_with_the_convolution_and_its_layout(name: str, tmp_path: Path) -> None:
+    loaded = check_numbers(FUSED[name](), tmp_path)
+    names = kernel_names(loaded)
+    assert len(names) == 3, names
+    assert "transpose" in names[0]
+    assert "conv2d" in names[1]
+    assert "transpose" in names[2]
+
+
+@pytest.mark.parametrize("name", sorted(UNFUSED))
+def test_other_operators_survive_the_layout(name: str, tmp_path: Path) -> None:
+    check_numbers(UNFUSED[name](), tmp_path)
+
+
+@pytest.mark.parametrize("name", [*sorted(onnx_models.ORDINARY), "branching"])
+def test_networks_go_through_for_a_gpu(name: str, tmp_path: Path) -> None:
+    build = onnx_models.ORDINARY.get(name, onnx_models.branching)
+    loaded = load(build(), tmp_path, "cuda/sm_90")
+    assert all(
+        kernel.not_tunable in (None, NotTunable.RESHAPE) for kernel in primfunc_workloads(loaded.module)
+    )
+
+
+def test_preparing_twice_gives_the_same_kernels(tmp_path: Path) -> None:
+    first, second = (
+        [
+            (k.name, k.workload_key, k.weight)
+            for k in primfunc_workloads(load(onnx_models.u_net(), tmp_path).module)
+        ]
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_kernels_that_cannot_be_tuned_say_why(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    x = g.input("x", [3, 5])
+    g.node("Reshape", x, g.ints(15), out="flat")
+    g.node("Exp", g.input("s", [1, 1]), out="single")
+    g.node("Relu", x, out="positive")
+    g.node("TopK", x, g.ints(2), outputs=2)
+    g.node("ReduceSum", g.node("NonZero", x), keepdims=0, out="places")
+    g.output("flat", [15])
+    g.output("single", [1, 1])
+    g.output("positive", [3, 5])
+    g.output("topk3_0", [3, 2])
+    g.output("places", [], TensorProto.INT64)
+    kernels = primfunc_workloads(load(g.model(), tmp_path).module)
+    reasons = {kernel.name: kernel.not_tunable for kernel in kernels}
+    expected = {
+        "reshape": NotTunable.RESHAPE,
+        "tir_exp": NotTunable.NO_LOOPS,
+        "relu": None,
+        "topk": NotTunable.EXTERN_CALL,
+        "sum": NotTunable.SYMBOLIC_SHAPE,
+    }
+    assert expected.items() <= reasons.items(), reasons
+
+
+def test_an_operator_without_a_kernel_is_refused_while_importing(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    g.node(
+        "GridSample", g.input("x", [1, 2, 3, 4, 5]), g.input("grid", [1, 2, 2, 2, 3]), mode="bicubic", out="y"
+    )
+    g.output("y")
+    with pytest.raises(InvalidModelError) as caught:
+        load(g.model(opset=20), tmp_path)
+    assert caught.value.code == "unsupported-operator"
