@@ -70,7 +70,7 @@ class Board:
             self._enter(Phase.IMPORT, None, "")
         elif model.state == "ready":
             operators = sum(count for _, count in model.operators)
-            text = f"{operators} operators, {(model.num_params or 0) / 1e6:.1f} M parameters"
+            text = f"{operators} operators, {show.count(model.num_params or 0)} parameters"
             self._enter(Phase.IMPORT, None, text if operators else "")
             self._finish(Phase.IMPORT)
         else:

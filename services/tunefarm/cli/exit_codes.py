@@ -40,7 +40,7 @@ _BY_CLASS: Mapping[str, int] = {
     "NotADirectoryError": BAD_INPUT,
     "PermissionError": BAD_INPUT,
     "OSError": FAILED,
-    "ModuleNotFoundError": FAILED,
+    "ModuleNotFoundError": BAD_INPUT,
     "KeyboardInterrupt": INTERRUPTED,
 }
 

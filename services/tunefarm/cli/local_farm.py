@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunefarm.cli.extras import require
 from tunefarm.cli.output import Output
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def started_farm(
     """Run a farm for the time of the block; it is ready when the block begins.
 
     Raises:
+        InvalidInputError: ``not-installed`` if the parts of a farm are not.
         ConflictError: ``farm-running`` if one runs in that folder.
         TransientError: ``farm-failed`` if it does not come up.
     """
+    require("embedded")
     from tunefarm.embedded import EmbeddedFarm
 
     with EmbeddedFarm(home, options, on_event=on_event or _teller(out)) as farm:

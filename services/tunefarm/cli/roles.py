@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tunefarm.cli.commands import command
+from tunefarm.cli.extras import require
 from tunefarm.cli.output import Output
-from tunefarm_tuning.errors import InvalidInputError
 
 
 def register(app: typer.Typer) -> None:
@@ -41,7 +40,7 @@ def run_worker(
     environment. SIGTERM ends it after the steps in hand.
     """
     arguments = [*option("queues", queues), *option("concurrency", concurrency), *option("name", name)]
-    become("tunefarm_workers.worker", arguments, needs=("celery", "sqlalchemy", "tvm"), extra="worker")
+    become("tunefarm_workers.worker", arguments, extra="worker")
 
 
 def run_device(
@@ -137,27 +136,21 @@ def run_device(
         "max-session-sec": max_session_sec,
     }
     arguments = [part for key, value in given.items() for part in option(key, value)]
-    become("tunefarm_workers.device", arguments, needs=("tvm", "psutil"), extra="device")
+    become("tunefarm_workers.device", arguments, extra="device")
 
 
-def become(module: str, arguments: list[str], *, needs: tuple[str, ...], extra: str) -> None:
+def become(module: str, arguments: list[str], *, extra: str) -> None:
     """Replace this process by ``python -m MODULE ARGUMENTS``.
 
     Args:
         module: What to run.
         arguments: Its command line.
-        needs: Packages that must be installed for it.
-        extra: The extra of the distribution that installs them.
+        extra: The extra of the distribution that it needs.
 
     Raises:
-        InvalidInputError: If one of `needs` is missing.
+        InvalidInputError: If that is not installed.
     """
-    missing = [name for name in needs if find_spec(name) is None]
-    if missing:
-        raise InvalidInputError(
-            f"{', '.join(missing)} not installed, but needed for this: pip install 'tunefarm[{extra}]'",
-            code="not-installed",
-        )
+    require(extra)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606  (no shell on purpose)

@@ -36,6 +36,10 @@ def size(count: int) -> str:
     return NONE
 
 
+def count(number: int) -> str:
+    return f"{number / 1e6:.1f} M" if number >= 1_000_000 else f"{number:,}"
+
+
 def shape(dims: tuple[int, ...], dtype: str = "") -> str:
     return f"{'×'.join(map(str, dims)) or 'scalar'} {dtype}".rstrip()
 

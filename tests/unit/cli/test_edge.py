@@ -37,7 +37,7 @@ from tunefarm_tuning.errors import (
         (ValueError("x"), 70),
         (FileNotFoundError("x"), 2),
         (OSError(errno.ENOSPC, "disk full"), 1),
-        (ModuleNotFoundError("x", name="tvm"), 1),
+        (ModuleNotFoundError("x", name="tvm"), 2),
         (KeyboardInterrupt(), 130),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_bug_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_not_installed_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     error = ModuleNotFoundError("No module named 'tvm.rpc'", name="tvm.rpc")
-    assert edge.run(Output(), lambda: failing(error)) == 1
+    assert edge.run(Output(), lambda: failing(error)) == 2
     assert "pip install 'tunefarm[run]'" in capsys.readouterr().err
 
 

