@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ class Services:
     Attributes:
         engine: Only workers have one.
         owner: Who holds the leases that this process takes.
+        draining: Whether this process was told to stop.
     """
 
     settings: Settings
@@ -38,6 +40,7 @@ class Services:
     dispatcher: Dispatcher
     engine: Engine | None = None
     owner: str = field(default_factory=_process_name)
+    draining: Callable[[], bool] = lambda: False
 
     def require_engine(self) -> Engine:
         """Return the engine. Raises `InvariantError` in a process that has none."""
@@ -63,7 +66,7 @@ def compose(settings: Settings) -> Services:
     )
 
 
-def compose_worker(settings: Settings) -> Services:
+def compose_worker(settings: Settings, *, draining: Callable[[], bool]) -> Services:
     """Return the services of a process that runs steps: one child of a worker's pool."""
     return Services(
         settings=settings,
@@ -71,6 +74,7 @@ def compose_worker(settings: Settings) -> Services:
         blobs=BlobStore(settings.store_dir),
         dispatcher=CeleryDispatcher(settings),
         engine=_make_engine(settings),
+        draining=draining,
     )
 
 

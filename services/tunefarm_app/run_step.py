@@ -20,7 +20,7 @@ from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.import_step import run_import
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.step_lease import StepLease
+from tunefarm_app.step_lease import StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
 from tunefarm_app.tune_step import run_tune
 from tunefarm_db.values import Step, StepKind, StepState
@@ -48,23 +48,32 @@ _BACKOFF_SEC = (2.0, 10.0, 30.0)
 
 
 def run_steps(step_id: str, services: Services) -> None:
-    """Run the step, and the job's next tuning steps while the turn lasts; send whatever else follows.
+    """Run the step, and the job's next rounds while the turn lasts; send whatever else follows.
 
     Going on in the same process saves a trip through the broker per round, and this process's compilers are warm.
-    After `Settings.step_chain_sec`, or when another job waits for the device, the next step is sent instead.
+    A round is sent, and not begun here, when another job waits for the device, or the turn is over.
     """
     started = time.monotonic()
     current: str | None = step_id
     while current is not None:
         following = run_step(current, services)
-        in_turn = time.monotonic() - started < services.settings.step_chain_sec
         current = None
         # A tuning step above round 0 was planned by one before it, so this worker does serve its queue.
-        if in_turn and len(following) == 1 and following[0].kind is StepKind.TUNE and following[0].round > 0:
+        is_next_round = len(following) == 1 and following[0].kind is StepKind.TUNE and following[0].round > 0
+        if is_next_round and _may_go_on(services, time.monotonic() - started):
             current = following[0].id
         else:
             for step in following:
                 services.dispatcher.send(step.id, step.kind)
+
+
+def _may_go_on(services: Services, spent_sec: float) -> bool:
+    settings = services.settings
+    if spent_sec >= settings.step_chain_sec or services.draining():
+        return False
+    return spent_sec < settings.step_turn_sec or not any(
+        services.dispatcher.queue_length(kind) for kind in (StepKind.IMPORT, StepKind.TUNE, StepKind.COMPILE)
+    )
 
 
 def run_step(step_id: str, services: Services) -> list[Step]:
@@ -113,6 +122,9 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
     if isinstance(error, LeaseLostError):
         log.warning("late write rejected", reason=error.message)
         return
+    if isinstance(error, WorkerStoppingError):
+        _hand_back(services, step)
+        return
     known = error if isinstance(error, TunefarmError) else None
     if known is None or isinstance(known, InvariantError):
         log.error("step broke", exc_info=error, attempt=step.attempts)
@@ -143,6 +155,16 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         log.warning("late write rejected", reason=lost.message)
     except TransientError as away:
         log.warning("step not handed back; its lease runs out", error=away.message)
+
+
+def _hand_back(services: Services, step: Step) -> None:
+    """Let another worker have the step at once; that this one was told to stop is no failed attempt."""
+    try:
+        with services.uow.write() as repos:
+            repos.steps.release(step.id, step.fence)
+        log.info("step handed back")
+    except (LeaseLostError, TransientError):
+        pass  # its lease runs out
 
 
 def _finish_quietly(services: Services, step: Step) -> None:

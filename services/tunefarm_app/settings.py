@@ -38,8 +38,10 @@ class Settings(BaseSettings):
         max_attempts: How often a step is tried before its job fails.
         step_time_limit_sec: Wall-clock of one import, extract or tune step.
         compile_time_limit_sec: Wall-clock of one compile step.
-        step_chain_sec: A worker goes on with a job's next step by itself until it has spent this long on the job;
-            then others get their turn.
+        step_turn_sec: A worker goes on with a job's next round by itself, its compilers being warm; after this long
+            only as long as no other step waits for a worker.
+        step_chain_sec: After this long the next round is sent in any case.
+        drain_sec: A worker that is told to stop hands its step back after this long.
         device_stale_sec: A device that has not been heard of for this long is offline.
         device_retry_sec: How soon a step that found no free device looks again.
         engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
@@ -64,7 +66,9 @@ class Settings(BaseSettings):
     max_attempts: PositiveInt = 3
     step_time_limit_sec: PositiveFloat = 300.0
     compile_time_limit_sec: PositiveFloat = 1800.0
-    step_chain_sec: Annotated[float, Field(ge=0.0)] = 45.0
+    step_turn_sec: Annotated[float, Field(ge=0.0)] = 30.0
+    step_chain_sec: Annotated[float, Field(ge=0.0)] = 240.0
+    drain_sec: Annotated[float, Field(ge=0.0)] = 5.0
     device_stale_sec: PositiveFloat = 30.0
     device_retry_sec: PositiveFloat = 3.0
     engine_idle_sec: PositiveFloat = 120.0

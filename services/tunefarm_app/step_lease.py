@@ -27,6 +27,12 @@ log = structlog.stdlib.get_logger(__name__)
 _LOOK_SEC = 1.0
 
 
+class WorkerStoppingError(TransientError):
+    """The worker was told to stop: the step is for another one."""
+
+    default_code = "worker-stopping"
+
+
 class StepLease:
     """Keeps a claimed step, and the device that it takes, ours; use it in a ``with``.
 
@@ -45,6 +51,7 @@ class StepLease:
         self._lease_sec = services.settings.lease_sec
         self._limit_sec = limit_sec
         self._started = self._renewed = time.monotonic()
+        self._draining_since: float | None = None
         self._device: DeviceLease | None = None
         self._reason: TunefarmError | None = None
         self._lock = threading.Lock()
@@ -112,6 +119,8 @@ class StepLease:
                             limit_sec=self._limit_sec,
                         )
                     )
+                elif self._is_drained():
+                    self._stop(WorkerStoppingError("the worker was told to stop"))
                 elif not self._look():
                     self._stop(self._why_not_ours())
                 elif time.monotonic() - self._renewed >= renew_every:
@@ -124,6 +133,12 @@ class StepLease:
                 # Whatever it is: a worker that cannot look after its lease must not go on.
                 self._log.exception("lease thread failed")
                 self._stop(LeaseLostError("the lease could not be looked after"))
+
+    def _is_drained(self) -> bool:
+        if not self._services.draining():
+            return False
+        self._draining_since = self._draining_since or time.monotonic()
+        return time.monotonic() - self._draining_since >= self._services.settings.drain_sec
 
     def _look(self) -> bool:
         with self._services.uow.read() as repos:

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.compile import compile as compile_model
-
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
+from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
 from tunefarm_tuning.measure import DeviceInfo, MeasureOption

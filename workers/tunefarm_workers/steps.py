@@ -11,6 +11,7 @@ from tunefarm_app.dispatch import RUN_STEP
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import load_settings
+from tunefarm_workers.drain import draining
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -26,7 +27,7 @@ def run_step(step_id: str) -> None:
 def _this_process() -> Services:
     global _services
     if _services is None:
-        _services = compose_worker(load_settings())
+        _services = compose_worker(load_settings(), draining=draining)
     return _services
 
 

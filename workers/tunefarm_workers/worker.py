@@ -9,13 +9,14 @@ import socket
 import sys
 
 import structlog
-from celery.signals import worker_ready
+from celery.signals import worker_ready, worker_shutting_down
 
 from tunefarm_app.dispatch import QUEUES
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_workers.celery_app import make_worker_app
+from tunefarm_workers.drain import drain_file
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -41,18 +42,24 @@ def main(argv: list[str] | None = None) -> int:
         log.info("worker is ready", node=node)
 
     worker_ready.connect(ready, weak=False)
-    worker = app.Worker(
-        hostname=node,
-        queues=options.queues,
-        concurrency=options.concurrency,
-        loglevel=settings.log_level,
-        quiet=True,  # the banner prints the broker's address
-        without_gossip=True,
-        without_mingle=True,
-        without_heartbeat=True,
-    )
-    worker.start()
-    return int(worker.exitcode or 0)
+    with drain_file() as path:
+
+        def stop(**_: object) -> None:
+            path.touch(mode=0o600)
+
+        worker_shutting_down.connect(stop, weak=False)
+        worker = app.Worker(
+            hostname=node,
+            queues=options.queues,
+            concurrency=options.concurrency,
+            loglevel=settings.log_level,
+            quiet=True,  # the banner prints the broker's address
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        worker.start()
+        return int(worker.exitcode or 0)
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

@@ -145,3 +145,19 @@ def test_cancelling_stops_a_round_under_way(farm, start_worker) -> None:
     after = farm.submit(model, trials=8, seed=5)
     assert_complete(farm, after.id, 8)
     assert farm.job(job.id).state is JobState.CANCELLED
+
+
+def test_stopping_a_worker_hands_its_step_to_the_next(farm, start_worker, environment) -> None:
+    environment["TUNEFARM_LEASE_SEC"] = "3600"  # nothing comes back by its lease
+    environment["TUNEFARM_DRAIN_SEC"] = "0.5"
+    worker = start_worker("--concurrency", "1")
+    model = farm.ready_model(Scenario(tasks=0, compile_sec=5.0))
+    farm.add_device()
+    job = farm.submit(model, trials=8)
+    farm.wait_until(lambda: farm.job(job.id).progress.get("step"), "the compiler to work")
+    assert worker.stop() == 0
+    assert "step handed back" in worker.log
+    start_worker("--concurrency", "1")
+    assert farm.finished(job.id).state is JobState.SUCCEEDED
+    with farm.services.uow.read() as repos:
+        assert {step.attempts for step in repos.steps.for_job(job.id)} == {1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -335,3 +336,40 @@ def test_a_step_over_its_time_is_stopped(farm) -> None:
     job = farm.submit(model)
     farm.with_settings(compile_time_limit_sec=0.5, max_attempts=1).run()
     assert farm.job(job.id).error["code"] == "step-timeout"
+
+
+def test_a_worker_that_is_told_to_stop_hands_its_step_back(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=0, compile_sec=3600.0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.run(steps=1)
+    stopping = farm.with_settings(drain_sec=0.0)
+    stopping.services = replace(stopping.services, draining=lambda: True)
+    stopping.run()
+    (step,) = [s for s in farm.steps(job.id) if s.kind is StepKind.COMPILE]
+    assert (step.state, step.attempts, step.error) == (StepState.READY, 0, None)
+    assert farm.job(job.id).state is JobState.COMPILING
+    with farm.services.uow.read() as repos:
+        assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def test_a_worker_that_is_told_to_stop_begins_no_other_round(farm, tuning_job) -> None:
+    stopping = farm.with_settings()
+    stopping.services = replace(stopping.services, draining=lambda: True)
+    assert stopping.run(steps=1) == 1
+    assert farm.job(tuning_job.id).trials == 8
+    assert len(farm.inbox.messages) == 1
+
+
+def test_others_get_their_turn(farm) -> None:
+    """After its turn, a job goes on without a message only while nobody else waits for a worker."""
+    model = farm.ready_model(Scenario(tasks=1))
+    farm.add_device("a", "one")
+    farm.add_device("b", "two")
+    farm = farm.with_settings(step_turn_sec=0.0)
+    alone = farm.submit(model, trials=24, device_key="one")
+    assert farm.run() == 3  # extract, one message for three rounds, compile
+    assert farm.job(alone.id).state is JobState.SUCCEEDED
+    farm.submit(model, trials=24, device_key="one", seed=1)
+    farm.submit(model, trials=24, device_key="two", seed=2)
+    assert farm.run() > 6
