@@ -41,7 +41,7 @@ def main() -> int:
     for number in range(options.runs):
         with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
             network = Path(folder) / "network.onnx"
-            NETWORKS[options.network](network)
+            network.write_bytes(NETWORKS[options.network]().SerializeToString())
             row = {
                 "engine": engine_alone(network, Path(folder), options.trials, options.seed),
                 "service": through_service(network, Path(folder), options.trials, options.seed),
