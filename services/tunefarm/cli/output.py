@@ -44,7 +44,7 @@ class Output:
 
     def data(self, value: Any) -> None:
         """Print one JSON value on a line of its own."""
-        sys.stdout.write(json.dumps(value, separators=(", ", ": "), default=str) + "\n")
+        sys.stdout.write(json.dumps(value, separators=(",", ":"), default=str) + "\n")
         sys.stdout.flush()
 
     def text(self, line: str = "", *, style: str = "") -> None:
