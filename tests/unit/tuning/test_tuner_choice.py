@@ -86,21 +86,23 @@ def test_xgb_fills_the_space_first() -> None:
     assert first == space.configs(space_filling_rows(space, 16, np.random.default_rng(5)))
 
 
-def test_space_filling_rows_are_farther_apart_than_random_ones() -> None:
+def test_space_filling_rows_cover_the_choices_of_every_knob_evenly() -> None:
     space = conv_space()
-    filled = space_filling_rows(space, 16, np.random.default_rng(0))
-    drawn = space.sample_rows(np.random.default_rng(0), 16)
-    assert _closest(filled) > _closest(drawn)
-    assert set(filled[:, 0]) == {0, 1}
+    rows = space_filling_rows(space, 16, np.random.default_rng(0))
+    assert sorted(rows[:, 0]) == [0] * 8 + [1] * 8
+    for column, knob in enumerate(space.sketches[1].knobs, start=1):
+        quarters = np.bincount(rows[:, column] * 4 // len(knob), minlength=4)
+        if len(knob) >= 16:
+            assert sorted(quarters) == [4, 4, 4, 4]
+    assert sorted(np.bincount(rows[:, 8])) == [4, 4, 4, 4]  # unroll: four candidates, equally likely
 
 
-def _closest(rows: np.ndarray) -> float:
-    from tunefarm_tuning.cost_model.features import FeatureMap
-
-    points = FeatureMap(conv_space())(rows)
-    points = points / np.maximum(points.std(axis=0), 0.1)
-    away = ((points[:, None] - points[None]) ** 2).sum(axis=2)
-    return float(np.median(np.where(away > 0, away, np.inf).min(axis=1)))
+def test_space_filling_rows_follow_sampling_weights() -> None:
+    space = tiny_space()
+    rows = space_filling_rows(space, 60, np.random.default_rng(0))
+    chosen = rows[rows[:, 0] == 2, 1]
+    assert 0 < chosen.mean() < 0.3
+    assert all(space.contains(config) for config in space.configs(rows))
 
 
 def test_a_tuner_without_a_model_imports_neither_xgboost_nor_tvm() -> None:

@@ -5,30 +5,34 @@ from __future__ import annotations
 import numpy as np
 
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.knob import Knob
 
 
-def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator, *, pool: int = 8) -> IntArray:
-    """Return `n` rows that are far from each other in feature space.
+def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> IntArray:
+    """Return a Latin hypercube of `n` rows: every knob's choices, in canonical order, are covered evenly.
 
-    Each is the farthest from those before among a few random ones. Few, because the very farthest points of a space are
-    its corners, and corners are bad kernels.
+    Points far apart from each other would cover more of the space, but they are its corners, and corners are bad
+    kernels: with them the first batch is worse than a random one.
 
     Args:
         space: Where to draw.
-        n: How many.
+        n: How many; two of them may be equal in a small space.
         rng: Where chance comes from.
-        pool: Random rows to choose each from.
     """
-    features = FeatureMap(space)
-    drawn = space.sample_rows(rng, n * pool)
-    points = features(drawn)
-    spread = points.std(axis=0)
-    points = (points / np.where(spread > 0, spread, 1.0)).astype(np.float32)
-    chosen = [0]
-    for batch in range(1, n):
-        candidates = np.arange(batch * pool, (batch + 1) * pool)
-        away = ((points[candidates, None, :] - points[None, chosen, :]) ** 2).sum(axis=2).min(axis=1)
-        chosen.append(int(candidates[away.argmax()]))
-    return drawn[chosen]
+    rows = np.zeros((n, space.width), dtype=np.int64)
+    rows[:, 0] = rng.permutation(n) % len(space.sketches)
+    strata = np.stack([rng.permutation(n) for _ in range(space.width)], axis=1)
+    quantiles = (strata + rng.random(strata.shape)) / n
+    for number, sketch in enumerate(space.sketches):
+        chosen = np.flatnonzero(rows[:, 0] == number)
+        for column, knob in enumerate(sketch.knobs, start=1):
+            rows[chosen, column] = _at_quantiles(knob, quantiles[chosen, column])
+    return rows
+
+
+def _at_quantiles(knob: Knob, quantiles: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> IntArray:
+    if not knob.weights:
+        return np.asarray(quantiles * len(knob), dtype=np.int64)
+    steps = np.cumsum(knob.weights) / sum(knob.weights)
+    return np.minimum(np.searchsorted(steps, quantiles, side="right"), len(knob) - 1).astype(np.int64)

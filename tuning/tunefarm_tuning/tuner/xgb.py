@@ -18,7 +18,7 @@ from tunefarm_tuning.tuner.annealing import anneal
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.tuner.space_filling import space_filling_rows
 
-_CHAINS = 2048
+_CHAINS = 1024
 _STEPS = 24
 
 
