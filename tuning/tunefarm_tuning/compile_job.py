@@ -88,9 +88,10 @@ class CompileJob:
                     stack, self.make_reference(self.model, self.folder, threads=threads, limits=self.limits)
                 )
                 sets = reference.make(self.seed)
-                if reference.zero_integers:
+                if reference.integers != "random":
                     self.warnings.append(
-                        "integer inputs were all zero: others are out of range for this model"
+                        f"integer inputs were all {reference.integers}: "
+                        "ONNX Runtime cannot run the model on others drawn from 0 and 1"
                     )
                 with _compiling("preparing the model"):
                     loaded = loading.result()

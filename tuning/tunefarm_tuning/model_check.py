@@ -13,11 +13,12 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.untrusted_text import clean
 
 _ROUNDS = 7
 _SAMPLE_SEC = 0.1
 _SLOW_SEC = 0.3
-_VERY_SLOW_SEC = 1.0
+_SLOW_BUDGET_SEC = 2.5
 _MAX_CALLS = 10_000
 
 
@@ -38,7 +39,9 @@ class ModelComparison:
     @property
     def message(self) -> str:
         """The first thing that is wrong; empty when `ok`."""
-        return next((f"output {one.name!r}: {one.message}" for one in self.outputs if not one.ok), "")
+        return next(
+            (f"output {clean(one.name, 80)!r}: {one.message}" for one in self.outputs if not one.ok), ""
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -123,13 +126,13 @@ def time_models(
 
 
 class _Timer:
-    """One contender. A slow one sits most rounds out; its first inference counts then."""
+    """One contender. A slow one sits some rounds out, or all of them; its first inference counts then."""
 
     def __init__(self, sample: Callable[[int], float], first_sec: float) -> None:
         self._sample = sample
         self._first_sec = first_sec
         slow = first_sec > _SLOW_SEC
-        self._turns = 0 if first_sec > _VERY_SLOW_SEC else 1 if slow else _ROUNDS
+        self._turns = min(_ROUNDS, int(_SLOW_BUDGET_SEC / first_sec)) if slow else _ROUNDS
         self.samples = [first_sec] if slow else []
 
     def turn(self, number: int) -> None:

@@ -29,7 +29,7 @@ def random_inputs(
         InvalidInputError: If a dtype is none of numpy's.
     """
     rng = np.random.default_rng(seed)
-    return [_random_array(spec, rng, kind) for spec in specs]
+    return [np.asarray(_random_array(spec, rng, kind)) for spec in specs]  # a scalar is an array, too
 
 
 def _random_array(spec: TensorSpec, rng: np.random.Generator, kind: InputKind) -> NDArray[Any]:

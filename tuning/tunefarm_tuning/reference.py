@@ -39,6 +39,9 @@ class Reference:
     Concurrency: one caller; `close` from any thread.
     Failure: an `InvalidModelError` with code reference-failed, reference-crashed, reference-timeout or reference-memory.
 
+    Attributes:
+        integers: How integer inputs were drawn: ``"random"`` (0 or 1), or all of them ``"zero"`` or ``"one"``.
+
     Args:
         folder: Where inputs and outputs are written.
         threads: On how many threads it runs.
@@ -52,7 +55,7 @@ class Reference:
         self._child = ChildProcess(
             _MODULE, limits=ChildLimits(memory_bytes=limits.memory_bytes), env={"OMP_NUM_THREADS": "1"}
         )
-        self.zero_integers = False
+        self.integers = "random"
 
     def make(self, seed: int) -> list[InputSet]:
         """Run the model, graph optimisations off, on one set of inputs of each kind."""
@@ -81,7 +84,7 @@ class Reference:
             raise InvalidModelError(
                 "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
             )
-        self.zero_integers = bool(reply["zero_integers"])
+        self.integers = str(reply["integers"])
         return sets
 
     def open_timed(self, inputs: Path) -> float:

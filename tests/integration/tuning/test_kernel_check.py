@@ -54,29 +54,13 @@ def compiler(tiny_net: TunedNet) -> Iterator[CompileSession]:
     session.close()
 
 
-@pytest.fixture(scope="module", params=["here", "rpc"])
+@pytest.fixture(scope="module")
 def bench(
-    request: pytest.FixtureRequest,
-    tiny_net: TunedNet,
-    compiler: CompileSession,
-    tmp_path_factory: pytest.TempPathFactory,
+    tiny_net: TunedNet, compiler: CompileSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    tasks = compiler.load().tasks
-    folder = tmp_path_factory.mktemp("kernels")
-    if request.param == "here":
-        device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits())
-        yield Bench(tiny_net, compiler, device, tasks, folder)
-        device.close()
-        return
-    server = [
-        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
-        *("--tracker", "{tracker}", "--key", "{key}"),
-        *("--work-dir", str(tmp_path_factory.mktemp("rpc-server"))),
-    ]
-    with local_rpc(server_command=server) as farm:
-        device = DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits())
-        yield Bench(tiny_net, compiler, device, tasks, folder)
-        device.close()
+    device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits())
+    yield Bench(tiny_net, compiler, device, compiler.load().tasks, tmp_path_factory.mktemp("kernels"))
+    device.close()
 
 
 def test_a_good_kernel_is_kept(bench: Bench) -> None:
@@ -144,6 +128,35 @@ def test_a_config_that_does_not_apply_is_left_out(bench: Bench) -> None:
 def test_a_compiler_that_died_is_started_again(bench: Bench) -> None:
     bench.compiler._child.kill()
     assert bench.check().hit is not None
+
+
+def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path) -> None:
+    server = [
+        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+        *("--tracker", "{tracker}", "--key", "{key}"),
+        *("--work-dir", str(tmp_path / "server")),
+    ]
+    (tmp_path / "server").mkdir()
+    (tmp_path / "kernels").mkdir()
+    tasks = compiler.load().tasks
+    with local_rpc(server_command=server) as farm:
+        device = DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits())
+        bench = Bench(tiny_net, compiler, device, tasks, tmp_path / "kernels")
+        try:
+            for kind, reason in (
+                ("idle", MissReason.WRONG_ANSWER),
+                ("crash", MissReason.CRASHED),
+                ("hang", MissReason.CRASHED),
+                ("nothing", MissReason.CRASHED),
+            ):
+                bad = bad_kernel(kind, tmp_path)
+                limits = replace(LIMITS, kernel_sec=5.0) if kind == "hang" else LIMITS
+                found = bench.check(lambda _name, _path, bad=bad: bad, limits=limits)
+                assert found.miss is not None
+                assert found.miss.reason is reason, found.miss
+                assert bench.check().hit is not None
+        finally:
+            device.close()
 
 
 def test_a_lost_device_is_not_the_kernels_fault(

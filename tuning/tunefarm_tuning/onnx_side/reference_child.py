@@ -32,29 +32,42 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             last two being files to write.
 
     Returns:
-        ``outputs``: their names; ``zero_integers``: whether integer inputs had to be all zero.
+        ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"`` (0 or 1), ``"zero"``, ``"one"``.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
     """
     specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
     session = _session(params["path"], params["threads"], optimised=False)
-    names = [output.name for output in session.get_outputs()]
-    zero = False
+    integers = "random"
     for number, one in enumerate(params["sets"]):
         arrays = random_inputs(specs, seed=params["seed"] + number, kind=InputKind(one["kind"]))
-        try:
-            outputs = _run(session, specs, arrays)
-        except InvalidModelError:
-            # An index of one may be out of range; of zero it never is.
-            if not any(array.dtype.kind in "iu" for array in arrays):
-                raise
-            zero = True
-            arrays = [np.zeros_like(array) if array.dtype.kind in "iu" else array for array in arrays]
-            outputs = _run(session, specs, arrays)
+        drawn, arrays, outputs = _run_on_some(session, specs, arrays)
+        integers = drawn if drawn != "random" else integers
         save_arrays(Path(one["inputs"]), arrays)
         save_arrays(Path(one["outputs"]), outputs)
-    return {"outputs": names, "zero_integers": zero}
+    return {"outputs": [output.name for output in session.get_outputs()], "integers": integers}
+
+
+def _run_on_some(
+    session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
+) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
+    """Run on the arrays, or on others where integers of 0 and 1 will not do.
+
+    An index of one may be out of range, where zero never is; a divisor must not be zero, where one will do.
+    """
+    attempts = {"random": arrays}
+    if any(array.dtype.kind in "iu" for array in arrays):
+        for name, value in (("zero", 0), ("one", 1)):
+            attempts[name] = [np.full_like(a, value) if a.dtype.kind in "iu" else a for a in arrays]
+    failure: InvalidModelError | None = None
+    for name, attempt in attempts.items():
+        try:
+            return name, attempt, _run(session, specs, attempt)
+        except InvalidModelError as error:
+            failure = failure or error
+    assert failure is not None
+    raise failure
 
 
 def open_timed(params: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""Networks at the edges: nothing to compute, scalars, integers that not any value will do for, strange names, a GPU."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tunefarm_tuning
+from tunefarm_tuning import Model, import_model
+from tunefarm_tuning.artifact.loader import load
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession
+from tunefarm_tuning.coverage import MissReason
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.testing.records import TunedNet
+
+FLOAT, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
+Value = tuple[str, int, Sequence[int]]
+Import = Callable[..., Model]
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Import:
+    """A function that imports a network given as nodes, inputs, outputs and weights."""
+
+    def make(
+        nodes: Sequence[onnx.NodeProto],
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        weights: dict[str, np.ndarray[Any, Any]] | None = None,
+    ) -> Model:
+        graph = helper.make_graph(
+            list(nodes),
+            "odd",
+            [helper.make_tensor_value_info(*one) for one in inputs],
+            [helper.make_tensor_value_info(*one) for one in outputs],
+            [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path = tmp_path / "odd.onnx"
+        path.write_bytes(model.SerializeToString())
+        return import_model(path)
+
+    return make
+
+
+def run(model: Model, folder: Path, *inputs: Any) -> tuple[list[Any], tunefarm_tuning.Artifact]:
+    artifact = tunefarm_tuning.compile(model, output=folder / "odd.tunefarm", baseline=False)
+    assert all(miss["reason"] == MissReason.NO_RECORD for miss in artifact.report["coverage"]["misses"])
+    return list(load(artifact.path, threads=1)(*inputs).values()), artifact
+
+
+def test_a_network_without_a_kernel(imported: Import, tmp_path: Path) -> None:
+    model = imported(
+        [helper.make_node("Identity", ["x"], ["y"])], [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])]
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    outputs, artifact = run(model, tmp_path, x)
+    np.testing.assert_array_equal(outputs[0], x)
+    assert artifact.report["coverage"]["tasks"] == 0
+
+
+def test_scalars_two_outputs_and_names_that_nobody_would_give(imported: Import, tmp_path: Path) -> None:
+    a, b = "input.1/a b", "out:0\x1b[31m"
+    model = imported(
+        [
+            helper.make_node("Add", [a, "s"], ["sum"]),
+            helper.make_node("ReduceSum", ["sum"], [b], keepdims=0),
+            helper.make_node("Greater", [a, "s"], ["above"]),
+        ],
+        [(a, FLOAT, [2, 3]), ("s", FLOAT, [])],
+        [(b, FLOAT, []), ("above", BOOL, [2, 3])],
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    outputs, artifact = run(model, tmp_path, x, np.float32(2))
+    assert outputs[0] == 27
+    np.testing.assert_array_equal(outputs[1], x > 2)
+    assert [spec["name"] for spec in artifact.manifest["outputs"]] == [b, "above"]
+
+
+@pytest.mark.parametrize(("kind", "said"), [("divisor", "all one"), ("index", "all zero")])
+def test_integers_that_not_any_value_will_do_for(
+    imported: Import, tmp_path: Path, kind: str, said: str
+) -> None:
+    if kind == "divisor":
+        node = helper.make_node("Div", ["x", "y"], ["z"])
+        model = imported([node], [("x", INT32, [64]), ("y", INT32, [64])], [("z", INT32, [64])])
+        inputs = [np.full(64, 7, np.int32), np.full(64, 2, np.int32)]
+        expected: np.ndarray[Any, Any] = np.full(64, 3, np.int32)
+    else:
+        row = np.ones((1, 4), np.float32)
+        node = helper.make_node("Gather", ["w", "i"], ["z"])
+        model = imported([node], [("i", INT64, [64])], [("z", FLOAT, [64, 4])], {"w": row})
+        inputs, expected = [np.zeros(64, np.int64)], np.ones((64, 4), np.float32)
+    outputs, artifact = run(model, tmp_path, *inputs)
+    np.testing.assert_array_equal(outputs[0], expected)
+    assert said in artifact.report["warnings"][0]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
+def test_untuned_kernels_build_for_a_gpu_too(tiny_net: TunedNet, tmp_path: Path) -> None:
+    session = CompileSession(tiny_net.model, parse_target("cuda/sm_90"), CompileLimits())
+    try:
+        tasks = session.load().tasks
+        session.build_kernel(tasks[0].name, tmp_path / "kernel.so", None)
+        session.build_model(tmp_path / "model.so", {})
+    finally:
+        session.close()
+    assert (tmp_path / "model.so").stat().st_size > 0
