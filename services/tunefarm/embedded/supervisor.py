@@ -6,6 +6,7 @@ ever out of its reach.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -160,6 +161,10 @@ class Supervisor:
         self._orphans_at = now + _ORPHANS_EVERY_SEC
         known = {watched.child.pid for watched in self._watched if watched.child is not None}
         present = set(own_children()) - known
+        for pid in list(present):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    present.remove(pid)
         self._orphans = {pid: self._orphans.get(pid, now) for pid in present}
         young = {pid for pid, since in self._orphans.items() if now - since < ORPHAN_GRACE_SEC}
         end_orphans(known | young)

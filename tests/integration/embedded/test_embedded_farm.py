@@ -38,16 +38,12 @@ class Farm:
         (found,) = [
             child
             for child in psutil.Process().children()
-            if f"--home={self.handle.home.path}" in child.cmdline()
+            if f"--home={self.handle.home.path} " in command_line(child)
         ]
         return found
 
     def part(self, name: str) -> psutil.Process:
-        (found,) = [
-            child
-            for child in self.supervisor().children()
-            if any(MARKS[name] in word for word in child.cmdline())
-        ]
+        (found,) = [child for child in self.supervisor().children() if MARKS[name] in command_line(child)]
         return found
 
     def count(self, kind: str, part: str) -> int:
@@ -66,6 +62,14 @@ class Farm:
         except httpx.HTTPError:
             return "unknown"
         return str(device["state"])
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return what it was started with; nothing for one that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return ""
 
 
 @pytest.fixture(scope="module")
