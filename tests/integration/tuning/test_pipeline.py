@@ -18,10 +18,13 @@ from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
 CUDA = parse_target("cuda/sm_90")
@@ -202,3 +205,23 @@ def test_an_operator_without_a_kernel_is_refused_while_importing(tmp_path: Path)
     with pytest.raises(InvalidModelError) as caught:
         load(g.model(opset=20), tmp_path)
     assert caught.value.code == "unsupported-operator"
+
+
+def test_merged_batch_norms_need_no_compiler_to_fold() -> None:
+    built = onnx_models.residual_net()
+    merged = relax.transform.FoldBatchnormToConv2D()(import_bound(built, bind_inputs(built.graph, {})).module)
+    folded = fold_weights(merged)
+    left = [binding.value.op.name for block in folded["main"].body.blocks for binding in block.bindings]
+    assert "R.sqrt" in str(merged["main"])
+    assert set(left) == {
+        *(
+            "relax.nn.conv2d",
+            "relax.add",
+            "relax.nn.relu",
+            "relax.nn.max_pool2d",
+            "relax.mean",
+            "relax.reshape",
+        ),
+        "relax.matmul",
+    }
+    tvm.ir.assert_structural_equal(relax.transform.FoldConstant()(folded), folded)

@@ -18,6 +18,7 @@ from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
@@ -81,7 +82,9 @@ def pipeline_name(target: Target) -> str:
 def tvm_target(target: Target) -> tvm.target.Target:
     """Return TVM's object for a target; a GPU's gets a host to go with it."""
     made = tvm.target.Target(target.to_json())
-    return made if pipeline_name(target) == "cpu" else made.with_host(tvm.target.Target("llvm"))
+    if pipeline_name(target) == "cpu" or target.get("host") is not None:
+        return made
+    return made.with_host(tvm.target.Target("llvm"))
 
 
 def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
@@ -111,13 +114,16 @@ def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 
 def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.IRModule:
+    fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
     passes: list[Any] = [
         relax.transform.FoldBatchnormToConv2D(),
+        fold,
         relax.transform.FoldConstant(),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         *layout_passes,
         relax.transform.Normalize(),
+        fold,
         relax.transform.FoldConstant(),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
