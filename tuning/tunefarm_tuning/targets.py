@@ -87,7 +87,7 @@ def _from_options(said: str) -> Target:
     try:
         words = shlex.split(said)
     except ValueError as error:
-        raise UnknownTargetError(f"the target {clean(said)!r} cannot be split into words: {error}") from error
+        raise UnknownTargetError(f"the target '{clean(said)}' cannot be split into words: {error}") from error
     kind = words[0] if words else ""
     if kind not in KINDS:
         raise _unknown(said)
@@ -98,12 +98,12 @@ def _from_options(said: str) -> Target:
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not name:
             raise UnknownTargetError(
-                f"in target {clean(said)!r}, {clean(word)!r} is not an option; write -name=value",
+                f"in target '{clean(said)}', '{clean(word)}' is not an option; write -name=value",
                 word=clean(word),
             )
         if not equals:
             if not rest:
-                raise UnknownTargetError(f"in target {clean(said)!r}, option -{clean(name)} has no value")
+                raise UnknownTargetError(f"in target '{clean(said)}', option -{clean(name)} has no value")
             value = rest.pop(0)
         config[name] = _value_from_text(kind, name, value)
     return _from_config(config)
@@ -150,7 +150,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
     if name not in options:
         near = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
         raise UnknownTargetError(
-            f"{kind} targets have no option {clean(name, 40)!r}" + _did_you_mean([f"-{n}" for n in near]),
+            f"{kind} targets have no option '{clean(name, 40)}'" + _did_you_mean([f"-{n}" for n in near]),
             option=clean(name, 40),
             nearest=near,
         )
@@ -170,7 +170,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
             expected, "a list"
         )
         raise UnknownTargetError(
-            f"option -{name} of a {kind} target must be {wanted}, but is {clean(str(value), 40)!r}",
+            f"option -{name} of a {kind} target must be {wanted}, but is '{clean(str(value), 40)}'",
             option=name,
         )
     return list(value) if expected == "Array<str>" else value
@@ -189,7 +189,7 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
         near = difflib.get_close_matches(str(cpu), names, n=5, cutoff=0.5)
         where = f" for {clean(architecture, 40)}" if triple else ""
         raise UnknownTargetError(
-            f"LLVM knows no CPU {clean(str(cpu), 60)!r}{where}" + _did_you_mean([f"-mcpu={n}" for n in near]),
+            f"LLVM knows no CPU '{clean(str(cpu), 60)}'{where}" + _did_you_mean([f"-mcpu={n}" for n in near]),
             nearest=near,
         )
 
@@ -210,13 +210,13 @@ def _unknown(said: str) -> UnknownTargetError:
     nearest = list(dict.fromkeys(near))[:5]
     forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, or one of TVM's tags"
     return UnknownTargetError(
-        f"unknown target {clean(said, 60)!r}{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
+        f"unknown target '{clean(said, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
     )
 
 
 def _unsupported(kind: str) -> UnknownTargetError:
     return UnknownTargetError(
-        f"tunefarm cannot tune for targets of kind {clean(kind, 40)!r}; it can for {' and '.join(KINDS)}",
+        f"tunefarm cannot tune for targets of kind '{clean(kind, 40)}'; it can for {' and '.join(KINDS)}",
         code="unsupported-target",
         kind=clean(kind, 40),
     )
