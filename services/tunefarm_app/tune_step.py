@@ -53,11 +53,21 @@ def run_tune(context: StepContext) -> None:
         return
     began = time.monotonic()
     tasks = _with_known_costs(context, job, rows, device)
-    position = TaskScheduler().next([scheduler_state(task) for task in tasks])
+    scheduler = TaskScheduler()
+    states = [scheduler_state(task) for task in tasks]
+    position = scheduler.next(states)
     if position is None:
         _stop(context, "exhausted", device)
         return
-    found = measure_round(context, job, rows[position], device, _round_size(job, budget), began)
+    size = scheduler.round_size(
+        states,
+        position,
+        int(job.options.get("round_size", 8)),
+        budget,
+        trials=job.trials,
+        wall_sec=job.tuned_sec,
+    )
+    found = measure_round(context, job, rows[position], device, size, began)
     context.lease.check()
     if found.outcomes and not any(outcome.is_trial for outcome in found.outcomes):
         _report_trouble(context, device, found.outcomes[0].message)
@@ -219,11 +229,6 @@ def _round_event(number: int, job: Job, row: JobTask, found: Round) -> dict[str,
         "tuned_sec": job.tuned_sec,
         "best_latency_sec": job.best_latency_sec,
     }
-
-
-def _round_size(job: Job, budget: Budget) -> int:
-    size = int(job.options.get("round_size", 8))
-    return size if budget.trials is None else min(size, budget.trials - job.trials)
 
 
 def _budget_spent(budget: Budget, job: Job) -> str | None:

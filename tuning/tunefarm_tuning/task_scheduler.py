@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tunefarm_tuning.budget import Budget
+
 _WINDOW = 3  # rounds over which recent progress is looked at
 _RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
+_FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
 _HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
 
 
@@ -65,6 +68,44 @@ class TaskScheduler:
             )
         sec_per_flop = self._sec_per_flop(states)
         return max(alive, key=lambda i: (*_expected_gain(states[i], sec_per_flop), -i))
+
+    def round_size(
+        self,
+        states: Sequence[TaskState],
+        index: int,
+        most: int,
+        budget: Budget,
+        *,
+        trials: int,
+        wall_sec: float,
+    ) -> int:
+        """Return how many candidates the round of the picked task should try.
+
+        A first round is cut short where the budget would otherwise end before every task has had one: a task
+        without a kernel from history runs as plain loops, and one of those can outweigh all that is won elsewhere.
+
+        Args:
+            states: All tasks.
+            index: What `next` returned.
+            most: The usual size.
+            budget: Of the whole run.
+            trials: Spent so far, over all tasks.
+            wall_sec: Likewise.
+        """
+        untouched = sum(not (s.exhausted or s.history) and s.best_sec is None for s in states)
+        if states[index].history or states[index].best_sec is not None:
+            untouched = 0
+        size = most
+        if budget.trials is not None:
+            left = budget.trials - trials
+            size = min(size, left, left // untouched if untouched else left)
+        if budget.wall_sec is not None and untouched:
+            tried = sum(one.trials for state in states for one in state.history)
+            spent_sec = sum(state.spent_sec for state in states)
+            sec_per_trial = spent_sec / tried if tried else _FIRST_SEC_PER_TRIAL
+            left = int(max(budget.wall_sec - wall_sec, 0.0) / max(sec_per_trial, 1e-3))
+            size = min(size, left // untouched)
+        return max(1, size)
 
     @staticmethod
     def _sec_per_flop(states: Sequence[TaskState]) -> float:

@@ -178,12 +178,15 @@ class _Run:
         try:
             stop_reason = None if self._tasks else "no-tasks"
             while stop_reason is None:
-                picked = scheduler.next([one.state for one in self._tasks])
+                states = [one.state for one in self._tasks]
+                picked = scheduler.next(states)
                 if picked is None:
                     stop_reason = "exhausted"
                     break
-                left = round_size if budget.trials is None else budget.trials - len(self._records)
-                self._round(picked, min(round_size, left))
+                size = scheduler.round_size(
+                    states, picked, round_size, budget, trials=len(self._records), wall_sec=self._wall_sec
+                )
+                self._round(picked, size)
                 stop_reason = self._device_lost() or budget.exhausted_by(
                     trials=len(self._records),
                     wall_sec=self._wall_sec,

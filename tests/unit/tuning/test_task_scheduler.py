@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
 
 SCHEDULER = TaskScheduler()
@@ -95,3 +96,38 @@ def test_any_states_have_a_pick_and_always_the_same(
     pick = SCHEDULER.next(states)
     assert (pick is None) == (not states)
     assert pick == SCHEDULER.next(list(states))
+
+
+def test_first_rounds_are_cut_short_so_that_every_task_gets_one() -> None:
+    states = [state() for _ in range(6)]
+    spent = 0
+    for _ in range(6):
+        pick = SCHEDULER.next(states)
+        assert pick is not None
+        size = SCHEDULER.round_size(states, pick, 8, Budget(trials=32), trials=spent, wall_sec=0.0)
+        spent += size
+        states[pick] = replace(
+            states[pick], history=(RoundSummary(trials=size, best_sec=1e-3),), spent_sec=1.0, best_sec=1e-3
+        )
+    assert all(one.history for one in states)
+    assert spent == 32
+
+
+def test_a_short_time_is_shared_by_the_speed_seen_so_far() -> None:
+    states = [state(1e-3, sec_per_round=8.0), *(state() for _ in range(10))]  # a second per trial
+
+    def size(wall_sec: float) -> int:
+        return SCHEDULER.round_size(states, 1, 8, Budget(wall_sec=wall_sec), trials=8, wall_sec=8.0)
+
+    assert size(38.0) == 3
+    assert size(9.0) == 1
+    assert size(1000.0) == 8
+
+
+def test_later_rounds_and_tasks_known_from_elsewhere_have_the_usual_size() -> None:
+    known = TaskState(weight=1, flops=1e9, best_sec=1e-3)
+    states = [state(1e-3), known, state()]
+    budget = Budget(trials=10)
+    assert SCHEDULER.round_size(states, 0, 8, budget, trials=0, wall_sec=0.0) == 8
+    assert SCHEDULER.round_size(states, 1, 8, budget, trials=0, wall_sec=0.0) == 8
+    assert SCHEDULER.round_size(states, 1, 8, budget, trials=7, wall_sec=0.0) == 3

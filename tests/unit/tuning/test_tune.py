@@ -61,7 +61,7 @@ def test_the_trial_budget_is_met_exactly() -> None:
 def test_the_wall_clock_budget_ends_it_after_the_round_in_flight() -> None:
     result = tune_all(budget=Budget(wall_sec=1e-9))
     assert result.stop_reason == "wall_sec"
-    assert result.trials == 8
+    assert sum(task.trials > 0 for task in result.tasks) == 1
 
 
 def test_patience_ends_it() -> None:
