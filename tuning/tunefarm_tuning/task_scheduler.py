@@ -13,6 +13,7 @@ from tunefarm_tuning.budget import Budget
 
 _WINDOW = 3  # rounds over which recent progress is looked at
 _RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
+_MINOR_SHARE = 0.005  # of the model's operations
 _FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
 _HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
 
@@ -83,6 +84,7 @@ class TaskScheduler:
 
         A first round is cut short where the budget would otherwise end before every task has had one: a task
         without a kernel from history runs as plain loops, and one of those can outweigh all that is won elsewhere.
+        So is that of a task with a small share of the model's operations: if it matters, it gets more later.
 
         Args:
             states: All tasks.
@@ -96,6 +98,8 @@ class TaskScheduler:
         if states[index].history or states[index].best_sec is not None:
             untouched = 0
         size = most
+        if untouched and self._is_minor(states, index):
+            size = max(1, most // 3)
         if budget.trials is not None:
             left = budget.trials - trials
             size = min(size, left, left // untouched if untouched else left)
@@ -106,6 +110,11 @@ class TaskScheduler:
             left = int(max(budget.wall_sec - wall_sec, 0.0) / max(sec_per_trial, 1e-3))
             size = min(size, left // untouched)
         return max(1, size)
+
+    @staticmethod
+    def _is_minor(states: Sequence[TaskState], index: int) -> bool:
+        total = sum(state.weight * state.flops for state in states)
+        return states[index].weight * states[index].flops < _MINOR_SHARE * total
 
     @staticmethod
     def _sec_per_flop(states: Sequence[TaskState]) -> float:

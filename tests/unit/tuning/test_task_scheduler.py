@@ -131,3 +131,10 @@ def test_later_rounds_and_tasks_known_from_elsewhere_have_the_usual_size() -> No
     assert SCHEDULER.round_size(states, 0, 8, budget, trials=0, wall_sec=0.0) == 8
     assert SCHEDULER.round_size(states, 1, 8, budget, trials=0, wall_sec=0.0) == 8
     assert SCHEDULER.round_size(states, 1, 8, budget, trials=7, wall_sec=0.0) == 3
+
+
+def test_a_minor_task_begins_with_a_third() -> None:
+    states = [state(), state(flops=1e5)]
+    budget = Budget(trials=1000)
+    assert SCHEDULER.round_size(states, 0, 9, budget, trials=0, wall_sec=0.0) == 9
+    assert SCHEDULER.round_size(states, 1, 9, budget, trials=0, wall_sec=0.0) == 3
