@@ -6,10 +6,11 @@ crashes. The whole network is compared with ONNX Runtime and timed against it. A
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
+from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.compile_job import Artifact, CompileJob
@@ -69,7 +70,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         raise InvalidInputError(f"the folder of {path} does not exist", code="no-such-folder")
     history = history or current_history() or History()
     cancellation = cancellation or Cancellation()
-    with tempfile.TemporaryDirectory(prefix="tunefarm-compile-") as folder:
+    with closing(ScratchDir()) as scratch:
         job = CompileJob(
             model=model,
             target=target,
@@ -79,7 +80,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             baseline=baseline,
             limits=limits or CompileLimits(),
             seed=seed,
-            folder=Path(folder),
+            folder=scratch.path,
             progress=Progress(on_progress or (lambda _phase, _done: None), cancellation),
             cancellation=cancellation,
         )

@@ -74,7 +74,7 @@ class CompileJob:
         with ExitStack() as stack:
             beside = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
             # A child ends before the thread that waits for it is waited for: the stack unwinds from the end.
-            compiler = self._open(stack, CompileSession(self.model, self.target, self.limits))
+            compiler = self._open(stack, CompileSession(self.model, self.target, self.folder, self.limits))
             with self.progress.phase("load"):
                 # Most of this is waiting for three processes to import their libraries.
                 loading = beside.submit(compiler.load)

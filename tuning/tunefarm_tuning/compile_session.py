@@ -72,16 +72,23 @@ class CompileSession:
 
     Concurrency: one caller; `close` from any thread.
     Failure: as `ChildProcess.call`; the next call loads the network again where the child died.
+
+    Args:
+        model: The network.
+        target: What to build for.
+        folder: For the compiler's own temporary files; deleted by the caller.
+        limits: Of the child.
     """
 
-    def __init__(self, model: Model, target: Target, limits: CompileLimits) -> None:
+    def __init__(self, model: Model, target: Target, folder: Path, limits: CompileLimits) -> None:
         self._model = model
         self._target = target
         self._limits = limits
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=limits.memory_bytes),
-            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            # Killed in the middle of a link, it leaves object files as large as the weights.
+            env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder)},
         )
         self._loaded_pid: int | None = None
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.array_file import save_arrays
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
+from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.device import RemoteDevice
@@ -56,8 +57,8 @@ def evaluate(
     threads = threads or int(manifest["threads"])
     if device is None:
         return _evaluate_here(path, repeat, threads, child_limits, limits.model_sec)
-    with tempfile.TemporaryDirectory(prefix="tunefarm-evaluate-") as folder:
-        library, inputs = Path(folder) / "lib.so", Path(folder) / "inputs.npz"
+    with closing(ScratchDir()) as scratch:
+        library, inputs = scratch.path / "lib.so", scratch.path / "inputs.npz"
         fetch_library(path, library)
         save_arrays(
             inputs, random_inputs([TensorSpec.from_json(spec) for spec in manifest["inputs"]], seed=0)

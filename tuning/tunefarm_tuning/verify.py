@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
+from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.comparison import Comparison
@@ -85,7 +85,7 @@ def verify(
         raise InvalidInputError(f"{path.name} was compiled from another model", code="other-model")
     threads = int(manifest["threads"])
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tunefarm-verify-")))
+        folder = stack.enter_context(closing(ScratchDir())).path
         reference = Reference(model, folder, threads=threads, limits=limits)
         stack.callback(reference.close)
         sets = reference.make(seed)

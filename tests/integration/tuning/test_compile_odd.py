@@ -105,7 +105,7 @@ def test_integers_that_not_any_value_will_do_for(
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
 def test_untuned_kernels_build_for_a_gpu_too(tiny_net: TunedNet, tmp_path: Path) -> None:
-    session = CompileSession(tiny_net.model, parse_target("cuda/sm_90"), CompileLimits())
+    session = CompileSession(tiny_net.model, parse_target("cuda/sm_90"), tmp_path, CompileLimits())
     try:
         tasks = session.load().tasks
         session.build_kernel(tasks[0].name, tmp_path / "kernel.so", None)

@@ -48,8 +48,10 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def compiler(tiny_net: TunedNet) -> Iterator[CompileSession]:
-    session = CompileSession(tiny_net.model, parse_target("host"), LIMITS)
+def compiler(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompileSession]:
+    session = CompileSession(
+        tiny_net.model, parse_target("host"), tmp_path_factory.mktemp("compiler"), LIMITS
+    )
     yield session
     session.close()
 
@@ -74,7 +76,7 @@ def test_a_good_kernel_is_kept(bench: Bench) -> None:
 
 
 def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
-    other = CompileSession(bench.net.other_function, parse_target("host"), LIMITS)
+    other = CompileSession(bench.net.other_function, parse_target("host"), tmp_path, LIMITS)
     try:
         task = other.load().tasks[0]
         assert task.args == bench.tasks[0].args
