@@ -16,6 +16,12 @@ from uuid import uuid4
 import pytest
 
 
+def pytest_configure() -> None:
+    """Let tests send Ctrl-C: a run in a shell's background ignores it, and its children would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """URL of a private PostgreSQL server (from a PyPI wheel; no apt, no Docker), which ends with the session."""
