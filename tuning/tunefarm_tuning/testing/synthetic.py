@@ -35,7 +35,9 @@ def tiny_space() -> ConfigSpace:
 def synthetic_task(name: str = "conv", *, flops: float = 1e8, weight: int = 1) -> TuningTask:
     """Return a task whose workload is only a name."""
     workload = Workload(key=f"synthetic-{name}", name=name, flops=flops, args=(), ir="{}")
-    return TuningTask(workload=workload, target=Target(kind="llvm", attributes=(("num-cores", 2),)), weight=weight)
+    return TuningTask(
+        workload=workload, target=Target(kind="llvm", attributes=(("num-cores", 2),)), weight=weight
+    )
 
 
 def synthetic_measure_option(
@@ -53,7 +55,9 @@ def synthetic_measure_option(
         for number, (key, space) in enumerate(spaces.items())
     }
     bad_builds = {
-        key: SyntheticLandscape(space, seed=seed + 1000 + number, failing=failing / 2, outcomes=(Outcome.BUILD_ERROR,))
+        key: SyntheticLandscape(
+            space, seed=seed + 1000 + number, failing=failing / 2, outcomes=(Outcome.BUILD_ERROR,)
+        )
         for number, (key, space) in enumerate(spaces.items())
     }
 
