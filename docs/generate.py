@@ -97,7 +97,7 @@ def _engine() -> str:
         if inspect.isclass(value):
             parts.append(_text(inspect.getdoc(value)))
             parts += _methods(value)
-        elif inspect.isfunction(value):
+        elif callable(value) and inspect.isfunction(inspect.unwrap(value)):
             parts.append(f"```python\n{name}{_signature(value)}\n```\n")
             parts.append(_text(inspect.getdoc(value)))
         else:

@@ -95,6 +95,7 @@ def time_models(
     threads: int,
     limits: CompileLimits,
     on_round: Callable[[float], None],
+    least_samples: int = 1,
 ) -> dict[str, Latency]:
     """Time compiled networks, and ONNX Runtime as ``"onnxruntime"``, in turns: a busy machine slows all of them.
 
@@ -110,13 +111,13 @@ def time_models(
             reply = device.call("time_model", params, timeout_sec=limits.model_sec)
             return float(reply["samples_sec"][0])
 
-        return _Timer(sample, sample(1))
+        return _Timer(sample, sample(1), least_samples)
 
     timers = {name: library_timer(path) for name, path in libraries.items()}
     if reference is not None:
         ready = reference  # for mypy: the closure below does not know that it is not None
         timers["onnxruntime"] = _Timer(
-            lambda number: ready.sample(number=number, repeat=1)[0], ready.open_timed(inputs)
+            lambda number: ready.sample(number=number, repeat=1)[0], ready.open_timed(inputs), least_samples
         )
     for number in range(_ROUNDS):
         for timer in timers.values():
@@ -128,11 +129,12 @@ def time_models(
 class _Timer:
     """One contender. A slow one sits some rounds out, or all of them; its first inference counts then."""
 
-    def __init__(self, sample: Callable[[int], float], first_sec: float) -> None:
+    def __init__(self, sample: Callable[[int], float], first_sec: float, least_samples: int) -> None:
         self._sample = sample
         self._first_sec = first_sec
         slow = first_sec > _SLOW_SEC
-        self._turns = min(_ROUNDS, int(_SLOW_BUDGET_SEC / first_sec)) if slow else _ROUNDS
+        affordable = max(least_samples - 1, int(_SLOW_BUDGET_SEC / first_sec))
+        self._turns = min(_ROUNDS, affordable) if slow else _ROUNDS
         self.samples = [first_sec] if slow else []
 
     def turn(self, number: int) -> None:

@@ -27,7 +27,9 @@ def run(code: str, folder: Path) -> str:
 
 
 def test_the_readmes_examples_run(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, ROOT / "examples" / "tiny_convnet.py", tmp_path / "model.onnx"], check=True)
+    subprocess.run(
+        [sys.executable, ROOT / "examples" / "tiny_convnet.py", tmp_path / "model.onnx"], check=True
+    )
 
     library = example("library")
     assert len([line for line in library.splitlines() if line.strip()]) <= 10
@@ -37,3 +39,24 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     assert (tmp_path / "records.jsonl").read_text(encoding="utf-8").count("\n") == 32
 
     run(example("artifact"), tmp_path)
+
+
+def test_the_generated_reference_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "generate.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if "://" not in link
+    ]
+    assert not [f"{page.name}: {link}" for page, link in links if not (page.parent / link).exists()]
