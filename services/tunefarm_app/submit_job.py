@@ -27,6 +27,8 @@ TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 DEFAULT_TUNER = "xgb"
 MAX_SEED = (1 << 63) - 1
 MAX_ROUND_SIZE = 256
+MAX_TRIALS = (1 << 31) - 1
+MAX_WALL_SEC = 366 * 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,12 @@ def _check_options(request: JobRequest) -> None:
         raise InvalidInputError(
             "budget: wall_sec must be a finite number", code="invalid-budget", limit="wall_sec"
         )
+    for name, most in (("trials", MAX_TRIALS), ("wall_sec", MAX_WALL_SEC), ("patience_trials", MAX_TRIALS)):
+        asked = getattr(request.budget, name)
+        if asked is not None and asked > most:
+            raise InvalidInputError(
+                f"budget: {name} must be at most {most:.0f}", code="invalid-budget", limit=name
+            )
     if request.tuner not in TUNERS:
         raise InvalidInputError(
             f"there is no tuner {clean(request.tuner, 40)!r}; {_nearest(request.tuner, TUNERS)}",

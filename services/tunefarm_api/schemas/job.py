@@ -17,7 +17,7 @@ class BudgetIn(Input):
     """How much the job may spend: the limit that is reached first ends the search. At least one is needed."""
 
     trials: Whole | None = Field(None, description="Candidates, measured or failed, over all tasks.")
-    wall_sec: float | None = Field(
+    wall_sec: Annotated[float, Field(strict=True)] | None = Field(
         None, description="Seconds of searching; waiting for a device is not counted."
     )
     patience_trials: Whole | None = Field(None, description="Trials in a row without a better kernel.")
