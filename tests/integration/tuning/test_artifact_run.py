@@ -76,6 +76,9 @@ def test_python_runs_the_file_itself(compiled: Compiled, tmp_path: Path, x: np.n
     done = run(path, folder=tmp_path)
     assert done.returncode == 1
     assert "give --input for each of: x (float32 [1, 64])" in done.stderr
+    done = run(path, "--time", "0", folder=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the number of samples")
 
 
 def test_wrong_inputs_are_told_in_words(compiled: Compiled, x: np.ndarray) -> None:

@@ -163,7 +163,13 @@ class TunedModel:
             repeat: Samples.
             number: Inferences per sample. Left out: as many as take 50 ms, at least one.
             inputs: What to run on; ones if left out.
+
+        Raises:
+            ArtifactInputError: As calling the model does.
+            ValueError: If `repeat` or `number` is not positive.
         """
+        if repeat < 1 or (number is not None and number < 1):
+            raise ValueError("the number of samples and of inferences in each must be at least 1")
         arrays = self._arrays(inputs if inputs is not None else self._ones())
         with self._lock:
             self._set_inputs(arrays)
@@ -171,7 +177,8 @@ class TunedModel:
             self._vm.invoke_stateful("main")
             self._device.sync()
             first_sec = time.perf_counter() - started
-            number = number or max(1, min(10_000, int(0.05 / max(first_sec, 1e-6))))
+            if number is None:
+                number = max(1, min(10_000, int(0.05 / max(first_sec, 1e-6))))
             timer = self._vm.time_evaluator("invoke_stateful", self._device, number=number, repeat=repeat)
             return [float(sample) for sample in timer("main").results]
 
@@ -198,7 +205,10 @@ class TunedModel:
             name = spec["name"]
             if name not in inputs:
                 raise ArtifactInputError(f"input {name!r} is missing; the model has {_listed(self.inputs)}")
-            array = np.asarray(inputs[name])
+            try:
+                array = np.asarray(inputs[name])
+            except ValueError as error:  # lists of different lengths
+                raise ArtifactInputError(f"input {name!r} is no array: {error}") from error
             if str(array.dtype) != spec["dtype"]:
                 raise ArtifactInputError(
                     f"input {name!r} is {array.dtype}, but the model takes {spec['dtype']}: "
@@ -245,8 +255,13 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
             isinstance(spec["name"], str)
             and isinstance(spec["dtype"], str)
             and isinstance(spec["shape"], list)
+            and all(type(dim) is int and dim >= 0 for dim in spec["shape"])
             for spec in [*manifest["inputs"], *manifest["outputs"]]
         )
+        complete = complete and isinstance(manifest["target"]["kind"], str)
+        complete = complete and isinstance(manifest["target_key"], str)
+        complete = complete and isinstance(manifest["versions"], dict)
+        complete = complete and isinstance(manifest.get("cpu_features", []), list)
     except KeyError as error:
         raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
     except (zipfile.BadZipFile, OSError, ValueError, TypeError, RuntimeError, NotImplementedError) as error:
