@@ -60,7 +60,7 @@ class Gate:
             scope["tunefarm.close"] = True
             raise
         is_upload = scope["method"] == "POST" and scope["path"] == UPLOAD_PATH
-        await self._app(scope, receive if is_upload else _limited(receive, headers), send)
+        await self._app(scope, receive if is_upload else _limited(scope, receive, headers), send)
 
     def _check_host(self, headers: Headers) -> None:
         if self._allowed_hosts is None:
@@ -84,25 +84,23 @@ async def _authenticate(scope: Scope, headers: Headers) -> None:
     scope["tunefarm.api_key"] = key
 
 
-def _limited(receive: Receive, headers: Headers) -> Receive:
+def _limited(scope: Scope, receive: Receive, headers: Headers) -> Receive:
     length = headers.get("content-length", "")
     seen = 0
 
     async def receive_limited() -> Message:
         nonlocal seen
         if length.isdecimal() and int(length) > MAX_BODY_BYTES:
-            raise _too_large()
+            raise too_large()
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > MAX_BODY_BYTES:
-            raise _too_large()
+            raise too_large()
         return message
 
+    def too_large() -> HTTPException:
+        scope["tunefarm.close"] = True  # the rest of the body is not read
+        # Of the framework's kind: it lets those pass through its body parser.
+        return HTTPException(413, f"the request's body is larger than {MAX_BODY_BYTES} bytes")
+
     return receive_limited
-
-
-def _too_large() -> HTTPException:
-    # Of the framework's kind: it lets those pass through its body parser.
-    return HTTPException(
-        413, f"the request's body is larger than {MAX_BODY_BYTES} bytes", headers={"Connection": "close"}
-    )

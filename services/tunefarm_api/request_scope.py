@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
+from contextlib import suppress
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -19,6 +21,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/healthz", "/readyz"})
+
+LINGER_SEC = 2.0
+LINGER_BYTES = 256 << 20
+"""How long, and for how much, a refused body is read on: closing a connection that holds unread bytes resets it, and
+a client that is still sending would lose the answer that says why."""
 
 
 class RequestScope:
@@ -35,7 +42,14 @@ class RequestScope:
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         scope["tunefarm.request_id"] = request_id
         status = 0
+        body_ended = False
         start = time.monotonic()
+
+        async def receive_watched() -> Message:
+            nonlocal body_ended
+            message = await receive()
+            body_ended = message["type"] != "http.request" or not message.get("more_body", False)
+            return message
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -47,12 +61,16 @@ class RequestScope:
                 headers.setdefault("Cache-Control", "no-store")
                 if scope.get("tunefarm.close"):
                     headers["Connection"] = "close"
+            elif scope.get("tunefarm.close") and not body_ended and not message.get("more_body", False):
+                await send({**message, "more_body": True})
+                await _linger(receive)
+                message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             aborted = False
             try:
-                await self._app(scope, receive, send_with_id)
+                await self._app(scope, receive_watched, send_with_id)
             except ClientDisconnect:
                 aborted = True  # nobody is left to answer
             except Exception as error:
@@ -61,7 +79,9 @@ class RequestScope:
                     error = InvariantError("")
                 if status:
                     raise  # half an answer is out: the server must cut the connection
-                await response_to_error(scope["path"], request_id, error)(scope, receive, send_with_id)
+                await response_to_error(scope["path"], request_id, error)(
+                    scope, receive_watched, send_with_id
+                )
             write = log.debug if scope["path"] in _QUIET else log.info
             key = scope.get("tunefarm.api_key")
             write(
@@ -73,3 +93,15 @@ class RequestScope:
                 duration_ms=round((time.monotonic() - start) * 1000, 1),
                 key_id=None if key is None else key.id,
             )
+
+
+async def _linger(receive: Receive) -> None:
+    """Read and drop what is left of the request's body, until it ends, the client goes or the limits are reached."""
+    seen = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SEC):
+            while seen < LINGER_BYTES:
+                message = await receive()
+                seen += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return

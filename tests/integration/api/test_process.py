@@ -159,6 +159,36 @@ def test_an_upload_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Path
         assert files_in(api.folder / "store") == []
 
 
+def test_a_client_that_goes_on_sending_still_gets_the_answer(tmp_path: Path) -> None:
+    """A connection that is closed over unread bytes is reset, and the answer on its way is lost."""
+    with running_api(tmp_path, TUNEFARM_MAX_UPLOAD_BYTES="1000000") as api:
+        body = b"\x08" * (8 << 20)
+        for path, key, status in (
+            ("/v1/models", api.key, 413),
+            ("/v1/jobs", api.key, 413),
+            ("/v1/models", "tfk_wrong", 401),
+        ):
+            host, _, port = api.url.removeprefix("http://").rpartition(":")
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(head.encode() + body[: 1 << 20])
+                time.sleep(0.3)  # the answer is out by now
+                connection.sendall(body[1 << 20 :])
+                answer = b""
+                while received := connection.recv(65536):
+                    answer += received
+            assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+            assert answer.endswith(b"}")
+        # A body that never comes holds the connection for a moment only.
+        started = time.monotonic()
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(head.encode())
+            while connection.recv(65536):
+                pass
+        assert time.monotonic() - started < 20
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
