@@ -109,7 +109,7 @@ class TuningRecord:
             )
         except InvalidRecordError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
 
 
@@ -120,16 +120,17 @@ def load_records(path: Path | str) -> Iterator[TuningRecord]:
         InvalidRecordError: At the first line that is not a record; the message has its number. A last line
             without a newline that does not parse (a writer was killed in the middle of it) is left out silently.
     """
-    with Path(path).open(encoding="utf-8") as lines:
+    with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                yield TuningRecord.from_json(line)
-            except InvalidRecordError as error:
-                if not line.endswith("\n"):
+                yield TuningRecord.from_json(line.decode("utf-8"))
+            except (InvalidRecordError, UnicodeDecodeError) as error:
+                if not line.endswith(b"\n"):
                     return
-                raise InvalidRecordError(f"{path}, line {number}: {error.message}", line=number) from error
+                reason = error.message if isinstance(error, InvalidRecordError) else f"not text ({error})"
+                raise InvalidRecordError(f"{path}, line {number}: {reason}", line=number) from error
 
 
 def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:

@@ -152,3 +152,13 @@ def test_pick_best_keeps_one_per_workload_target_device_model_and_toolchain() ->
     ]
     assert pick_best([slow, bad, *others, RECORD, slow]) == [RECORD, *others]
     assert pick_best([bad]) == []
+
+
+@pytest.mark.parametrize("bad", [b"\xff\xfe\x00", b"[" * 100_000, b'{"message":"\xc3'])
+def test_a_line_of_rubbish_is_named_and_a_last_one_is_left_out(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(bad + b"\n")
+    with pytest.raises(InvalidRecordError, match="line 1: not "):
+        list(load_records(path))
+    path.write_bytes(bad)
+    assert list(load_records(path)) == []
