@@ -36,6 +36,8 @@ class Facts:
     def farm_environment(self) -> dict[str, str]:
         """Return the settings of API and worker."""
         return {
+            # One machine, one clock: a worker that was killed is missed sooner than across a network.
+            "TUNEFARM_LEASE_SEC": "20",
             **{f"TUNEFARM_{name}": value for name, value in self.options.settings.items()},
             "TUNEFARM_DATABASE_URL": self.home.database_url,
             "TUNEFARM_BROKER_URL": f"redis://:{self.valkey_password}@127.0.0.1:{self.valkey_port}/0",
