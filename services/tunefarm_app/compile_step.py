@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import closing
 
 import structlog
 
@@ -18,6 +17,7 @@ from tunefarm_app.task_rows import engine_model, engine_record
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import DeviceLease, Job
+from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.history import History
 from tunefarm_tuning.target import Target
@@ -46,14 +46,14 @@ def run_compile(context: StepContext) -> None:
         return
     history = _history(context, job, device, [task.workload_key for task in tasks])
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tunefarm-compile-") as folder:
+    with closing(ScratchDir()) as scratch:  # a killed worker's goes with the next one
         compiled = context.engine.compile(
             engine_model(context.services, row),
             Target.from_json(job.target),
             history,
             device=device.device,
             name=file_stem(row.name),
-            output=Path(folder) / f"{file_stem(row.name)}.tunefarm",
+            output=scratch.path / f"{file_stem(row.name)}.tunefarm",
             cancellation=context.cancellation,
             on_progress=_Notes(context, job),
         )

@@ -21,8 +21,12 @@ class Blobs(Repository):
         return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
 
     def is_referenced(self, sha256: str) -> bool:
-        """Whether a model that is not deleted, or an artifact, needs the blob."""
-        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state != ModelState.DELETED)
+        """Whether a model that is ready or may become so, or an artifact, needs the blob.
+
+        A failed model does not: what is worth another try comes with another upload.
+        """
+        useless = (ModelState.FAILED, ModelState.DELETED)
+        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256)
         return bool(self._run(select(or_(models, artifacts))).scalar_one())
 

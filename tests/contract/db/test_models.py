@@ -117,6 +117,17 @@ def test_a_task_needs_its_workload(uow: UnitOfWork, seed: Any) -> None:
         repos.models.set_tasks(model.id, pipeline="cpu", toolchain="tvm-1", tasks=[("w2", 1)])
 
 
+def test_a_failed_model_needs_no_blob(uow: UnitOfWork, seed: Any) -> None:
+    model = seed.model()
+    other = seed.model(shapes={"x": [1, 4]})
+    with uow.write() as repos:
+        repos.blobs.add(model.sha256, size_bytes=10, media_type="application/octet-stream")
+        repos.models.set_failed(model.id, {"code": "external-data", "message": "no"})
+        assert repos.blobs.is_referenced(model.sha256)  # the same bytes with other shapes may do
+        repos.models.set_failed(other.id, {"code": "external-data", "message": "no"})
+        assert repos.blobs.delete(model.sha256)
+
+
 def test_blobs_live_while_something_needs_them(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     with uow.write() as repos:

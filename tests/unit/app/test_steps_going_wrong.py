@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -373,3 +376,19 @@ def test_others_get_their_turn(farm) -> None:
     farm.submit(model, trials=24, device_key="one", seed=1)
     farm.submit(model, trials=24, device_key="two", seed=2)
     assert farm.run() > 6
+
+
+def test_a_compile_sweeps_what_a_killed_one_left(
+    farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "tunefarm-scratch-of-the-dead"
+    left.mkdir()
+    (left / "half.tunefarm").write_bytes(b"half an artifact")
+    os.utime(left, (0, 0))
+    model = farm.ready_model()
+    farm.add_device()
+    job = farm.submit(model, trials=8)
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    assert list(tmp_path.glob("tunefarm-*")) == []
