@@ -34,7 +34,7 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     library = example("library")
     assert len([line for line in library.splitlines() if line.strip()]) <= 10
     printed = run(library, tmp_path)
-    assert "Coverage" in printed
+    assert "of 6 tasks covered by history" in printed
     assert (tmp_path / "model.tunefarm").is_file()
     assert (tmp_path / "records.jsonl").read_text(encoding="utf-8").count("\n") == 32
 
