@@ -22,6 +22,7 @@ from tunefarm_app.import_step import run_import
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.step_lease import StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
+from tunefarm_app.sweep import remove_useless
 from tunefarm_app.tune_step import run_tune
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
@@ -135,9 +136,10 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
     )
     final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
+    failed = final or step.attempts >= services.settings.max_attempts
     try:
         with services.uow.write() as repos:
-            if final or step.attempts >= services.settings.max_attempts:
+            if failed:
                 repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=shown.to_json())
                 fail_subject(repos, step, shown.to_json())
             else:
@@ -151,6 +153,10 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
                         "retry",
                         {"step": step.kind.value, "attempt": step.attempts, "error": shown.to_json()},
                     )
+        if failed and step.kind is StepKind.IMPORT:
+            with services.uow.read() as repos:
+                useless = repos.models.get(step.model_id, deleted=True).sha256
+            remove_useless(services, useless)
     except LeaseLostError as lost:
         log.warning("late write rejected", reason=lost.message)
     except TransientError as away:

@@ -9,6 +9,7 @@ import structlog
 
 from tunefarm_app.blob_store import StoredBlob
 from tunefarm_app.composition import Services
+from tunefarm_app.sweep import remove_useless
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.untrusted_text import clean
@@ -104,6 +105,8 @@ def submit_model(
     except ConflictError:
         # Somebody registered the same model in between: theirs it is.
         submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
+    if submitted.model.state is ModelState.FAILED:
+        remove_useless(services, blob.sha256)
     if step_id is not None:
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)

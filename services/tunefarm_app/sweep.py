@@ -38,3 +38,17 @@ def sweep_blobs(
     if swept:
         log.info("store swept", files=swept)
     return swept
+
+
+def remove_useless(services: Services, sha256: str) -> bool:
+    """Remove a blob now, unless a model or an artifact needs it; return whether it went.
+
+    For the bytes of a model that failed: what is worth another try comes with another upload.
+    """
+    with services.uow.write() as repos:
+        # Under the write lock, as above.
+        if repos.blobs.is_referenced(sha256):
+            return False
+        repos.blobs.delete(sha256)
+        services.blobs.delete(sha256)
+        return True

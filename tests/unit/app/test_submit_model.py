@@ -111,3 +111,20 @@ def test_delete_during_import(farm) -> None:
     delete_model(farm.services, model.id)
     farm.run()
     assert farm.model(model.id).state is ModelState.DELETED
+
+
+def test_the_bytes_of_a_model_that_failed_go_at_once(farm) -> None:
+    data = b"\x08\x07garbage that is no scenario"
+    for _ in range(2):  # the second upload finds the failed model
+        model = farm.upload(data)
+        farm.run()
+        assert farm.model(model.id).state is ModelState.FAILED
+        assert list(farm.services.blobs.older_than(0)) == []
+
+
+def test_the_bytes_stay_while_another_model_needs_them(farm) -> None:
+    from tunefarm_app.sweep import remove_useless
+
+    model = farm.ready_model()
+    assert not remove_useless(farm.services, model.sha256)
+    assert farm.services.blobs.path(model.sha256).is_file()
