@@ -15,6 +15,7 @@ from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.untrusted_text import clean
 
 _CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"
@@ -79,20 +80,34 @@ def import_model(
         "reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes}, limits
     )
     inputs = tuple(TensorSpec.from_json(spec) for spec in found["inputs"])
-    _stage(
+    reference = _stage(
         "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}, limits
     )
     imported = _stage("importing the model into TVM", _IMPORT_CHILD, "import_network", common, limits)
+    outputs = tuple(TensorSpec.from_json(spec) for spec in imported["outputs"])
+    _refuse_other_dtypes(outputs, reference["output_dtypes"])
     return Model(
         path=path,
         sha256=sha256,
         shapes={spec.name: spec.shape for spec in inputs if spec.name in found["open_inputs"]},
         inputs=inputs,
-        outputs=tuple(TensorSpec.from_json(spec) for spec in imported["outputs"]),
+        outputs=outputs,
         operators=tuple((name, count) for name, count in found["operators"]),
         opset=found["opset"],
         num_params=found["num_params"],
     )
+
+
+def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
+    """Refuse what TVM is known to compute differently before hours are spent on it (Dropout's mask, say)."""
+    for spec, dtype in zip(outputs, expected, strict=True):
+        if dtype is not None and spec.dtype != dtype:
+            raise InvalidModelError(
+                f"the output {clean(spec.name)!r} is {dtype} in ONNX, but TVM computes it as {spec.dtype}: leave this "
+                "output out of the model",
+                code="unsupported-operator",
+                output=clean(spec.name),
+            )
 
 
 def _plain_int(size: Any) -> Any:

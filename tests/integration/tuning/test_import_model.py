@@ -256,3 +256,13 @@ def test_the_model_file_is_only_read(stored: Path) -> None:
     assert stored.read_bytes() == data
     assert stored.stat().st_mtime_ns == before
     assert onnx.load_model_from_string(stored.read_bytes()).graph.input[0].name == "x"
+
+
+def test_an_output_that_tvm_computes_as_another_dtype_is_refused(stored: Path) -> None:
+    graph = onnx_models.GraphBuilder()
+    y, mask = graph.node("Dropout", graph.node("Relu", graph.input("x", [1, 8])), outputs=2)
+    graph.output(y, [1, 8])
+    graph.output(mask, [1, 8], TensorProto.BOOL)
+    error = refused(write(stored, graph.model().SerializeToString()))
+    assert error.code == "unsupported-operator"
+    assert "is bool in ONNX, but TVM computes it as float32" in error.message

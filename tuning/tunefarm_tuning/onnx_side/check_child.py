@@ -46,10 +46,23 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def load_reference(params: dict[str, Any]) -> None:
+_DTYPES = {
+    "tensor(float16)": "float16",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(bool)": "bool",
+    **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""ONNX Runtime's names of what numpy has too."""
+
+
+def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     """Let ONNX Runtime load the model, which sees mistakes that the checker does not; optimisations are off.
 
     Params: ``path``.
+
+    Returns:
+        ``output_dtypes``: of the outputs in order, as numpy names them; null for what numpy has no name for.
 
     Raises:
         InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
@@ -64,7 +77,7 @@ def load_reference(params: dict[str, Any]) -> None:
     # By the file's name it would take some files for its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
-        onnxruntime.InferenceSession(params["path"], options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(params["path"], options, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:
@@ -75,6 +88,7 @@ def load_reference(params: dict[str, Any]) -> None:
                 code="unsupported-operator",
             ) from error
         raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
+    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()]}
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
