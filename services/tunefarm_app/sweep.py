@@ -27,27 +27,22 @@ def sweep_blobs(
         with services.uow.read() as repos:
             if repos.blobs.is_referenced(sha256):
                 continue
-        with services.uow.write() as repos:
-            # Under the write lock: whoever registers the blob meanwhile looks for the file afterwards.
-            if not repos.blobs.is_referenced(sha256) and services.blobs.is_older(
-                sha256, unreferenced_age_sec
-            ):
-                repos.blobs.delete(sha256)
-                services.blobs.delete(sha256)
-                swept += 1
+        swept += remove_useless(services, sha256, least_age_sec=unreferenced_age_sec)
     if swept:
         log.info("store swept", files=swept)
     return swept
 
 
-def remove_useless(services: Services, sha256: str) -> bool:
-    """Remove a blob now, unless a model or an artifact needs it; return whether it went.
+def remove_useless(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
+    """Remove a blob, unless a model or an artifact needs it or it is younger than asked; return whether it went.
 
-    For the bytes of a model that failed: what is worth another try comes with another upload.
+    At any age for the bytes of a model that failed: what is worth another try comes with another upload.
     """
     with services.uow.write() as repos:
-        # Under the write lock, as above.
+        # Under the write lock: whoever registers the blob meanwhile looks for the file afterwards.
         if repos.blobs.is_referenced(sha256):
+            return False
+        if least_age_sec is not None and not services.blobs.is_older(sha256, least_age_sec):
             return False
         repos.blobs.delete(sha256)
         services.blobs.delete(sha256)
