@@ -137,7 +137,6 @@ def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
     # The next start goes on where this one ended.
     with other.handle.__class__(tmp_path / "other") as again:
         assert again.api_key == key
-        everything = psutil.Process().children(recursive=True)
     assert psutil.pid_exists(farm.supervisor().pid)
 
 
