@@ -69,14 +69,12 @@ if TYPE_CHECKING:
     from tunefarm_tuning.record import (
         load_records as load_records,
     )
-    from tunefarm_tuning.record import (
-        pick_best as pick_best,
-    )
     from tunefarm_tuning.round import TrialOutcome as TrialOutcome
     from tunefarm_tuning.round import run_round as run_round
     from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
     from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
     from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
+    from tunefarm_tuning.standing import pick_best as pick_best
     from tunefarm_tuning.target import Target as Target
     from tunefarm_tuning.targets import detect_host_target as detect_host_target
     from tunefarm_tuning.targets import parse_target as parse_target
@@ -135,12 +133,12 @@ _HOMES = {
     "Model": "model",
     "TuningRecord": "record",
     "load_records": "record",
-    "pick_best": "record",
     "TrialOutcome": "round",
     "run_round": "round",
     "LocalRunner": "runner.local",
     "ReplayRunner": "runner.replay",
     "RpcRunner": "runner.rpc",
+    "pick_best": "standing",
     "Target": "target",
     "detect_host_target": "targets",
     "parse_target": "targets",

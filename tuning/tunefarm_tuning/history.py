@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.errors import ConflictError
-from tunefarm_tuning.record import TuningRecord, load_records, pick_best
+from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.standing import pick_best
 
 _current: ContextVar[History | None] = ContextVar("tunefarm_history", default=None)
 

@@ -15,6 +15,9 @@ from tunefarm_tuning.measure import Outcome
 
 SCHEMA_VERSION = 1
 
+CONFIRMED = "confirmed"
+"""Key in `TuningRecord.extra` of a confirming record."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRecord:
@@ -52,6 +55,11 @@ class TuningRecord:
     def cost_sec(self) -> float | None:
         """Median of the samples; None where there are none."""
         return median(self.samples_sec) if self.samples_sec else None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether this was a second measurement, side by side with the task's other best (see `standing`)."""
+        return self.extra.get(CONFIRMED) is True
 
     def to_json(self) -> str:
         """Return one line of JSON (no newline)."""
@@ -131,19 +139,3 @@ def load_records(path: Path | str) -> Iterator[TuningRecord]:
                     return
                 reason = error.message if isinstance(error, InvalidRecordError) else f"not text ({error})"
                 raise InvalidRecordError(f"{path}, line {number}: {reason}", line=number) from error
-
-
-def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Return the fastest successful record of every (workload, target, device model, toolchain).
-
-    Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
-    """
-    best: dict[tuple[str, str, str, str], TuningRecord] = {}
-    for record in records:
-        if record.cost_sec is None:
-            continue
-        key = (record.workload_key, record.target_key, record.device_model, record.toolchain)
-        held = best.get(key)
-        if held is None or record.cost_sec < (held.cost_sec or float("inf")):
-            best[key] = record
-    return list(best.values())

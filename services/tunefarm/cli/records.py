@@ -95,7 +95,7 @@ def export_records(
     output: OutFile = None,
 ) -> None:
     """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
-    from tunefarm_tuning.record import pick_best
+    from tunefarm_tuning.standing import pick_best
 
     with server.connect() as client:
         found = (
@@ -119,7 +119,8 @@ def pick_best_records(
 
     Works on files alone, without a server. The records come out as JSON lines.
     """
-    from tunefarm_tuning.record import load_records, pick_best
+    from tunefarm_tuning.record import load_records
+    from tunefarm_tuning.standing import pick_best
 
     kept = pick_best(load_records(file))
     _write_lines(out, [record.to_json() for record in kept], output)

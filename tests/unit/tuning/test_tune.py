@@ -16,8 +16,9 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.events import RoundFinished, TaskEnded, TaskPicked, TuneEvent, TuneFinished
 from tunefarm_tuning.measure import Failure, MeasureOption, Outcome
-from tunefarm_tuning.record import load_records, pick_best
+from tunefarm_tuning.record import load_records
 from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.standing import pick_best
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import (
     conv_space,

@@ -1,0 +1,79 @@
+"""Which records count: a confirmed config is judged by its newest confirmation alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.history import History
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.standing import fastest, pick_best, standing
+
+RECORD = TuningRecord(
+    workload_key="w",
+    target_key="t",
+    device_model="d",
+    toolchain="c",
+    space_key="s",
+    config=Config(0, (1,)),
+    outcome=Outcome.OK,
+    samples_sec=(1e-3,),
+    build_sec=0.1,
+    measured_at=1.0,
+)
+
+
+def record(config: int, cost_sec: float | None, *, at: float = 1.0, confirmed: bool = False) -> TuningRecord:
+    return replace(
+        RECORD,
+        config=Config(0, (config,)),
+        outcome=Outcome.OK if cost_sec else Outcome.RUN_CRASH,
+        samples_sec=(cost_sec,) if cost_sec else (),
+        measured_at=at,
+        extra={"confirmed": True} if confirmed else {},
+    )
+
+
+LUCKY, STEADY = record(1, 0.9e-3), record(2, 1.0e-3)
+
+
+def test_without_confirmations_all_stand() -> None:
+    assert standing([LUCKY, STEADY, LUCKY]) == [LUCKY, STEADY, LUCKY]
+    assert pick_best([LUCKY, STEADY]) == [LUCKY]
+
+
+def test_a_confirmation_takes_the_place_of_what_was_before() -> None:
+    slower = record(1, 1.1e-3, at=2.0, confirmed=True)
+    again = record(2, 1.05e-3, at=2.0, confirmed=True)
+    assert standing([LUCKY, STEADY, slower, again]) == [slower, again]
+    assert pick_best([slower, LUCKY, again, STEADY]) == [again]
+    assert pick_best([LUCKY, STEADY, slower]) == [STEADY]  # not confirmed, and still the fastest that counts
+
+
+def test_the_newest_confirmation_counts_wherever_it_stands() -> None:
+    older, newer = (record(1, cost, at=at, confirmed=True) for cost, at in ((0.8e-3, 2.0), (1.2e-3, 3.0)))
+    assert standing([newer, LUCKY, older]) == [newer]
+
+
+def test_a_config_that_fails_when_confirmed_is_out() -> None:
+    crashed = record(1, None, at=2.0, confirmed=True)
+    assert pick_best([LUCKY, crashed, STEADY]) == [STEADY]
+    assert pick_best([LUCKY, crashed]) == []
+    history = History([LUCKY, crashed, STEADY])
+    found, _, _ = history.find("w", target_key="t", device_model="d", toolchain="c")
+    assert found == STEADY
+
+
+def test_a_confirmation_holds_where_it_was_made() -> None:
+    confirmed = record(1, 1.1e-3, at=2.0, confirmed=True)
+    for elsewhere in ("workload_key", "target_key", "device_model", "toolchain", "space_key"):
+        other = replace(LUCKY, **{elsewhere: "other"})
+        assert standing([other, confirmed]) == [other, confirmed]
+
+
+def test_the_fastest_are_different_configs() -> None:
+    again = record(1, 0.95e-3)
+    third = record(3, 2e-3)
+    assert fastest([third, again, STEADY, LUCKY, record(4, None)], 3) == [LUCKY, STEADY, third]
+    assert fastest([LUCKY, STEADY, record(1, 3e-3, confirmed=True)], 1) == [STEADY]
