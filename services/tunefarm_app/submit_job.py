@@ -29,6 +29,12 @@ MAX_SEED = (1 << 63) - 1
 MAX_ROUND_SIZE = 256
 MAX_TRIALS = (1 << 31) - 1
 MAX_WALL_SEC = 366 * 86400.0
+_MOST: dict[str, float] = {
+    "trials": MAX_TRIALS,
+    "wall_sec": MAX_WALL_SEC,
+    "patience_trials": MAX_TRIALS,
+    "min_gain_per_min": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +160,12 @@ def _check_model(model: Model) -> None:
 
 
 def _check_options(request: JobRequest) -> None:
-    wall_sec = request.budget.wall_sec
-    if wall_sec is not None and not math.isfinite(wall_sec):
-        raise InvalidInputError(
-            "budget: wall_sec must be a finite number", code="invalid-budget", limit="wall_sec"
-        )
-    for name, most in (("trials", MAX_TRIALS), ("wall_sec", MAX_WALL_SEC), ("patience_trials", MAX_TRIALS)):
+    for name, most in _MOST.items():
         asked = getattr(request.budget, name)
+        if asked is not None and not math.isfinite(asked):
+            raise InvalidInputError(
+                f"budget: {name} must be a finite number", code="invalid-budget", limit=name
+            )
         if asked is not None and asked > most:
             raise InvalidInputError(
                 f"budget: {name} must be at most {most:.0f}", code="invalid-budget", limit=name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from tunefarm_tuning.errors import InvalidInputError
@@ -14,21 +14,23 @@ class Budget:
     """Limits of a run; whichever is reached first ends it. At least one is set.
 
     Attributes:
-        trials: Candidates measured or failed, over all tasks.
-        wall_sec: Wall-clock of searching; waiting for a device is not counted.
+        trials: Candidates measured or failed, over all tasks. Confirming the winners does not count.
+        wall_sec: Wall-clock of searching and of confirming the winners; waiting for a device is not counted.
         patience_trials: Stop after this many trials in a row, over all tasks, without a better kernel.
+        min_gain_per_min: Stop when a minute of tuning is expected to take less than this share off the model's
+            latency (0.01: one percent). Looked at once every task has had its first round.
     """
 
     trials: int | None = None
     wall_sec: float | None = None
     patience_trials: int | None = None
+    min_gain_per_min: float | None = None
 
     def __post_init__(self) -> None:
-        limits = {"trials": self.trials, "wall_sec": self.wall_sec, "patience_trials": self.patience_trials}
+        limits = self.to_json()
         if all(value is None for value in limits.values()):
             raise InvalidInputError(
-                "the budget is empty: set at least one of trials, wall_sec, patience_trials",
-                code="invalid-budget",
+                f"the budget is empty: set at least one of {', '.join(limits)}", code="invalid-budget"
             )
         for name, value in limits.items():
             if value is not None and not value > 0:
@@ -37,22 +39,34 @@ class Budget:
                 )
 
     def to_json(self) -> dict[str, Any]:
-        return {"trials": self.trials, "wall_sec": self.wall_sec, "patience_trials": self.patience_trials}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Budget:
-        return cls(
-            trials=data.get("trials"),
-            wall_sec=data.get("wall_sec"),
-            patience_trials=data.get("patience_trials"),
-        )
+        return cls(**{field.name: data.get(field.name) for field in fields(cls)})
 
-    def exhausted_by(self, *, trials: int, wall_sec: float, trials_since_improvement: int) -> str | None:
-        """Return the name of the limit that is reached, or None."""
+    def exhausted_by(
+        self,
+        *,
+        trials: int,
+        wall_sec: float,
+        trials_since_improvement: int,
+        gain_per_min: float | None = None,
+    ) -> str | None:
+        """Return the name of the limit that is reached, or None.
+
+        Args:
+            trials: Over all tasks.
+            wall_sec: Spent so far.
+            trials_since_improvement: Over all tasks.
+            gain_per_min: What `TaskScheduler.gain_per_min` expects; None where nothing can be said yet.
+        """
         if self.trials is not None and trials >= self.trials:
             return "trials"
         if self.wall_sec is not None and wall_sec >= self.wall_sec:
             return "wall_sec"
         if self.patience_trials is not None and trials_since_improvement >= self.patience_trials:
             return "patience_trials"
+        if self.min_gain_per_min is not None and gain_per_min is not None:
+            return "min_gain_per_min" if gain_per_min < self.min_gain_per_min else None
         return None

@@ -221,6 +221,7 @@ def show_state(out: Output, job: Job) -> None:
         "trials": "{:g} trials",
         "wall_sec": "{:g} s",
         "patience_trials": "{:g} trials without a better kernel",
+        "min_gain_per_min": "less than {:.2%} to gain per minute",
     }
     limits = [names[name].format(limit) for name, limit in job.budget.items() if limit and name in names]
     rows = [

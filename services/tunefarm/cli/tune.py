@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,6 +62,15 @@ def tune_model(
             "--patience", help="Stop after so many trials without a better kernel.", rich_help_panel=_BUDGET
         ),
     ] = None,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(
+            "--min-gain",
+            help="Stop when a minute of search is expected to make the model less than this share faster "
+            "(0.01: one percent).",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
     tuner: Annotated[
         str, typer.Option("--tuner", help="Search strategy: xgb, ga, random, grid or evolutionary.")
     ] = "xgb",
@@ -94,9 +103,11 @@ def tune_model(
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
     wall_sec = None if minutes is None and seconds is None else 60.0 * (minutes or 0.0) + (seconds or 0.0)
-    if wall_sec is None and trials is None and patience is None:
+    if all(limit is None for limit in (wall_sec, trials, patience, min_gain)):
         wall_sec = 60.0 * DEFAULT_MINUTES
-    _check_budget(wall_sec, trials, patience)
+    _check_budget(
+        {"--seconds/--minutes": wall_sec, "--trials": trials, "--patience": patience, "--min-gain": min_gain}
+    )
 
     with _client(out, server, detach=detach) as client:
         board = Board()
@@ -109,6 +120,7 @@ def tune_model(
                 trials=trials,
                 seconds=wall_sec,
                 patience=patience,
+                min_gain=min_gain,
                 tuner=tuner,
                 seed=seed,
             )
@@ -137,8 +149,8 @@ def tune_model(
     out.text(f"{got.report}")
 
 
-def _check_budget(wall_sec: float | None, trials: int | None, patience: int | None) -> None:
-    for option, limit in (("--seconds/--minutes", wall_sec), ("--trials", trials), ("--patience", patience)):
+def _check_budget(limits: Mapping[str, float | None]) -> None:
+    for option, limit in limits.items():
         if limit is not None and not limit > 0:
             raise InvalidInputError(f"{option} is {limit:g}, but must be above zero", code="invalid-budget")
 

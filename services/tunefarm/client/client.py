@@ -95,6 +95,7 @@ class Client:
         seconds: float | None = None,
         minutes: float | None = None,
         patience: int | None = None,
+        min_gain: float | None = None,
         tuner: str | None = None,
         seed: int | None = None,
         shapes: Shapes | None = None,
@@ -113,6 +114,8 @@ class Client:
             seconds: Budget: wall-clock to search.
             minutes: The same in minutes; added to `seconds`.
             patience: Budget: stop after so many trials without a better kernel.
+            min_gain: Budget: stop when a minute of search is expected to make the model less than this share
+                faster (0.01: one percent).
             tuner: Search strategy.
             seed: Seed of the search.
             shapes: Shapes of inputs with dynamic dimensions.
@@ -126,9 +129,9 @@ class Client:
             InvalidRequestError: If the request is wrong.
         """
         wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
-        if all(limit is None for limit in (trials, wall_sec, patience)):
+        if all(limit is None for limit in (trials, wall_sec, patience, min_gain)):
             raise InvalidRequestError(
-                "the budget is empty: give at least one of trials, seconds, minutes, patience",
+                "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
                 code="invalid-budget",
             )
         uploaded = self.models.upload(model, name=name, shapes=shapes, on_progress=on_upload)
@@ -140,6 +143,7 @@ class Client:
             trials=trials,
             seconds=wall_sec,
             patience=patience,
+            min_gain=min_gain,
             tuner=tuner,
             seed=seed,
             options=options,

@@ -32,12 +32,13 @@ class Jobs:
         trials: int | None = None,
         seconds: float | None = None,
         patience: int | None = None,
+        min_gain: float | None = None,
         tuner: str | None = None,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Create a job. At least one of `trials`, `seconds` and `patience` is needed; what is reached first ends it.
+        """Create a job. It needs a limit of `trials`, `seconds`, `patience` or `min_gain`; the first reached ends it.
 
         Args:
             model_id: A model that was imported.
@@ -46,6 +47,8 @@ class Jobs:
             trials: Candidates to try, over all tasks.
             seconds: Wall-clock to search.
             patience: Stop after so many trials without a better kernel.
+            min_gain: Stop when a minute of search is expected to make the model less than this share faster
+                (0.01: one percent).
             tuner: Search strategy (``xgb``, ``ga``, ``random``, ``grid``, ``evolutionary``).
             seed: Seed of the search.
             options: Further options of the server.
@@ -55,7 +58,12 @@ class Jobs:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
-        budget = {"trials": trials, "wall_sec": seconds, "patience_trials": patience}
+        budget = {
+            "trials": trials,
+            "wall_sec": seconds,
+            "patience_trials": patience,
+            "min_gain_per_min": min_gain,
+        }
         optional = {
             "target": target,
             "device_key": device_key,

@@ -176,7 +176,7 @@ class Job:
 
     Attributes:
         state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``succeeded``, ``failed`` or ``cancelled``.
-        budget: ``trials``, ``wall_sec``, ``patience_trials``; None where a limit is not set.
+        budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None where a limit is not set.
         stop_reason: Why the search ended: the limit that was reached, or ``exhausted``.
     """
 

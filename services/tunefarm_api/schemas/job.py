@@ -21,6 +21,11 @@ class BudgetIn(Input):
         None, description="Seconds of searching; waiting for a device is not counted."
     )
     patience_trials: Whole | None = Field(None, description="Trials in a row without a better kernel.")
+    min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(
+        None,
+        description="Stop when a minute of searching is expected to take less than this share off the model's "
+        "latency; 0.01 is one percent.",
+    )
 
 
 class JobOptions(Input):
@@ -70,6 +75,9 @@ class Budget(Output):
     trials: int | None = Field(description="Candidates, measured or failed, over all tasks.")
     wall_sec: float | None = Field(description="Seconds of searching.")
     patience_trials: int | None = Field(description="Trials in a row without a better kernel.")
+    min_gain_per_min: float | None = Field(
+        None, description="Share of the model's latency that a minute must be expected to win."
+    )
 
 
 class Progress(Output):
@@ -103,7 +111,12 @@ class Job(Output):
                     "device_key": "epyc",
                     "tuner": "xgb",
                     "seed": 0,
-                    "budget": {"trials": None, "wall_sec": 600.0, "patience_trials": 200},
+                    "budget": {
+                        "trials": None,
+                        "wall_sec": 600.0,
+                        "patience_trials": 200,
+                        "min_gain_per_min": None,
+                    },
                     "options": {"round_size": 8},
                     "state": "tuning",
                     "error": None,
@@ -123,7 +136,12 @@ class Job(Output):
                         "failures": 9,
                         "best_latency_sec": 0.0081,
                         "tuned_sec": 71.5,
-                        "budget": {"trials": None, "wall_sec": 600.0, "patience_trials": 200},
+                        "budget": {
+                            "trials": None,
+                            "wall_sec": 600.0,
+                            "patience_trials": 200,
+                            "min_gain_per_min": None,
+                        },
                     },
                     "event_seq": 19,
                     "artifact_id": None,

@@ -25,7 +25,12 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
     assert answer.headers["location"] == f"/v1/jobs/{job['id']}"
     assert (job["state"], job["tuner"], job["seed"], job["device_key"]) == ("queued", "xgb", 7, "lab-cpu")
     assert job["target"] == {"kind": "llvm", "mcpu": "znver5", "num-cores": 2}
-    assert job["budget"] == {"trials": 64, "wall_sec": None, "patience_trials": None}
+    assert job["budget"] == {
+        "trials": 64,
+        "wall_sec": None,
+        "patience_trials": None,
+        "min_gain_per_min": None,
+    }
     assert job["options"]["round_size"] == 4
     assert job["progress"] == {
         "phase": "queued",
@@ -52,6 +57,8 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
         ({"budget": {"trials": -1}}, 422, "invalid-budget"),
         ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
         ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
+        ({"budget": {"min_gain_per_min": 0}}, 422, "invalid-budget"),
+        ({"budget": {"min_gain_per_min": 1.5}}, 422, "invalid-budget"),
         # Beyond what anybody means, and beyond what the search can count with.
         ({"budget": {"wall_sec": 1e308}}, 422, "invalid-budget"),
         ({"budget": {"trials": 1 << 31}}, 422, "invalid-budget"),

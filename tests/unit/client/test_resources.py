@@ -161,7 +161,15 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     file = tmp_path / "net.onnx"
     file.write_bytes(b"onnx")
     job = client.tune(
-        file, target="host", minutes=1, seconds=30, tuner="ga", seed=3, device_key="k", patience=9
+        file,
+        target="host",
+        minutes=1,
+        seconds=30,
+        tuner="ga",
+        seed=3,
+        device_key="k",
+        patience=9,
+        min_gain=0.01,
     )
     sent = next(asked.json for asked in server.asked if asked.path == "/v1/jobs")
     assert sent == {
@@ -170,7 +178,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         "device_key": "k",
         "tuner": "ga",
         "seed": 3,
-        "budget": {"wall_sec": 90.0, "patience_trials": 9},
+        "budget": {"wall_sec": 90.0, "patience_trials": 9, "min_gain_per_min": 0.01},
     }
     seen: list[str] = []
     assert job.wait(lambda j: seen.append(j.state), poll_sec=0.001).state == "succeeded"
