@@ -15,6 +15,12 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
+@pytest.fixture(autouse=True)
+def examples_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when an example is run as a script: they import each other."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"examples_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
@@ -58,12 +64,41 @@ def test_resnet18_is_resnet18() -> None:
     assert np.abs(other - y).max() > 0.05
 
 
-def test_seed_decides_the_weights() -> None:
-    module = load("resnet18")
+def test_mobilenet_v2_is_mobilenet_v2() -> None:
+    model = load("mobilenet_v2").build_mobilenet_v2()
+    onnx.checker.check_model(model, full_check=True)
+    kinds = [node.op_type for node in model.graph.node]
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "Conv": 52,
+        "BatchNormalization": 52,
+        "Clip": 35,
+        "Add": 10,
+        "GlobalAveragePool": 1,
+        "Flatten": 1,
+        "Gemm": 1,
+    }
+    parameters = sum(
+        int(np.prod(w.dims))
+        for w in model.graph.initializer
+        if not w.name.endswith((".mean", ".var")) and w.name not in ("zero", "six")
+    )
+    assert parameters == 3_504_872
+    x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    y = run(model, x)
+    assert y.shape == (1, 1000)
+    assert np.isfinite(y).all()
+    assert 0.1 < y.std() < 5.0
+    other = run(model, np.random.default_rng(2).normal(size=x.shape).astype(np.float32))
+    assert np.abs(other - y).max() > 0.05
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_seed_decides_the_weights(name: str) -> None:
+    build = getattr(load(name), f"build_{name}")
     small = {"size": 32, "classes": 10}
-    first = module.build_resnet18(seed=3, **small).SerializeToString()
-    assert module.build_resnet18(seed=3, **small).SerializeToString() == first
-    assert module.build_resnet18(seed=4, **small).SerializeToString() != first
+    first = build(seed=3, **small).SerializeToString()
+    assert build(seed=3, **small).SerializeToString() == first
+    assert build(seed=4, **small).SerializeToString() != first
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("tiny_convnet", (1, 3, 32, 32)), ("tiny_mlp", (1, 64))])
@@ -95,3 +130,8 @@ def test_scripts_write_files(
     )
     load("resnet18").main()
     assert onnx.load(tmp_path / "r.onnx").graph.name == "resnet18"
+    monkeypatch.setattr(
+        sys, "argv", ["mobilenet_v2.py", str(tmp_path / "m.onnx"), "--size", "32", "--classes", "10"]
+    )
+    load("mobilenet_v2").main()
+    assert onnx.load(tmp_path / "m.onnx").graph.name == "mobilenet_v2"
