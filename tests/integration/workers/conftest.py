@@ -55,6 +55,15 @@ class Broker:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
+        """Start it. Its port may be somebody's for a moment, as that of a connection: then it ends, and starts again."""
+        wait_until(self._comes_up, "the broker")
+
+    def _comes_up(self) -> bool:
+        if self.process is None or self.process.poll() is not None:
+            self._spawn()
+        return self._answers() and self.process.poll() is None
+
+    def _spawn(self) -> None:
         self.process = subprocess.Popen(
             [
                 str(get_binary_path()),
@@ -66,7 +75,6 @@ class Broker:
             stderr=subprocess.DEVNULL,
             preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
         )
-        wait_until(self._answers, "the broker")
 
     def _answers(self) -> bool:
         try:
@@ -143,7 +151,7 @@ class Worker:
         """Ask it to end, as an operator would."""
         self.process.terminate()
         try:
-            return self.process.wait(120)
+            return self.process.wait(180)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -156,6 +164,7 @@ def settings(tmp_path: Path, broker: Broker) -> Settings:
         broker_url=broker.url,
         store_dir=tmp_path / "store",
         lease_sec=3.0,
+        max_attempts=50,  # a starved worker loses its lease, too, and no job may fail for that
         device_stale_sec=3600.0,
         engine="replay",
     )
@@ -169,7 +178,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "BROKER_URL": settings.broker_url.get_secret_value(),
         **{
             name.upper(): str(getattr(settings, name))
-            for name in ("store_dir", "lease_sec", "device_stale_sec", "engine")
+            for name in ("store_dir", "lease_sec", "max_attempts", "device_stale_sec", "engine")
         },
     }
     return {f"TUNEFARM_{name}": value for name, value in values.items()}
