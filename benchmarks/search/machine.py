@@ -1,0 +1,38 @@
+"""This machine as the benchmarks use it: one core for kernels, and how to start children that find these modules."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from tunefarm_tuning.child import ChildLimits, ChildProcess
+from tunefarm_tuning.host import host_device_model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import detect_host_target
+from tunefarm_tuning.toolchain import toolchain_key
+
+ROOT = Path(__file__).parents[2]
+
+
+def one_core_target() -> Target:
+    """Return this machine's target with one core, for which kernels are scheduled and timed."""
+    return Target.from_json({**detect_host_target().to_json(), "num-cores": 1})
+
+
+def child(module: str) -> ChildProcess:
+    """Return a child process for a module of this package; its kernels run on one thread."""
+    return ChildProcess(
+        f"benchmarks.search.{module}",
+        limits=ChildLimits(memory_bytes=None),
+        env={"PYTHONPATH": str(ROOT), "TVM_NUM_THREADS": "1"},
+    )
+
+
+def machine_facts() -> dict[str, str]:
+    """Return what a table says about where it was made."""
+    return {
+        "device": host_device_model(),
+        "target": one_core_target().key,
+        "toolchain": toolchain_key(),
+        "python": platform.python_version(),
+    }
