@@ -1,14 +1,18 @@
-"""How far a run of `tune` is with one task: its tuner, its rounds, its best."""
+"""How far a run of `tune` is with one task: its tuner, its rounds, its records, its best."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, contenders
 from tunefarm_tuning.measure import Builder, DeviceInfo
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import TrialOutcome
+from tunefarm_tuning.standing import standing
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 
@@ -17,7 +21,10 @@ class TaskProgress:
 
     Attributes:
         best_sec: Best cost known, earlier records included; None where nothing works.
+        spent_sec: Wall-clock of its rounds.
+        confirmations: How often its best were measured again.
         failed: Why the task gets no more rounds, where something broke.
+        space: Its config space; None until its first round.
     """
 
     def __init__(
@@ -37,12 +44,14 @@ class TaskProgress:
         here = (task.target.key, device.model, toolchain)
         self._own = [r for r in alike if (r.target_key, r.device_model, r.toolchain) == here]
         self._foreign = [r for r in alike if (r.target_key, r.device_model, r.toolchain) != here]
-        self.best_sec = min((r.cost_sec for r in self._own if r.cost_sec is not None), default=None)
+        self.best_sec = _best_sec(self._own)
         self.history: list[RoundSummary] = []
         self.trials = 0
         self.spent_sec = 0.0
+        self.confirmations = 0
         self.exhausted = False
         self.failed: str | None = None
+        self.space: ConfigSpace | None = None
         self._tuner: Tuner | None = None
 
     @property
@@ -55,40 +64,78 @@ class TaskProgress:
             spent_sec=self.spent_sec,
             best_sec=self.best_sec,
             exhausted=self.exhausted or self.failed is not None,
+            family=self.space.family if self.space is not None else "",
         )
 
+    @property
+    def known(self) -> TaskHistory | None:
+        """What other tasks can learn from this one: its records on this target and device; None before its first round."""
+        return None if self.space is None else TaskHistory(space=self.space, records=tuple(self._own))
+
+    @property
+    def foreign(self) -> list[TaskHistory]:
+        """Its records of elsewhere, by target, device model and toolchain; empty before its first round."""
+        if self.space is None:
+            return []
+        places: dict[tuple[str, str, str], list[TuningRecord]] = {}
+        for record in self._foreign:
+            places.setdefault((record.target_key, record.device_model, record.toolchain), []).append(record)
+        return [TaskHistory(space=self.space, records=tuple(found)) for found in places.values()]
+
+    @property
+    def contenders(self) -> list[Config]:
+        """The configs to be measured again before a winner is named; empty where it is clear, or was tried enough."""
+        if self.space is None or self.failed is not None or self.confirmations >= MAX_CONFIRMATIONS:
+            return []
+        return contenders(r for r in self._own if r.space_key == self.space.key)
+
     def tuner(self, builder: Builder) -> Tuner:
-        """Return the task's tuner, made and told all earlier records at the first call.
+        """Return the task's tuner, made and told all its own records at the first call.
 
         Raises:
             InvalidInputError: If the workload cannot be scheduled.
         """
         if self._tuner is None:
-            space = builder.config_space(self.task)
+            self.space = space = builder.config_space(self.task)
             self._tuner = make_tuner(self.tuner_name, self.task, space, seed=self._seed)
-            self._tuner.load_history(self._foreign)
             self._tuner.tell(
                 [
                     TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
-                    for r in self._own
+                    for r in standing(self._own)
                     if r.space_key == space.key
                 ]
             )
         return self._tuner
 
-    def add_round(self, outcomes: Sequence[TrialOutcome], *, spent_sec: float) -> bool:
-        """Take in a finished round; return whether it found a better kernel."""
-        costs = [o.cost_sec for o in outcomes if o.cost_sec is not None]
-        improved = bool(costs) and (self.best_sec is None or min(costs) < self.best_sec)
-        if improved:
-            self.best_sec = min(costs)
-        num_trials = sum(o.is_trial for o in outcomes)
-        self.trials += num_trials
+    def add_round(self, records: Sequence[TuningRecord], *, spent_sec: float, spent: bool) -> bool:
+        """Take in a finished round; return whether it found a better kernel.
+
+        Args:
+            records: Of its trials.
+            spent_sec: Its wall-clock.
+            spent: Nothing is left to try.
+        """
+        before = self.best_sec
+        best = min((r.cost_sec for r in records if r.cost_sec is not None), default=None)
+        if best is not None and (before is None or best < before):
+            self.best_sec = best
+        self._own += records
+        self.trials += len(records)
         self.spent_sec += spent_sec
-        self.history.append(RoundSummary(trials=num_trials, best_sec=self.best_sec))
-        self.exhausted = not outcomes
-        return improved
+        self.history.append(RoundSummary(trials=len(records), best_sec=self.best_sec))
+        self.exhausted = spent
+        return self.best_sec != before
+
+    def add_confirmation(self, records: Sequence[TuningRecord]) -> None:
+        """Take in what measuring the best again said; the best cost may be higher after it."""
+        self.confirmations += 1
+        self._own += records
+        self.best_sec = _best_sec(self._own)
 
     def close(self) -> None:
         if self._tuner is not None:
             self._tuner.close()
+
+
+def _best_sec(records: Sequence[TuningRecord]) -> float | None:
+    return min((r.cost_sec for r in standing(records) if r.cost_sec is not None), default=None)

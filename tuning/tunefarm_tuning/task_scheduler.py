@@ -37,6 +37,7 @@ class TaskState:
         spent_sec: Wall-clock of all its rounds.
         best_sec: Best cost known, also from before this run; None where there is none.
         exhausted: Nothing is left to try, or the task failed.
+        family: `ConfigSpace.family`; empty where it is not known.
     """
 
     weight: int
@@ -45,6 +46,7 @@ class TaskState:
     spent_sec: float = 0.0
     best_sec: float | None = None
     exhausted: bool = False
+    family: str = ""
 
 
 class TaskScheduler:

@@ -26,7 +26,8 @@ from tunefarm_tuning.testing.synthetic import (
     synthetic_task,
     tiny_space,
 )
-from tunefarm_tuning.tune import TuneResult, tune
+from tunefarm_tuning.tune import tune
+from tunefarm_tuning.tune_result import TuneResult
 
 TASKS = [
     synthetic_task("conv", flops=1e9, weight=2),

@@ -1,0 +1,65 @@
+"""Which configs are measured again before the winner is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.contenders import contenders, noise
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+
+RECORD = TuningRecord(
+    workload_key="w",
+    target_key="t",
+    device_model="d",
+    toolchain="c",
+    space_key="s",
+    config=Config(0, (0,)),
+    outcome=Outcome.OK,
+    samples_sec=(1e-3,) * 3,
+    build_sec=0.1,
+    measured_at=1.0,
+)
+
+
+def record(number: int, cost_sec: float, **extra: object) -> TuningRecord:
+    return replace(RECORD, config=Config(0, (number,)), samples_sec=(cost_sec,) * 3, extra=extra)
+
+
+def configs(*numbers: int) -> list[Config]:
+    return [Config(0, (number,)) for number in numbers]
+
+
+def test_a_clear_winner_is_left_alone() -> None:
+    assert contenders([]) == []
+    assert contenders([record(1, 1.0e-3)]) == []
+    assert contenders([record(1, 1.0e-3), record(2, 1.2e-3)]) == []
+
+
+def test_the_best_within_noise_are_measured_again() -> None:
+    close = [record(1, 1.0e-3), record(2, 1.01e-3), record(3, 1.02e-3), record(4, 1.021e-3), record(5, 2e-3)]
+    assert contenders(close) == configs(1, 2, 3)  # three are enough
+    assert contenders([*close[:2], close[4]]) == configs(1, 2)
+
+
+def test_noisy_measurements_bring_in_more() -> None:
+    quiet, loud = record(2, 1.2e-3), record(2, 1.2e-3, noise=0.2)
+    assert contenders([record(1, 1.0e-3), quiet]) == []
+    assert contenders([record(1, 1.0e-3), loud]) == configs(1, 2)
+
+
+def test_a_confirmed_winner_is_not_confirmed_again() -> None:
+    won, second = record(1, 1.0e-3, confirmed=True), record(2, 1.01e-3, confirmed=True)
+    assert contenders([won, second, record(3, 1.02e-3)]) == []
+
+
+def test_one_that_was_not_among_them_and_is_best_now_is_confirmed_too() -> None:
+    slower = [record(1, 1.05e-3, confirmed=True), record(2, 1.06e-3, confirmed=True)]
+    assert contenders([*slower, record(3, 1.04e-3)]) == configs(3, 1, 2)
+
+
+def test_noise_is_what_the_measurement_says_or_half_the_spread() -> None:
+    assert noise(record(1, 1e-3)) == 0.02
+    assert noise(record(1, 1e-3, noise=0.05)) == 0.05
+    assert round(noise(replace(RECORD, samples_sec=(0.9e-3, 1e-3, 1.1e-3))), 6) == 0.1

@@ -1,0 +1,50 @@
+"""Whose win is in doubt: the configs of a task that are to be measured again before the winner is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.standing import fastest
+
+MAX_CONTENDERS = 3
+MAX_CONFIRMATIONS = 2
+"""How often a task's best are measured again in one run: once more if a config that was not among them is best now."""
+
+_NOISE_FLOOR = 0.02  # relative; no timing is trusted to be better, whatever its own samples say
+_MARGIN = 1.5  # in units of noise
+
+
+def contenders(records: Iterable[TuningRecord]) -> list[Config]:
+    """Return the configs to be measured again, side by side, fastest first; empty where the winner is clear.
+
+    It is clear if the fastest was confirmed, or leads the next by more than their noise.
+
+    Args:
+        records: Of one workload, target, device model, toolchain and space.
+    """
+    top = fastest(records, MAX_CONTENDERS)
+    if len(top) < 2 or top[0].confirmed:
+        return []
+    best = top[0]
+    close = [
+        best,
+        *(r for r in top[1:] if _cost(r) <= _cost(best) * (1 + _MARGIN * max(noise(best), noise(r)))),
+    ]
+    return [record.config for record in close] if len(close) > 1 else []
+
+
+def noise(record: TuningRecord) -> float:
+    """Return how far off the cost of a record may be, relative to it: as the measurement says, or as its samples do."""
+    said = record.extra.get("noise")
+    if isinstance(said, int | float) and said >= 0:
+        return max(float(said), _NOISE_FLOOR)
+    samples, cost = record.samples_sec, record.cost_sec
+    if not cost:
+        return _NOISE_FLOOR
+    return max((max(samples) - min(samples)) / (2 * cost), _NOISE_FLOOR)
+
+
+def _cost(record: TuningRecord) -> float:
+    return record.cost_sec if record.cost_sec is not None else float("inf")

@@ -1,0 +1,226 @@
+"""One run of `tune`: rounds until the budget is spent."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, TunefarmError
+from tunefarm_tuning.events import RoundFinished, TaskEnded, TaskPicked, TuneEvent, TuneFinished
+from tunefarm_tuning.like_history import choose_histories
+from tunefarm_tuning.measure import MeasureOption, Outcome
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.task_progress import TaskProgress
+from tunefarm_tuning.task_scheduler import TaskScheduler
+from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.transfer import TaskHistory
+from tunefarm_tuning.tune_result import TaskSummary, TuneResult
+
+_MAX_LOST_ROUNDS = 3
+
+
+class TuneRun:
+    """State of one `tune` call."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        option: MeasureOption,
+        *,
+        tuner: str,
+        seed: int,
+        earlier: Sequence[TuningRecord] = (),
+        histories: Sequence[TaskHistory] = (),
+        on_event: Callable[[TuneEvent], None] | None = None,
+        log: RecordLog | None = None,
+    ) -> None:
+        self._option = option
+        self._on_event = on_event
+        self._log = log
+        self._toolchain = toolchain_key()
+        self._histories = list(histories)
+        earlier = [*earlier, *(record for history in histories for record in history.records)]
+        self._began = time.monotonic()
+        self._tasks = [
+            TaskProgress(
+                task,
+                tuner=tuner,
+                seed=seed,
+                device=option.runner.device,
+                toolchain=self._toolchain,
+                earlier=earlier,
+            )
+            for task in tasks
+        ]
+        self._records: list[TuningRecord] = []
+        self._trials = 0
+        self._trials_since_improvement = 0
+        self._lost_rounds = 0
+        self._first_error: Exception | None = None
+
+    @property
+    def _wall_sec(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def _failures(self) -> int:
+        return sum(record.outcome is not Outcome.OK for record in self._records)
+
+    @property
+    def _best_latency_sec(self) -> float | None:
+        total = 0.0
+        for one in self._tasks:
+            if one.best_sec is None:
+                return None
+            total += one.task.weight * one.best_sec
+        return total if self._tasks else None
+
+    def until_spent(self, budget: Budget, round_size: int) -> TuneResult:
+        scheduler = TaskScheduler()
+        try:
+            stop_reason = None if self._tasks else "no-tasks"
+            while stop_reason is None:
+                states = [one.state for one in self._tasks]
+                picked = scheduler.next(states)
+                if picked is None:
+                    stop_reason = "exhausted"
+                    break
+                size = scheduler.round_size(
+                    states, picked, round_size, budget, trials=self._trials, wall_sec=self._wall_sec
+                )
+                self._round(picked, size)
+                stop_reason = self._device_lost() or budget.exhausted_by(
+                    trials=self._trials,
+                    wall_sec=self._wall_sec,
+                    trials_since_improvement=self._trials_since_improvement,
+                )
+        except KeyboardInterrupt:
+            stop_reason = "interrupted"
+        if self._tasks and not self._records and all(one.failed for one in self._tasks):
+            first = self._tasks[0]
+            raise InvalidInputError(
+                f"none of the {len(self._tasks)} tasks can be tuned; {first.task.workload.name}: {first.failed}",
+                code="no-tunable-task",
+            ) from self._first_error
+        self._tell(
+            TuneFinished(
+                stop_reason=stop_reason,
+                trials=self._trials,
+                failures=self._failures,
+                best_latency_sec=self._best_latency_sec,
+                wall_sec=self._wall_sec,
+            )
+        )
+        return self._result(stop_reason)
+
+    def _round(self, index: int, n: int) -> None:
+        one = self._tasks[index]
+        name = one.task.workload.name
+        self._tell(TaskPicked(task=index, name=name, round=len(one.history), wall_sec=self._wall_sec))
+        began = time.monotonic()
+        try:
+            tuner = one.tuner(self._option.builder)
+            tuner.load_history(self._like(one))
+            outcomes = run_round(tuner, one.task, n, self._option)
+        except Exception as error:  # noqa: BLE001  one bad task must not cost the others hours of search
+            reason = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+            self._first_error = self._first_error or error
+            one.failed = reason
+            self._tell(TaskEnded(task=index, name=name, reason=reason, wall_sec=self._wall_sec))
+            return
+        trials = [outcome for outcome in outcomes if outcome.is_trial]
+        records = self._keep(one, trials)
+        improved = one.add_round(records, spent_sec=time.monotonic() - began, spent=not outcomes)
+        self._trials += len(trials)
+        self._lost_rounds = self._lost_rounds + 1 if outcomes and not trials else 0
+        self._trials_since_improvement = 0 if improved else self._trials_since_improvement + len(trials)
+        self._tell(
+            RoundFinished(
+                task=index,
+                name=name,
+                outcomes=outcomes,
+                trials=self._trials,
+                failures=self._failures,
+                best_cost_sec=one.best_sec,
+                best_latency_sec=self._best_latency_sec,
+                tasks_with_kernel=sum(t.best_sec is not None for t in self._tasks),
+                wall_sec=self._wall_sec,
+            )
+        )
+        if one.exhausted:
+            self._tell(TaskEnded(task=index, name=name, reason=None, wall_sec=self._wall_sec))
+
+    def _like(self, one: TaskProgress) -> tuple[TaskHistory, ...]:
+        """Return what the task's tuner is to learn from: everything but the task's own records."""
+        assert one.space is not None
+        key = one.task.workload.key
+        siblings = [other.known for other in self._tasks if other is not one]
+        given = [
+            # The task's own records and those of elsewhere are known with the task.
+            history
+            for history in self._histories
+            if history.records
+            and (history.records[0].workload_key != key or history.space.key != one.space.key)
+        ]
+        return choose_histories(
+            one.space, key, [*one.foreign, *(known for known in siblings if known is not None), *given]
+        )
+
+    def _keep(self, one: TaskProgress, trials: Sequence[TrialOutcome]) -> list[TuningRecord]:
+        device = self._option.runner.device
+        records = [
+            trial.to_record(one.task, device, tuner=one.tuner_name, toolchain=self._toolchain)
+            for trial in trials
+        ]
+        self._records += records
+        if self._log is not None:
+            self._log.append(records)
+        return records
+
+    def _device_lost(self) -> str | None:
+        if self._lost_rounds < _MAX_LOST_ROUNDS:
+            return None
+        if not self._records:
+            raise DeviceLostError(f"the device {self._option.runner.device.name} does not measure anything")
+        return "device-lost"
+
+    def _tell(self, event: TuneEvent) -> None:
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _result(self, stop_reason: str) -> TuneResult:
+        outcomes: dict[str, Counter[str]] = {}
+        for record in self._records:
+            outcomes.setdefault(record.workload_key, Counter())[record.outcome.value] += 1
+        return TuneResult(
+            records=tuple(self._records),
+            tasks=tuple(
+                TaskSummary(
+                    name=one.task.workload.name,
+                    workload_key=one.task.workload.key,
+                    weight=one.task.weight,
+                    trials=one.trials,
+                    confirmations=one.confirmations,
+                    outcomes=dict(outcomes.get(one.task.workload.key, Counter())),
+                    best_cost_sec=one.best_sec,
+                    spent_sec=one.spent_sec,
+                    exhausted=one.exhausted,
+                    failed=one.failed,
+                )
+                for one in self._tasks
+            ),
+            stop_reason=stop_reason,
+            trials=self._trials,
+            failures=self._failures,
+            best_latency_sec=self._best_latency_sec,
+            wall_sec=self._wall_sec,
+        )
+
+    def close(self) -> None:
+        for one in self._tasks:
+            one.close()
