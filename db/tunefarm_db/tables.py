@@ -19,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -112,6 +113,23 @@ class WorkloadRow(Base):
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 
+class SpaceRow(Base):
+    __tablename__ = "config_spaces"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+        Index(None, "target_key", "toolchain", "family"),
+    )
+
+    workload_key: Mapped[str] = mapped_column(primary_key=True)
+    target_key: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    space: Mapped[Json]
+    space_key: Mapped[str]
+    family: Mapped[str | None]
+    extents: Mapped[list[Any]]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
 class ModelTaskRow(Base):
     __tablename__ = "model_tasks"
     __table_args__ = (
@@ -172,7 +190,6 @@ class JobTaskRow(Base):
     toolchain: Mapped[str]
     weight: Mapped[int]
     name: Mapped[str]
-    space: Mapped[Json | None]
     space_key: Mapped[str | None]
     trials: Mapped[int] = mapped_column(default=0)
     failures: Mapped[int] = mapped_column(default=0)
@@ -181,6 +198,7 @@ class JobTaskRow(Base):
     spent_sec: Mapped[float] = mapped_column(default=0.0)
     exhausted: Mapped[bool] = mapped_column(default=False)
     rounds: Mapped[int] = mapped_column(default=0)
+    confirmations: Mapped[int] = mapped_column(default=0, server_default="0")
     history: Mapped[list[Any]] = mapped_column(default=list)
 
 
@@ -222,8 +240,17 @@ class RecordRow(Base):
             "device_model",
             "toolchain",
             "cost_sec",
-            sqlite_where=text("cost_sec IS NOT NULL"),
-            postgresql_where=text("cost_sec IS NOT NULL"),
+            sqlite_where=text("cost_sec IS NOT NULL AND superseded = 0"),
+            postgresql_where=text("cost_sec IS NOT NULL AND NOT superseded"),
+        ),
+        Index(
+            "ix_records_confirmed",
+            "workload_key",
+            "target_key",
+            "device_model",
+            "toolchain",
+            sqlite_where=text("confirmed = 1"),
+            postgresql_where=text("confirmed"),
         ),
         Index("ix_records_history", "workload_key", "target_key", "device_model", "toolchain", "id"),
         Index(None, "job_id", "id"),
@@ -244,6 +271,8 @@ class RecordRow(Base):
     tuner: Mapped[str]
     message: Mapped[str]
     extra: Mapped[Json | None]
+    confirmed: Mapped[bool] = mapped_column(default=False, server_default=false())
+    superseded: Mapped[bool] = mapped_column(default=False, server_default=false())
     device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
     job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
     created_at: Mapped[float] = mapped_column(default=db_now())

@@ -18,7 +18,9 @@ from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
 from tunefarm_db.repositories.models import Models
 from tunefarm_db.repositories.records import Records
+from tunefarm_db.repositories.spaces import Spaces
 from tunefarm_db.repositories.steps import Steps
+from tunefarm_db.repositories.transfer import Transfer
 from tunefarm_db.repositories.trials import Trials
 from tunefarm_db.repositories.workloads import Workloads
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
@@ -36,6 +38,8 @@ class Repositories:
         self.steps = Steps(connection)
         self.trials = Trials(connection)
         self.records = Records(connection)
+        self.spaces = Spaces(connection)
+        self.transfer = Transfer(connection)
         self.devices = Devices(connection)
         self.api_keys = ApiKeys(connection)
         self.events = Events(connection)

@@ -84,6 +84,25 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The config space of a workload on a target.
+
+    Attributes:
+        space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
+        family: `ConfigSpace.family`; None where the release that stored it knew of none.
+        extents: `ConfigSpace.extents`.
+    """
+
+    workload_key: str
+    target_key: str
+    toolchain: str
+    space: Json
+    space_key: str
+    family: str | None
+    extents: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTask:
     """A kernel that a model runs on one kind of target, with what a list shows of its workload.
 
@@ -154,10 +173,11 @@ class JobTask:
     """A job's view of one of its tuning tasks.
 
     Attributes:
-        space: `ConfigSpace.to_json`; None until the first round of this task.
+        space_key: Of its `Space`; None until the first round of this task.
         best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
         spent_sec: Wall-clock of this task's rounds.
         exhausted: Nothing is left to try.
+        confirmations: How often its best were measured again for this job.
         history: ``[trials, best_cost_sec]`` after each round of this task.
     """
 
@@ -167,7 +187,6 @@ class JobTask:
     toolchain: str
     weight: int
     name: str
-    space: Json | None
     space_key: str | None
     trials: int
     failures: int
@@ -176,6 +195,7 @@ class JobTask:
     spent_sec: float
     exhausted: bool
     rounds: int
+    confirmations: int
     history: list[list[Any]]
 
 
@@ -279,6 +299,7 @@ class NewRecord:
     tuner: str = ""
     message: str = ""
     extra: Json | None = None
+    confirmed: bool = False
     device_id: str | None = None
     job_id: str | None = None
 
@@ -290,9 +311,12 @@ class Record(NewRecord):
     Attributes:
         config: `Config.to_json`.
         cost_sec: Median of the samples; None unless the outcome is ok.
+        confirmed: It was measured again, side by side with the task's other best.
+        superseded: A later confirming record of the same config counts in its place.
     """
 
     id: str
+    superseded: bool
     created_at: float
 
 

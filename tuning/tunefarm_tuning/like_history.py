@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import inf, log2
 
 from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.nearness import distance
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import standing
 from tunefarm_tuning.transfer import TaskHistory
@@ -78,13 +78,6 @@ def thinned(records: Sequence[TuningRecord], most: int) -> tuple[TuningRecord, .
         *_spread(fails, num_fails),
     }
     return tuple(records[i] for i in sorted(kept))
-
-
-def distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """Return how far apart two computations of a family are in size: doublings, summed over the axes."""
-    if len(one) != len(other):
-        return inf
-    return sum(abs(log2(max(a, 1)) - log2(max(b, 1))) for a, b in zip(one, other, strict=True))
 
 
 _SAME, _FAMILY, _OTHER = range(3)

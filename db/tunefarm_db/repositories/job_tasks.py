@@ -10,7 +10,7 @@ from sqlalchemy import func, insert, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
-from tunefarm_db.values import JobTask, Json
+from tunefarm_db.values import JobTask
 from tunefarm_tuning.errors import NotFoundError
 
 _TASKS = table_of(JobTaskRow)
@@ -29,7 +29,6 @@ class NewJobTask:
 class JobTaskChanges(TypedDict, total=False):
     """The columns of a job's task that a round changes. What is left out stays as it is."""
 
-    space: Json | None
     space_key: str | None
     trials: int
     failures: int
@@ -38,6 +37,7 @@ class JobTaskChanges(TypedDict, total=False):
     spent_sec: float
     exhausted: bool
     rounds: int
+    confirmations: int
     history: list[list[Any]]
 
 

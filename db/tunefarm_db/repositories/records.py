@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Select, insert, select, union_all
+from sqlalchemy import Select, insert, select, union_all, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
@@ -15,6 +16,7 @@ from tunefarm_db.values import NewRecord, Page, Record
 
 _RECORDS = table_of(RecordRow)
 _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
+_PLACE = ("workload_key", "target_key", "device_model", "toolchain")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,30 +33,85 @@ class RecordFilter:
 
 class Records(Repository):
     def add_many(self, records: Sequence[NewRecord]) -> tuple[str, ...]:
-        """Store records; return their ids, in order."""
+        """Store records; return their ids, in order.
+
+        A confirming record supersedes all others of its config, and one that comes later is superseded at once.
+        """
         rows = [{"id": new_id("rec"), **asdict(r)} for r in records]
+        self._supersede(rows)
         if rows:
             self._run(insert(_RECORDS), rows)
         return tuple(row["id"] for row in rows)
+
+    def _supersede(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Mark what the confirming rows take the place of, among what is stored and among the rows."""
+        places: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            row["superseded"] = False
+            places.setdefault(tuple(row[name] for name in _PLACE), []).append(row)
+        for place, new in places.items():
+            where = [_RECORDS.c[name] == value for name, value in zip(_PLACE, place, strict=True)]
+            # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
+            query = select(RecordRow.space_key, RecordRow.config).where(*where, RecordRow.confirmed)
+            confirmed = {_config_key(*row) for row in self._run(query)}
+            latest = {_config_key(r["space_key"], r["config"]): r for r in new if r["confirmed"]}
+            for row in new:
+                key = _config_key(row["space_key"], row["config"])
+                row["superseded"] = latest.get(key, row) is not row or (
+                    key in confirmed and not row["confirmed"]
+                )
+            if latest:
+                held = select(RecordRow.id, RecordRow.space_key, RecordRow.config).where(
+                    *where, RecordRow.space_key.in_({key[0] for key in latest}), ~RecordRow.superseded
+                )
+                gone = [row[0] for row in self._run(held) if _config_key(row[1], row[2]) in latest]
+                for start in range(0, len(gone), _KEYS_PER_QUERY):
+                    some = gone[start : start + _KEYS_PER_QUERY]
+                    self._run(update(_RECORDS).where(RecordRow.id.in_(some)).values(superseded=True))
 
     def best(
         self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
     ) -> dict[str, Record]:
         """Return each workload's fastest record, by workload key; workloads without one are left out.
 
-        One index seek per workload, however many records there are.
+        A config that was confirmed counts by its newest confirming record. One index seek per workload, however many
+        records there are.
         """
-        best: dict[str, Record] = {}
+        return {
+            key: found[0]
+            for key, found in self.top_of(
+                workload_keys,
+                target_key=target_key,
+                device_model=device_model,
+                toolchain=toolchain,
+                limit=1,
+            ).items()
+        }
+
+    def top_of(
+        self,
+        workload_keys: Collection[str],
+        *,
+        target_key: str,
+        device_model: str,
+        toolchain: str,
+        limit: int,
+    ) -> dict[str, tuple[Record, ...]]:
+        """Return each workload's fastest standing records, fastest first; workloads without one are left out."""
+        found: dict[str, list[Record]] = {}
         keys = sorted(set(workload_keys))
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             seeks = [
                 # The subquery around each seek is for SQLite, which takes no LIMIT inside a UNION otherwise.
-                select(_by_cost(key, target_key, device_model, toolchain).limit(1).subquery(f"w{number}"))
+                select(_by_cost(key, target_key, device_model, toolchain).limit(limit).subquery(f"w{number}"))
                 for number, key in enumerate(keys[start : start + _KEYS_PER_QUERY])
             ]
             statement = seeks[0] if len(seeks) == 1 else union_all(*seeks)
-            best |= {record.workload_key: record for record in self._all(Record, statement)}
-        return best
+            for record in self._all(Record, statement):
+                found.setdefault(record.workload_key, []).append(record)
+        return {
+            key: tuple(sorted(records, key=lambda r: (r.cost_sec, r.id))) for key, records in found.items()
+        }
 
     def top(
         self,
@@ -66,7 +123,7 @@ class Records(Repository):
         space_key: str | None = None,
         limit: int = 8,
     ) -> tuple[Record, ...]:
-        """Return one workload's fastest records, fastest first."""
+        """Return one workload's fastest standing records, fastest first."""
         query = _by_cost(workload_key, target_key, device_model, toolchain)
         if space_key is not None:
             query = query.where(RecordRow.space_key == space_key)
@@ -82,12 +139,13 @@ class Records(Repository):
         space_key: str | None = None,
         limit: int = 1000,
     ) -> tuple[Record, ...]:
-        """Return one workload's newest records, failures included, newest first: what a tuner can learn from."""
+        """Return one workload's newest standing records, failures included, newest first: what a tuner learns from."""
         query = select(_RECORDS).where(
             RecordRow.workload_key == workload_key,
             RecordRow.target_key == target_key,
             RecordRow.device_model == device_model,
             RecordRow.toolchain == toolchain,
+            ~RecordRow.superseded,
         )
         if space_key is not None:
             query = query.where(RecordRow.space_key == space_key)
@@ -119,7 +177,12 @@ def _by_cost(workload_key: str, target_key: str, device_model: str, toolchain: s
             RecordRow.target_key == target_key,
             RecordRow.device_model == device_model,
             RecordRow.toolchain == toolchain,
-            RecordRow.cost_sec.is_not(None),  # spelled as in the partial index, which else is not used
+            RecordRow.cost_sec.is_not(None),  # both spelled as in the partial index, which else is not used
+            ~RecordRow.superseded,
         )
         .order_by(RecordRow.cost_sec)
     )
+
+
+def _config_key(space_key: str, config: list[Any]) -> tuple[str, str]:
+    return space_key, json.dumps(config)

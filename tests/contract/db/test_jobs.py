@@ -142,7 +142,7 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
         repos.jobs.add_tasks(job.id, [task, task])
     with uow.write() as repos:
         changed = repos.jobs.update_task(
-            job.id, 1, space={"sketches": []}, rounds=1, exhausted=True, history=[[8, None], [16, 1e-3]]
+            job.id, 1, space_key="s1", rounds=1, exhausted=True, history=[[8, None], [16, 1e-3]]
         )
         assert repos.jobs.update_task(job.id, 1) == changed
     with uow.read() as repos:
@@ -154,7 +154,12 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
     with uow.write() as repos:
         repos.jobs.update_task(job.id, 0, best_cost_sec=1e-3)
         assert repos.jobs.count_tasks([job.id]) == {job.id: (2, 1)}
-    assert (untouched.position, untouched.space, untouched.trials, untouched.exhausted) == (0, None, 0, False)
+    assert (untouched.position, untouched.space_key, untouched.trials, untouched.exhausted) == (
+        0,
+        None,
+        0,
+        False,
+    )
     with pytest.raises(NotFoundError), uow.write() as repos:
         repos.jobs.update_task(job.id, 2, rounds=1)
     with pytest.raises(ConflictError), uow.write() as repos:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import Connection, inspect, text
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
@@ -34,7 +34,12 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
         for index in inspect(engine).get_indexes(table)
     }
     engine.dispose()
-    for name in ("uq_models_sha256_shapes_key", "ix_records_best", "uq_trials_job_id_position_config_key"):
+    for name in (
+        "uq_models_sha256_shapes_key",
+        "ix_records_best",
+        "ix_records_confirmed",
+        "uq_trials_job_id_position_config_key",
+    ):
         assert found[name] is not None, name
 
 
@@ -56,6 +61,125 @@ def test_up_and_down_and_up(database_url: str) -> None:
     schema.upgrade(database_url)
     schema.check_schema(engine)
     engine.dispose()
+
+
+def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:
+    schema.upgrade(database_url, "0001")
+    engine = make_engine(database_url)
+    with engine.begin() as connection:
+        _fill_0001(connection)
+    schema.upgrade(database_url)
+    with engine.connect() as connection:
+        spaces = connection.execute(
+            text("SELECT workload_key, target_key, space, space_key, family FROM config_spaces ORDER BY 1, 2")
+        ).all()
+        assert [tuple(row[:2]) + tuple(row[3:]) for row in spaces] == [
+            ("w1", "llvm", "new", None),
+            ("w1", "other", "else", None),
+            ("w2", "llvm", "second", None),
+        ]
+        assert "job_2" in str(spaces[0][2])  # of two jobs the later one's
+        flags = connection.execute(text("SELECT confirmed, superseded FROM records")).all()
+        assert [tuple(map(bool, row)) for row in flags] == [(False, False)]
+    schema.downgrade(database_url, "0001")
+    with engine.connect() as connection:
+        query = text("SELECT job_id, position, space FROM job_tasks ORDER BY 1, 2")
+        kept = [(job, position, space is not None) for job, position, space in connection.execute(query)]
+    # That of the older job was another space, and is gone.
+    assert kept == [("job_1", 0, False), ("job_2", 0, True), ("job_2", 1, True), ("job_3", 0, True)]
+    engine.dispose()
+
+
+def _fill_0001(connection: Connection) -> None:
+    """Three jobs as the first schema stored them: two on one target, one on another."""
+
+    def insert(table: str, **values: object) -> None:
+        names = ", ".join(values)
+        places = ", ".join(f":{name}" for name in values)
+        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+
+    for key in ("w1", "w2"):
+        insert("workloads", key=key, toolchain="t", name=key, flops=1.0, args="[]", ir="{}", created_at=1.0)
+    insert(
+        "models",
+        id="mdl_1",
+        name="net",
+        sha256="ab",
+        size_bytes=1,
+        shapes="{}",
+        shapes_key="{}",
+        state="ready",
+        inputs="[]",
+        outputs="[]",
+        operators="[]",
+        created_at=1.0,
+        updated_at=1.0,
+    )
+    tasks = [
+        ("job_1", "llvm", 0, "w1", "old"),
+        ("job_2", "llvm", 0, "w1", "new"),
+        ("job_2", "llvm", 1, "w2", "second"),
+        ("job_3", "other", 0, "w1", "else"),
+    ]
+    for job_id, target_key in {(task[0], task[1]) for task in tasks}:
+        insert(
+            "jobs",
+            id=job_id,
+            model_id="mdl_1",
+            target="{}",
+            target_key=target_key,
+            device_key="cpu",
+            tuner="xgb",
+            seed=0,
+            budget="{}",
+            options="{}",
+            state="tuning",
+            cancel_requested=False,
+            tuned_sec=0.0,
+            trials=0,
+            failures=0,
+            trials_since_improvement=0,
+            progress="{}",
+            event_seq=0,
+            created_at=1.0,
+            updated_at=1.0,
+        )
+    for job_id, _, position, workload_key, space_key in tasks:
+        insert(
+            "job_tasks",
+            job_id=job_id,
+            position=position,
+            workload_key=workload_key,
+            toolchain="t",
+            weight=1,
+            name="conv",
+            space=f'{{"of": "{job_id}"}}',
+            space_key=space_key,
+            trials=0,
+            failures=0,
+            spent_sec=0.0,
+            exhausted=False,
+            rounds=1,
+            history="[]",
+        )
+    insert(
+        "records",
+        id="rec_1",
+        workload_key="w1",
+        target_key="llvm",
+        device_model="d",
+        toolchain="t",
+        space_key="new",
+        config="[0, []]",
+        outcome="ok",
+        cost_sec=1.0,
+        samples_sec="[1.0]",
+        build_sec=0.1,
+        measured_at=1.0,
+        tuner="",
+        message="",
+        created_at=1.0,
+    )
 
 
 def test_processes_may_upgrade_at_once(database_url: str) -> None:

@@ -1,0 +1,36 @@
+"""Config spaces: what the configs on record are points of."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sqlalchemy import select
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import SpaceRow, table_of
+from tunefarm_db.values import Space
+
+_SPACES = table_of(SpaceRow)
+
+
+class Spaces(Repository):
+    def put(self, space: Space) -> None:
+        """Store a space, in place of the one that the workload had on the target."""
+        values = asdict(space)
+        changes = {name: values[name] for name in ("space", "space_key", "family", "extents")}
+        self._run(
+            self._insert(_SPACES)
+            .values({**values, "created_at": db_now()})
+            .on_conflict_do_update(index_elements=["workload_key", "target_key", "toolchain"], set_=changes)
+        )
+
+    def get(self, workload_key: str, *, target_key: str, toolchain: str) -> Space | None:
+        return self._first(
+            Space,
+            select(_SPACES).where(
+                SpaceRow.workload_key == workload_key,
+                SpaceRow.target_key == target_key,
+                SpaceRow.toolchain == toolchain,
+            ),
+        )
