@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,7 +186,11 @@ class _ScenarioBuilder(Closing):
         return self._of(task).config_space(task)
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
-        return [self._of(one.task).build([one])[0] for one in inputs]
+        return [result for _, result in self.build_each(inputs)]
+
+    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
+        for number, one in enumerate(inputs):
+            yield number, self._of(one.task).build([one])[0]
 
     def _of(self, task: TuningTask) -> ReplayBuilder:
         key = task.workload.key

@@ -6,7 +6,7 @@ one result per input, in order; neither raises for a bad candidate. A result hol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.noise import relative_noise
 from tunefarm_tuning.task import TuningTask
 
 if TYPE_CHECKING:
@@ -79,8 +80,16 @@ class BuildResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureInput:
+    """A kernel to time.
+
+    Attributes:
+        rival_sec: Best cost known of the task; None if there is none. A kernel that is hopeless against it is timed
+            briefly only.
+    """
+
     task: TuningTask
     artifact_path: Path
+    rival_sec: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +99,23 @@ class MeasureResult:
     Attributes:
         samples_sec: Raw mean seconds per call, one per repeat, in measuring order; empty on failure.
         run_sec: Wall-clock of the whole measurement (upload, warm-up and timing), queueing not counted.
+        truncated: The kernel was hopeless against its rival, and timing ended after a few short samples.
     """
 
     run_sec: float
     samples_sec: tuple[float, ...] = ()
     failure: Failure | None = None
+    truncated: bool = False
 
     @property
     def cost_sec(self) -> float | None:
         """Median of the samples; None on failure."""
         return median(self.samples_sec) if self.samples_sec else None
+
+    @property
+    def noise(self) -> float | None:
+        """Spread of the samples relative to their median (see `relative_noise`); None where there are too few."""
+        return relative_noise(self.samples_sec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +152,10 @@ class Closing:
 class Builder(Protocol):
     """Builds candidates.
 
-    Ordering: `build` returns one result per input, in the input's order.
-    Concurrency: one caller at a time; a builder runs its batch in parallel inside.
+    Ordering: `build` returns one result per input, in the input's order; `build_each` yields them as they get ready,
+        each with its input's index.
+    Concurrency: one caller at a time; a builder runs its batch in parallel inside, and while the caller of `build_each`
+        does something else. An iterator that is closed before its end stops the builds that are left.
     Failure: a bad candidate, a compiler crash and a time-out are results; the builder stays usable.
     Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) it was given; `close` deletes the rest.
     """
@@ -152,13 +170,17 @@ class Builder(Protocol):
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]: ...
 
+    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]: ...
+
     def close(self) -> None: ...
 
 
 class Runner(Protocol):
     """Measures built candidates on one device, one at a time.
 
-    Ordering: `run` returns one result per input, in the input's order.
+    Ordering: `run` and `run_interleaved` return one result per input, in the input's order.
+    Rivals: `run` may time a kernel briefly that is hopeless against `MeasureInput.rival_sec`, or against the best kernel
+        of the same task before it in the batch (`MeasureResult.truncated`).
     Concurrency: one caller at a time.
     Failure: a bad candidate is a result; so is a lost device (`Outcome.INFRASTRUCTURE_ERROR`), and the rest of the
         batch then ends the same way. No call outlasts the sum of its candidates' time-outs by more than a few seconds.
@@ -167,7 +189,22 @@ class Runner(Protocol):
     @property
     def device(self) -> DeviceInfo: ...
 
+    @property
+    def shares_host(self) -> bool:
+        """Whether building on this machine disturbs the timings: the device is, or may be, this machine's CPU."""
+        ...
+
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]: ...
+
+    def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
+        """Time kernels of one workload in turn (A B C, A B C, ...), `rounds` samples of each; rivals are ignored.
+
+        Where one of them breaks, each is measured by itself, so that the others have their samples.
+
+        Raises:
+            ValueError: If the inputs are of different workloads or targets.
+        """
+        ...
 
     def close(self) -> None: ...
 
@@ -176,16 +213,21 @@ class Runner(Protocol):
 class TimingOption:
     """How long a candidate is timed.
 
+    Many short samples: their median is the cost, and on a shared machine an interruption then spoils one of ten. The
+    default takes about 35 ms for a kernel that may be the best, and one or two calls for one that is hopeless.
+
     Attributes:
-        repeat: Samples per candidate.
+        repeat: Samples per candidate at most.
         number: Calls per sample, at least; raised until a sample lasts `min_repeat_ms`.
         min_repeat_ms: Shortest time of one sample.
+        max_timing_ms: Fewer samples are taken, but not under three, where `repeat` of them would take longer than this.
         timeout_sec: Hard limit on one candidate, session and upload included.
     """
 
-    repeat: int = 3
+    repeat: int = 10
     number: int = 1
-    min_repeat_ms: int = 20
+    min_repeat_ms: float = 3.0
+    max_timing_ms: float = 100.0
     timeout_sec: float = 10.0
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -68,15 +69,52 @@ def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
 def test_a_child_that_has_grown_is_replaced(tmp_path: Path) -> None:
     task = sample_task("matmul", n=32)
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
-        inputs = inputs_for(builder, task, 2)
+        inputs = inputs_for(builder, task, 4)
         builder.build(inputs[:1])
         worker = builder._workers[0]
         first = worker._child.pid
         worker._growth_bytes = -1
-        builder.build(inputs[:1])
+        builder.build(inputs[1:2])
         assert not worker._child.alive
-        assert outcomes(builder.build(inputs)) == [Outcome.OK] * 2
+        assert outcomes(builder.build(inputs[2:])) == [Outcome.OK] * 2
         assert worker._child.pid != first
+
+
+def test_a_kernel_that_was_built_lately_is_not_built_again(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 3)
+        first = builder.build(inputs)
+        for one in first:
+            assert one.artifact_path is not None
+        held = [one.artifact_path.read_bytes() for one in first if one.artifact_path is not None]
+        for one in first:
+            if one.artifact_path is not None:
+                one.artifact_path.unlink()
+        builder._workers[0].interrupt()  # no child is needed for what the parent knows
+        again = builder.build(inputs)
+        assert not builder._workers[0]._child.alive
+        assert [one.config for one in again] == [one.config for one in first]
+        assert [one.artifact_path.read_bytes() for one in again if one.artifact_path] == held
+        paths = {one.artifact_path for one in (*first, *again)}
+        assert len(paths) == 6
+        assert builder._workers[0]._cache.hits == 3
+        # A child finds by code what the parent does not know by config.
+        builder._workers[0]._cache._known.clear()
+        assert outcomes(builder.build(inputs)) == [Outcome.OK] * 3
+        assert builder._workers[0]._cache.hits == 6
+
+
+def test_builds_can_be_taken_one_by_one_and_left(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 6)
+        with closing(builder.build_each(inputs)) as results:
+            number, first = next(results)
+        assert outcomes([first]) == [Outcome.OK]
+        kernels = list((builder._scratch.path / "kernels").iterdir())
+        assert kernels == [first.artifact_path]
+        assert dict(builder.build_each(inputs))[number].config == first.config
 
 
 def test_closing_ends_a_build_in_another_thread(tmp_path: Path) -> None:

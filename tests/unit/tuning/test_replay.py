@@ -114,3 +114,25 @@ def test_a_landscape_fails_the_share_that_it_is_told() -> None:
     assert set(failures) == {Outcome.RUN_ERROR, Outcome.RUN_TIMEOUT, Outcome.RUN_CRASH}
     with pytest.raises(ValueError, match="another space"):
         landscape.cost_sec(Config(9, ()))
+
+
+def test_replayed_kernels_are_timed_in_turn() -> None:
+    def answer(task: object, config: Config) -> tuple[float, ...] | Failure:
+        return (1.0, 2.0) if config == CONFIGS[0] else Failure(Outcome.RUN_CRASH, "crashed")
+
+    with builder() as one, ReplayRunner(answer, shares_host=False) as runner:
+        assert not runner.shares_host
+        built = [b.artifact_path for b in one.build(inputs(CONFIGS[:2]))]
+        good, bad = runner.run_interleaved(
+            [MeasureInput(task=TASK, artifact_path=path) for path in built if path], rounds=5
+        )
+        mixed = [
+            MeasureInput(task=synthetic_task(name), artifact_path=tmp)
+            for name, tmp in zip("ab", built, strict=True)
+            if tmp
+        ]
+        with pytest.raises(ValueError, match="different tasks"):
+            runner.run_interleaved(mixed, rounds=5)
+    assert good.samples_sec == (1.0, 2.0, 1.0, 2.0, 1.0)
+    assert bad.failure is not None
+    assert bad.samples_sec == ()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.measure import Failure, MeasureOption, Outcome
+from tunefarm_tuning.measure import Failure, MeasureInput, MeasureOption, MeasureResult, Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import TrialOutcome, run_round
-from tunefarm_tuning.runner.replay import REPLAY_DEVICE, ReplayRunner
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
 from tunefarm_tuning.tuner import make_tuner
@@ -147,3 +151,149 @@ def test_cancelling_keeps_what_ended_well_and_blames_nobody() -> None:
     assert [o.outcome for o in outcomes] == [Outcome.OK, Outcome.OK]
     assert tuner.result_of(seen[3]) is None
     assert run_round(tuner, TASK, 8, option, cancelled=lambda: bool(cancelled)) == ()
+
+
+def refusing(share: float) -> Callable[[TuningTask, Config], Failure | None]:
+    """Refuse this share of the configs, the same ones always."""
+
+    def fail(task: TuningTask, config: Config) -> Failure | None:
+        if random.Random(config.key).random() < share:
+            return Failure(Outcome.INSTANTIATION_ERROR, "too many threads")
+        return None
+
+    return fail
+
+
+def test_refused_candidates_are_replaced_and_take_no_budget() -> None:
+    space = conv_space()
+    option = MeasureOption(
+        builder=ReplayBuilder({KEY: space}, fail=refusing(0.9)), runner=ReplayRunner(steady)
+    )
+    tuner = make_tuner("random", TASK, space, seed=3)
+    outcomes = run_round(tuner, TASK, 8, option)
+    trials = [o for o in outcomes if o.is_trial]
+    assert 4 <= len(trials) <= 8
+    assert all(o.outcome is Outcome.OK for o in trials)
+    refused = [o for o in outcomes if o.outcome is Outcome.INSTANTIATION_ERROR]
+    assert refused
+    assert all(o.replaced and not o.is_trial for o in refused)
+    assert all(tuner.result_of(o.config) is not None for o in refused)
+
+
+def test_a_round_of_refusals_alone_spends_its_budget() -> None:
+    space = conv_space()
+    option = MeasureOption(
+        builder=ReplayBuilder({KEY: space}, fail=refusing(1.0)), runner=ReplayRunner(steady)
+    )
+    outcomes = run_round(make_tuner("random", TASK, space), TASK, 4, option)
+    assert sum(o.is_trial for o in outcomes) == 4
+    assert 32 <= len(outcomes) < 36
+
+
+def test_what_is_hopeless_is_told_to_the_runner_and_kept_with_the_record() -> None:
+    rivals: list[float | None] = []
+
+    class Watched(ReplayRunner):
+        def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+            rivals.extend(one.rival_sec for one in inputs)
+            return [replace(result, truncated=True) for result in super().run(inputs)]
+
+    space = tiny_space()
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=Watched(steady))
+    outcomes = run_round(make_tuner("random", TASK, space), TASK, 3, option, best_sec=5e-4)
+    assert rivals == [5e-4] * 3
+    extra = outcomes[0].to_record(TASK, REPLAY_DEVICE, tuner="random", toolchain="t").extra
+    assert extra["truncated"] is True
+    assert 0 < extra["noise"] < 1
+    assert "confirmed" not in extra
+
+
+class _Remote(ReplayRunner):
+    """Of another machine: candidates come one by one."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer, shares_host=False)
+        self.batches: list[int] = []
+        self.rivals: list[float | None] = []
+
+    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        self.batches.append(len(inputs))
+        self.rivals += [one.rival_sec for one in inputs]
+        return super().run(inputs)
+
+
+def test_another_machine_measures_while_this_one_builds(tmp_path: Path) -> None:
+    events: list[str] = []
+    space = tiny_space()
+
+    def fail(task: TuningTask, config: Config) -> Failure | None:
+        events.append("build")
+        return None
+
+    def measure(task: TuningTask, config: Config) -> tuple[float, ...]:
+        events.append("measure")
+        return (1e-3,)
+
+    runner = _Remote(measure)
+    builder = ReplayBuilder({KEY: space}, work_dir=tmp_path, fail=fail)
+    tuner = make_tuner("random", TASK, space)
+    outcomes = run_round(tuner, TASK, 4, MeasureOption(builder=builder, runner=runner))
+    assert [o.outcome for o in outcomes] == [Outcome.OK] * 4
+    assert events == ["build", "measure"] * 4
+    assert runner.rivals == [None, 1e-3, 1e-3, 1e-3]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_machine_gets_the_trials_that_this_one_would() -> None:
+    space = conv_space()
+
+    def trials(shares_host: bool) -> list[TrialOutcome]:
+        runner = ReplayRunner(SyntheticLandscape(space, failing=0.3), shares_host=shares_host)
+        option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=runner)
+        tuner = make_tuner("ga", TASK, space, seed=2)
+        found = [o for _ in range(4) for o in run_round(tuner, TASK, 8, option)]
+        return [replace(o, measured_at=0.0) for o in found]
+
+    assert trials(shares_host=True) == trials(shares_host=False)
+
+
+def test_another_machine_that_is_lost_ends_the_round() -> None:
+    space = conv_space()
+    seen: list[Config] = []
+
+    def lost_at_the_third(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+        seen.append(config)
+        return (1e-3,) if len(seen) < 3 else Failure(Outcome.INFRASTRUCTURE_ERROR, "gone")
+
+    runner = _Remote(lost_at_the_third)
+    option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=runner)
+    tuner = make_tuner("random", TASK, space)
+    outcomes = run_round(tuner, TASK, 8, option)
+    assert [o.is_trial for o in outcomes] == [True, True, *[False] * 6]
+    assert {o.message for o in outcomes[2:]} == {"gone"}
+    assert runner.batches == [1, 1, 1]
+    assert all(tuner.result_of(o.config) is None for o in outcomes[2:])
+
+
+def test_cancelling_stops_the_builds_for_another_machine(tmp_path: Path) -> None:
+    space = conv_space()
+    cancelled: list[bool] = []
+    built: list[Config] = []
+
+    def fail(task: TuningTask, config: Config) -> Failure | None:
+        built.append(config)
+        return None
+
+    def cancel(task: TuningTask, config: Config) -> tuple[float, ...]:
+        if len(built) == 3:
+            cancelled.append(True)
+        return (1e-3,)
+
+    builder = ReplayBuilder({KEY: space}, work_dir=tmp_path, fail=fail)
+    option = MeasureOption(builder=builder, runner=_Remote(cancel))
+    outcomes = run_round(
+        make_tuner("random", TASK, space), TASK, 8, option, cancelled=lambda: bool(cancelled)
+    )
+    assert [o.outcome for o in outcomes] == [Outcome.OK] * 3
+    assert len(built) == 4
+    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from tunefarm_tuning.config import Config
@@ -50,6 +50,10 @@ class ReplayBuilder(Closing):
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
         return [self._build(one) for one in inputs]
+
+    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
+        for number, one in enumerate(inputs):
+            yield number, self._build(one)
 
     def _build(self, one: BuildInput) -> BuildResult:
         space = self._spaces.get(one.task.workload.key)

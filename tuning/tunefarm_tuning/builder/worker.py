@@ -9,6 +9,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.child import (
     ChildClosed,
     ChildCrashed,
@@ -36,6 +37,7 @@ class BuildWorker:
 
     Args:
         work_dir: The worker's own folder; emptied whenever a child dies in the middle of a build.
+        cache: What was built lately, by any worker.
         timeout_sec: Wall-clock of one build; generating the task's design space is not counted.
         growth_bytes: A child that has grown by this much since its first build is replaced.
     """
@@ -44,11 +46,13 @@ class BuildWorker:
         self,
         work_dir: Path,
         *,
+        cache: KernelCache,
         timeout_sec: float,
         limits: ChildLimits,
         growth_bytes: int = _GROWTH_BYTES,
     ) -> None:
         self._work_dir = work_dir
+        self._cache = cache
         self._timeout_sec = timeout_sec
         self._growth_bytes = growth_bytes
         self._reset_work_dir()
@@ -75,6 +79,10 @@ class BuildWorker:
 
     def build(self, one: BuildInput, output: Path) -> BuildResult:
         """Build a candidate into `output`; whatever goes wrong is in the result."""
+        handle = _handle(one.task)
+        known = self._cache.known(handle, one.config)
+        if known is not None and self._cache.give(handle, known.code, output):
+            return BuildResult(config=known.config, build_sec=0.0, artifact_path=output)
         try:
             self._child.start()
         except TunefarmError as error:
@@ -85,7 +93,7 @@ class BuildWorker:
             )
         started = time.monotonic()
         try:
-            handle = self._open(one.task)
+            self._open(one.task)
             started = time.monotonic()
             reply = self._child.call(
                 "build_kernel",
@@ -94,6 +102,7 @@ class BuildWorker:
                     "config": one.config.to_json(),
                     "output": str(output),
                     "work_dir": str(self._work_dir),
+                    "recent": self._cache.prefix(handle),
                 },
                 timeout_sec=self._timeout_sec,
             )
@@ -104,7 +113,7 @@ class BuildWorker:
             return BuildResult(
                 config=one.config, build_sec=time.monotonic() - started, failure=_failure(error)
             )
-        return self._result(reply, output)
+        return self._result(one, reply, output)
 
     def interrupt(self) -> None:
         """End the build under way, from another thread; the next one starts a fresh child."""
@@ -117,7 +126,7 @@ class BuildWorker:
         """Make sure that the child knows the task; return its handle."""
         if not self._child.alive or self._child.pid != self._pid:
             self._opened.clear()
-        handle = f"{task.workload.key} {task.target.key}"
+        handle = _handle(task)
         if handle not in self._opened:
             self._child.call(
                 "open_task",
@@ -131,26 +140,33 @@ class BuildWorker:
                 self._opened.popitem(last=False)
         return handle
 
-    def _result(self, reply: dict[str, Any], output: Path) -> BuildResult:
+    def _result(self, one: BuildInput, reply: dict[str, Any], output: Path) -> BuildResult:
         resident = int(reply["resident_bytes"])
         self._first_bytes = self._first_bytes or resident
         if resident - self._first_bytes > self._growth_bytes:
             self._child.kill()
-        failure = reply["failure"]
-        if failure is not None:
+        config, build_sec = Config.from_json(reply["config"]), float(reply["build_sec"])
+        if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
-        return BuildResult(
-            config=Config.from_json(reply["config"]),
-            build_sec=float(reply["build_sec"]),
-            artifact_path=output if failure is None else None,
-            failure=Failure(Outcome(failure[0]), failure[1]) if failure is not None else None,
-        )
+            stated = Failure(Outcome(failure[0]), str(failure[1]))
+            return BuildResult(config=config, build_sec=build_sec, failure=stated)
+        handle, code = _handle(one.task), str(reply["code"])
+        self._cache.learn(handle, one.config, Known(config, code))
+        if reply["found"]:
+            self._cache.found(handle, code)
+        else:
+            self._cache.keep(handle, code, output)
+        return BuildResult(config=config, build_sec=build_sec, artifact_path=output)
 
     def _reset_work_dir(self) -> None:
         shutil.rmtree(self._work_dir, ignore_errors=True)
         # Not its parents: once the builder has deleted its folder it stays deleted.
         with contextlib.suppress(FileNotFoundError):
             self._work_dir.mkdir(exist_ok=True)
+
+
+def _handle(task: TuningTask) -> str:
+    return f"{task.workload.key} {task.target.key}"
 
 
 def _failure(error: TunefarmError) -> Failure:

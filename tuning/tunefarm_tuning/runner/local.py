@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -9,7 +10,14 @@ from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildPr
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.host import host_device_model, num_cores
 from tunefarm_tuning.measure import Closing, DeviceInfo, MeasureInput, MeasureResult, Outcome, TimingOption
-from tunefarm_tuning.runner.timing import failed, measure_params, result_of
+from tunefarm_tuning.runner.timing import (
+    Rivals,
+    failed,
+    interleaved_params,
+    interleaved_results,
+    measure_params,
+    result_of,
+)
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"
 
@@ -41,22 +49,45 @@ class LocalRunner(Closing):
     def device(self) -> DeviceInfo:
         return self._device
 
-    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-        return [self._run(one) for one in inputs]
+    @property
+    def shares_host(self) -> bool:
+        return True
 
-    def _run(self, one: MeasureInput) -> MeasureResult:
-        result = self._measure(one)
+    def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        rivals = Rivals()
+        results: list[MeasureResult] = []
+        for one in inputs:
+            results.append(self._run(one, rivals.of(one)))
+            rivals.add(one, results[-1])
+        return results
+
+    def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
+        if not inputs:
+            return []
+        params = interleaved_params(inputs, self._timing, rounds)
+        results: list[MeasureResult] | None = None
+        with contextlib.suppress(TunefarmError):  # whatever it is, the candidates' own measurements say it
+            self._child.start()
+            started = time.monotonic()
+            reply = self._child.call(
+                "measure_interleaved_here", params, timeout_sec=self._timing.timeout_sec * len(inputs)
+            )
+            results = interleaved_results(reply, time.monotonic() - started)
+        return results if results is not None else [self._run(one, None) for one in inputs]
+
+    def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
+        result = self._measure(one, rival_sec)
         crashed = result.failure is not None and result.failure.outcome is Outcome.RUN_CRASH
         if crashed and self._measured_since_start > 0:
             self._measured_since_start = 0
-            result = self._measure(one)
+            result = self._measure(one, rival_sec)
         if self._child.alive:
             self._measured_since_start += 1
         else:
             self._measured_since_start = 0
         return result
 
-    def _measure(self, one: MeasureInput) -> MeasureResult:
+    def _measure(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
         try:
             self._child.start()
         except TunefarmError as error:
@@ -64,7 +95,9 @@ class LocalRunner(Closing):
         started = time.monotonic()
         try:
             reply = self._child.call(
-                "measure_here", measure_params(one, self._timing), timeout_sec=self._timing.timeout_sec
+                "measure_here",
+                measure_params(one, self._timing, rival_sec),
+                timeout_sec=self._timing.timeout_sec,
             )
         except ChildClosed:
             return failed(Outcome.INFRASTRUCTURE_ERROR, "the runner was closed")

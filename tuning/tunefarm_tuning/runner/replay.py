@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Closing, DeviceInfo, Failure, MeasureInput, MeasureResult, Outcome
@@ -22,15 +23,23 @@ class ReplayRunner(Closing):
     Args:
         answer: What a measurement of the config would have said.
         device: Whose timings these are.
+        shares_host: As of a device that is this machine, or of one that is not.
     """
 
-    def __init__(self, answer: Answer, *, device: DeviceInfo = REPLAY_DEVICE) -> None:
+    def __init__(
+        self, answer: Answer, *, device: DeviceInfo = REPLAY_DEVICE, shares_host: bool = True
+    ) -> None:
         self._answer = answer
         self._device = device
+        self._shares_host = shares_host
 
     @property
     def device(self) -> DeviceInfo:
         return self._device
+
+    @property
+    def shares_host(self) -> bool:
+        return self._shares_host
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         results: list[MeasureResult] = []
@@ -42,6 +51,17 @@ class ReplayRunner(Closing):
                 lost = answer if answer.outcome is Outcome.INFRASTRUCTURE_ERROR else None
             else:
                 results.append(MeasureResult(run_sec=sum(answer), samples_sec=answer))
+        return results
+
+    def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
+        """Answer as `run` does, each sample as often as it takes for `rounds` of them."""
+        if len({(one.task.workload.key, one.task.target.key) for one in inputs}) > 1:
+            raise ValueError("kernels of different tasks cannot be timed in turn")
+        results = []
+        for result in self.run(inputs):
+            given = result.samples_sec
+            samples = tuple(given[i % len(given)] for i in range(rounds)) if given else ()
+            results.append(replace(result, samples_sec=samples))
         return results
 
     def _measure(self, one: MeasureInput) -> tuple[float, ...] | Failure:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.measure import Closing, DeviceInfo, MeasureInput, MeasureResult, Outcome, TimingOption
-from tunefarm_tuning.runner.timing import failed, measure_params, result_of
+from tunefarm_tuning.runner.this_machine import is_this_machine
+from tunefarm_tuning.runner.timing import (
+    Rivals,
+    failed,
+    interleaved_params,
+    interleaved_results,
+    measure_params,
+    result_of,
+)
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"
 _GRACE_SEC = 3.0
@@ -41,24 +50,58 @@ class RpcRunner(Closing):
         self._timing = timing
         self._connect_timeout_sec = connect_timeout_sec
         self._child = ChildProcess(_MODULE)
+        # Until its tracker has told where it is, it may be here.
+        self._is_here = True
 
     @property
     def device(self) -> DeviceInfo:
         return self._remote.info
 
+    @property
+    def shares_host(self) -> bool:
+        return self._remote.kind == "cpu" and self._is_here
+
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
+        rivals = Rivals()
+        return self._run_all(inputs, rivals.of, rivals.add)
+
+    def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
+        if not inputs:
+            return []
+        params = interleaved_params(inputs, self._timing, rounds)
+        timeout_sec = self._timing.timeout_sec * len(inputs)
+        results: list[MeasureResult] | None = None
+        if self._connect(timeout_sec) is None:
+            started = time.monotonic()
+            with contextlib.suppress(
+                TunefarmError
+            ):  # whatever it is, the candidates' own measurements say it
+                reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
+                results = interleaved_results(reply, time.monotonic() - started)
+        return results if results is not None else self._run_all(inputs, lambda _: None, lambda *_: None)
+
+    def _run_all(
+        self,
+        inputs: Sequence[MeasureInput],
+        rival_of: Callable[[MeasureInput], float | None],
+        add: Callable[[MeasureInput, MeasureResult], None],
+    ) -> list[MeasureResult]:
         results: list[MeasureResult] = []
         lost: str | None = None
         for one in inputs:
-            result = failed(Outcome.INFRASTRUCTURE_ERROR, lost) if lost is not None else self._run(one)
+            if lost is not None:
+                results.append(failed(Outcome.INFRASTRUCTURE_ERROR, lost))
+                continue
+            result = self._run(one, rival_of(one))
             results.append(result)
+            add(one, result)
             if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 lost = result.failure.message
         return results
 
     def check(self) -> str | None:
         """Open and close a session; return what is wrong with the device, None if nothing is."""
-        problem = self._connect()
+        problem = self._connect(self._timing.timeout_sec)
         if problem is None:
             try:
                 self._child.call("hang_up", {}, timeout_sec=self._connect_timeout_sec)
@@ -66,15 +109,15 @@ class RpcRunner(Closing):
                 problem = error.message
         return problem
 
-    def _run(self, one: MeasureInput) -> MeasureResult:
-        problem = self._connect()
+    def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
+        problem = self._connect(self._timing.timeout_sec)
         if problem is not None:
             return failed(Outcome.INFRASTRUCTURE_ERROR, problem)
         started = time.monotonic()
         try:
             reply = self._child.call(
                 "measure",
-                measure_params(one, self._timing),
+                measure_params(one, self._timing, rival_sec),
                 timeout_sec=self._timing.timeout_sec + _GRACE_SEC,
             )
         except ChildClosed:
@@ -99,14 +142,14 @@ class RpcRunner(Closing):
             Outcome.INFRASTRUCTURE_ERROR, f"{problem} (before that, the candidate: {why})", result.run_sec
         )
 
-    def _connect(self) -> str | None:
-        """Open a session in the child; return what went wrong."""
+    def _connect(self, timeout_sec: float) -> str | None:
+        """Open a session of `timeout_sec` in the child; return what went wrong."""
         try:
-            self._child.call(
+            reply = self._child.call(
                 "connect",
                 {
                     "address": self._remote.to_json(),
-                    "timeout_sec": self._timing.timeout_sec,
+                    "timeout_sec": timeout_sec,
                     "connect_timeout_sec": self._connect_timeout_sec,
                 },
                 # A little more: the child knows better what it waits for.
@@ -118,6 +161,7 @@ class RpcRunner(Closing):
             return f"device {self._remote.key} opened no session within {self._connect_timeout_sec:g} s"
         except TunefarmError as error:
             return error.message
+        self._is_here = is_this_machine(reply["host"])
         return None
 
     def close(self) -> None:

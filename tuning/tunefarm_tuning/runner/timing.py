@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.measure import Failure, MeasureInput, MeasureResult, Outcome, TimingOption
 
 
-def measure_params(one: MeasureInput, timing: TimingOption) -> dict[str, Any]:
+class Rivals:
+    """The best cost known of each task, while a batch is measured."""
+
+    def __init__(self) -> None:
+        self._best: dict[tuple[str, str], float] = {}
+
+    def of(self, one: MeasureInput) -> float | None:
+        """Return what a candidate has to beat: the best given, or seen in the batch so far; None if neither."""
+        known = [cost for cost in (one.rival_sec, self._best.get(_task_key(one))) if cost is not None]
+        return min(known, default=None)
+
+    def add(self, one: MeasureInput, result: MeasureResult) -> None:
+        """Take in what became of a candidate."""
+        if result.cost_sec is not None and not result.truncated:
+            key = _task_key(one)
+            self._best[key] = min(result.cost_sec, self._best.get(key, result.cost_sec))
+
+
+def _task_key(one: MeasureInput) -> tuple[str, str]:
+    return one.task.workload.key, one.task.target.key
+
+
+def measure_params(one: MeasureInput, timing: TimingOption, rival_sec: float | None) -> dict[str, Any]:
     """Return the parameters of ``measure`` and ``measure_here``."""
+    return {"path": str(one.artifact_path), "rival_sec": rival_sec, **_common_params(one, timing)}
+
+
+def interleaved_params(inputs: Sequence[MeasureInput], timing: TimingOption, rounds: int) -> dict[str, Any]:
+    """Return the parameters of ``measure_interleaved`` and ``measure_interleaved_here``; there is at least one input.
+
+    Raises:
+        ValueError: If the inputs are of different workloads or targets.
+    """
+    if len({_task_key(one) for one in inputs}) > 1:
+        raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
+    paths = [str(one.artifact_path) for one in inputs]
+    return {"paths": paths, "rounds": rounds, **_common_params(inputs[0], timing)}
+
+
+def _common_params(one: MeasureInput, timing: TimingOption) -> dict[str, Any]:
     return {
-        "path": str(one.artifact_path),
         "args": [spec.to_json() for spec in one.task.workload.args],
         "kind": "cuda" if one.task.target.kind == "cuda" else "cpu",
         "repeat": timing.repeat,
         "number": timing.number,
         "min_repeat_ms": timing.min_repeat_ms,
+        "max_timing_ms": timing.max_timing_ms,
     }
 
 
@@ -25,7 +63,22 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
     failure = reply.get("failure")
     if failure is not None:
         return MeasureResult(run_sec=run_sec, failure=Failure(Outcome(failure[0]), str(failure[1])))
-    return MeasureResult(run_sec=run_sec, samples_sec=tuple(float(s) for s in reply["samples_sec"]))
+    return MeasureResult(
+        run_sec=run_sec,
+        samples_sec=tuple(float(s) for s in reply["samples_sec"]),
+        truncated=bool(reply["truncated"]),
+    )
+
+
+def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[MeasureResult] | None:
+    """Return the results that a child's answer tells; None where something went wrong with one of them."""
+    if "failure" in reply:
+        return None
+    each = run_sec / max(len(reply["samples_sec"]), 1)
+    return [
+        MeasureResult(run_sec=each, samples_sec=tuple(float(s) for s in samples))
+        for samples in reply["samples_sec"]
+    ]
 
 
 def failed(outcome: Outcome, message: str, run_sec: float = 0.0) -> MeasureResult:

@@ -54,6 +54,33 @@ class BuilderContract(ABC):
         finally:
             builder.close()
 
+    def test_results_come_one_by_one_too(self) -> None:
+        builder = self.make()
+        try:
+            assert list(builder.build_each([])) == []
+            inputs = self._inputs(builder, 4)
+            results = dict(builder.build_each(inputs))
+            assert sorted(results) == [0, 1, 2, 3]
+            assert [results[i].config for i in range(4)] == [r.config for r in builder.build(inputs)]
+            for _, result in builder.build_each(inputs):
+                assert result.artifact_path is not None
+                break  # leaving early is allowed
+            assert all(result.failure is None for result in builder.build(inputs))
+        finally:
+            builder.close()
+
+    def test_the_same_config_twice_gives_two_artifacts(self) -> None:
+        builder = self.make()
+        try:
+            first, second = builder.build(self._inputs(builder, 1) * 2)
+            assert first.config == second.config
+            assert first.artifact_path is not None
+            assert second.artifact_path is not None
+            first.artifact_path.unlink()
+            assert second.artifact_path.is_file()
+        finally:
+            builder.close()
+
     def test_a_config_as_applied_is_applied_as_it_is(self) -> None:
         builder = self.make()
         try:

@@ -6,6 +6,7 @@ Derive a test class from `RunnerContract` and say how to make the runner and wha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 from tunefarm_tuning.measure import MeasureInput, MeasureResult, Outcome, Runner
 
@@ -15,7 +16,7 @@ REPEAT = 3
 class RunnerContract(ABC):
     """Conformance suite of `Runner` (pytest collects what derives from it).
 
-    The runner times `REPEAT` samples, and gives a candidate a few seconds at most.
+    The runner times `REPEAT` samples (fewer only of what is hopeless), and gives a candidate a few seconds at most.
     """
 
     @abstractmethod
@@ -33,7 +34,7 @@ class RunnerContract(ABC):
     def _check_good(self, results: list[MeasureResult]) -> None:
         for result in results:
             assert result.failure is None, result.failure
-            assert len(result.samples_sec) == REPEAT
+            assert result.truncated or len(result.samples_sec) == REPEAT
             assert all(type(sample) is float and sample > 0 for sample in result.samples_sec)
             assert result.cost_sec is not None
             assert result.run_sec > 0
@@ -57,9 +58,61 @@ class RunnerContract(ABC):
         assert len(results) == len(inputs)
         self._check_good(results)
 
+    def test_the_first_of_a_batch_without_a_rival_is_timed_in_full(self) -> None:
+        (result,) = self.runner().run(self.good()[:1])
+        assert not result.truncated
+        assert len(result.samples_sec) == REPEAT
+        assert result.noise is not None
+        assert result.noise >= 0
+
+    def test_what_is_hopeless_is_timed_briefly(self) -> None:
+        good = self.good()[0]
+        (full,) = self.runner().run([replace(good, rival_sec=1.0)])
+        assert not full.truncated
+        (brief,) = self.runner().run([replace(good, rival_sec=1e-12)])
+        assert brief.failure is None
+        assert brief.truncated
+        assert len(brief.samples_sec) == 1
+        assert brief.cost_sec is not None
+
+    def test_kernels_are_timed_in_turn(self) -> None:
+        assert self.runner().run_interleaved([], rounds=3) == []
+        inputs = [replace(one, rival_sec=1e-12) for one in self.good()]
+        results = self.runner().run_interleaved(inputs, rounds=5)
+        assert len(results) == len(inputs)
+        for result in results:
+            assert result.failure is None
+            assert not result.truncated
+            assert len(result.samples_sec) == 5
+            assert all(type(sample) is float and sample > 0 for sample in result.samples_sec)
+            assert result.run_sec > 0
+
+    def test_a_bad_kernel_among_those_timed_in_turn_is_found(self) -> None:
+        for kind, outcome in (("crash", Outcome.RUN_CRASH), ("nothing", Outcome.RUN_ERROR)):
+            first, second, *_ = self.good()
+            results = self.runner().run_interleaved([first, self.bad(kind), second], rounds=5)
+            assert results[1].failure is not None
+            assert results[1].failure.outcome is outcome, results[1].failure
+            for result in (results[0], results[2]):
+                assert result.failure is None
+                assert not result.truncated
+                assert len(result.samples_sec) == REPEAT
+
+    def test_kernels_of_different_tasks_are_not_timed_in_turn(self) -> None:
+        one = self.good()[0]
+        workload = replace(one.task.workload, key="another")
+        other = replace(one, task=replace(one.task, workload=workload))
+        try:
+            self.runner().run_interleaved([one, other], rounds=1)
+        except ValueError as error:
+            assert "different tasks" in str(error)  # noqa: PT017  (this package does not need pytest)
+        else:
+            raise AssertionError("kernels of different tasks were timed in turn")
+
     def test_the_device_stays_the_same(self) -> None:
         assert self.runner().device == self.runner().device
         assert self.runner().device.num_cores >= 1
+        assert self.runner().shares_host in (True, False)
 
     def test_a_crash_is_the_candidates_alone(self) -> None:
         for kind in ("crash", "exit"):

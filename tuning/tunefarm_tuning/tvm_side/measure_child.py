@@ -1,18 +1,20 @@
 """Child process: times kernels, here or over RPC.
 
-Over RPC a measurement is two calls, `connect` and `measure`: so the parent can tell a device that is away from a
+Over RPC a measurement is two calls, `connect` and `measure` (or `measure_interleaved`): so the parent can tell a device that is away from a
 kernel that takes too long.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
 import numpy as np
 import tvm
 
+from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.task import TensorSpec
@@ -26,8 +28,11 @@ _session: DeviceSession | None = None
 _local_args: tuple[str, list[Any]] | None = None
 
 
-def connect(params: dict[str, Any]) -> None:
-    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``. It lasts until `measure` or `hang_up`."""
+def connect(params: dict[str, Any]) -> dict[str, Any]:
+    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``; it lasts until a measurement or `hang_up`.
+
+    Returns ``{"host"}``: where the device listens.
+    """
     global _session
     hang_up({})
     _session = open_session(
@@ -35,6 +40,7 @@ def connect(params: dict[str, Any]) -> None:
         timeout_sec=params["timeout_sec"],
         connect_timeout_sec=params["connect_timeout_sec"],
     )
+    return {"host": _session.host}
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
@@ -46,15 +52,41 @@ def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signa
 
 
 def measure(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a kernel on the open session: ``{"path", "args", "kind", "repeat", "number", "min_repeat_ms"}``.
+    """Time a kernel on the open session, as long as it is worth it.
 
-    Returns ``{"samples_sec"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
+    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms"}``. Returns
+    ``{"samples_sec", "truncated"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
     other side went away in the middle.
     """
+    return _over_rpc(_samples, params)
+
+
+def measure_interleaved(params: dict[str, Any]) -> dict[str, Any]:
+    """Time kernels in turn on the open session: parameters of `measure`, but ``"paths"`` and ``"rounds"``.
+
+    Returns ``{"samples_sec"}``, a list for each kernel, or a failure as `measure` does: of one of them.
+    """
+    return _over_rpc(_interleaved_samples, params)
+
+
+def measure_here(params: dict[str, Any]) -> dict[str, Any]:
+    """Time a kernel in this process; parameters and answer as those of `measure`."""
+    return _measure(local_session(), _samples, params)
+
+
+def measure_interleaved_here(params: dict[str, Any]) -> dict[str, Any]:
+    """Time kernels in turn in this process; parameters and answer as those of `measure_interleaved`."""
+    return _measure(local_session(), _interleaved_samples, params)
+
+
+_Work = Callable[[DeviceSession, dict[str, Any]], dict[str, Any]]
+
+
+def _over_rpc(work: _Work, params: dict[str, Any]) -> dict[str, Any]:
     if _session is None:
         raise InvariantError("no session is open")
     try:
-        reply = _measure(_session, params)
+        reply = _measure(_session, work, params)
     finally:
         hang_up({})
     if "failure" in reply:
@@ -62,14 +94,9 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def measure_here(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a kernel in this process; parameters and answer as those of `measure`."""
-    return _measure(local_session(), params)
-
-
-def _measure(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
+def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dict[str, Any]:
     try:
-        samples = _samples(session, params)
+        return work(session, params)
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
@@ -79,26 +106,53 @@ def _measure(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
         if session.is_alive():
             return {"failure": [Outcome.RUN_ERROR, text]}
         return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
-    if not all(0 < sample < float("inf") for sample in samples):
-        return {"failure": [Outcome.RUN_ERROR, f"the timings make no sense: {samples[:3]}"]}
-    return {"samples_sec": samples}
 
 
-def _samples(session: DeviceSession, params: dict[str, Any]) -> list[float]:
+def _samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
     device = session.device(params["kind"])
     kernel = session.load(params["path"])
     args = _arguments(session, device, params)
     device.sync()
-    # The evaluator calls the kernel once before it starts to count: lazy initialisation is over then.
-    evaluator = kernel.time_evaluator(
-        "main",
-        device,
-        number=params["number"],
+    sample = _sampler(kernel, device, args)
+    samples, truncated = time_adaptively(sample, _plan(params), params["rival_sec"])
+    return {"samples_sec": _checked(samples), "truncated": truncated}
+
+
+def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
+    device = session.device(params["kind"])
+    kernels = [session.load(path) for path in params["paths"]]
+    args = _arguments(session, device, params)
+    device.sync()
+    samplers = [_sampler(kernel, device, args) for kernel in kernels]
+    samples = time_interleaved(samplers, _plan(params), params["rounds"])
+    return {"samples_sec": [_checked(of_one) for of_one in samples]}
+
+
+def _plan(params: dict[str, Any]) -> TimingPlan:
+    return TimingPlan(
         repeat=params["repeat"],
+        number=params["number"],
         min_repeat_ms=params["min_repeat_ms"],
+        max_timing_ms=params["max_timing_ms"],
     )
-    # TVM's floats are objects of its own, which JSON does not know.
-    return [float(sample) for sample in evaluator(*args).results]
+
+
+def _sampler(kernel: Any, device: Any, args: list[Any]) -> Sampler:
+    def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:
+        # The evaluator calls the kernel once before it starts to count: lazy initialisation is over then.
+        evaluator = kernel.time_evaluator(
+            "main", device, number=number, repeat=repeat, min_repeat_ms=ceil(min_repeat_ms)
+        )
+        # TVM's floats are objects of its own, which JSON does not know.
+        return [float(one) for one in evaluator(*args).results]
+
+    return sample
+
+
+def _checked(samples: list[float]) -> list[float]:
+    if not all(0 < one < float("inf") for one in samples):
+        raise RuntimeError(f"the timings make no sense: {samples[:3]}")
+    return samples
 
 
 def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> list[Any]:
@@ -131,4 +185,7 @@ def random_arguments(session: DeviceSession, device: Any, specs: Sequence[Tensor
     return args
 
 
-HANDLERS = {"connect": connect, "hang_up": hang_up, "measure": measure, "measure_here": measure_here}
+HANDLERS = {
+    one.__name__: one
+    for one in (connect, hang_up, measure, measure_here, measure_interleaved, measure_interleaved_here)
+}

@@ -30,10 +30,14 @@ class DeviceSession:
 
     Ownership: what comes from a remote session (modules, tensors, functions) keeps its connection open, and the device
     busy: let go of it before `close`.
+
+    Attributes:
+        host: Where the device listens, as its tracker says; empty for this very process.
     """
 
-    def __init__(self, remote: Any | None) -> None:
+    def __init__(self, remote: Any | None, host: str = "") -> None:
         self._remote = remote
+        self.host = host
 
     @property
     def is_remote(self) -> bool:
@@ -93,7 +97,7 @@ def open_session(
     tracker = (str(address["tracker_host"]), int(address["tracker_port"]))
     try:
         host, port, match_key = _request(tracker, key, connect_timeout_sec)
-        session = DeviceSession(rpc.connect(host, port, match_key, session_timeout=timeout_sec))
+        session = DeviceSession(rpc.connect(host, port, match_key, session_timeout=timeout_sec), host)
     except TimeoutError as error:
         raise DeviceLostError(
             f"device {clean(key)} was not free at its tracker within {connect_timeout_sec:g} s"
