@@ -14,11 +14,11 @@ import re
 from statistics import median
 from typing import Any
 
+from benchmarks.search.machine import child, one_core_target
+
 from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
-
-from benchmarks.search.machine import child, one_core_target
 
 CHAINS = 10
 STEPS = 1 << 16  # about two milliseconds: short enough that some samples meet nothing else on the core
