@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tunefarm_app.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model as ModelValue
-from tunefarm_db.values import NewRecord, Record
+from tunefarm_db.values import NewRecord, Record, Space
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Outcome
@@ -15,6 +16,9 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+
+if TYPE_CHECKING:
+    from tunefarm_tuning.config_space import ConfigSpace
 
 CPU = "cpu"
 GPU = "gpu"
@@ -95,9 +99,34 @@ def record_row(record: TuningRecord, *, device_id: str, job_id: str) -> NewRecor
         tuner=record.tuner,
         message=record.message,
         extra=dict(record.extra),
+        confirmed=record.confirmed,
         device_id=device_id,
         job_id=job_id,
     )
+
+
+def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
+    return Space(
+        workload_key=task.workload.key,
+        target_key=task.target.key,
+        toolchain=toolchain,
+        space=space.to_json(),
+        space_key=space.key,
+        family=space.family,
+        extents=list(space.extents),
+    )
+
+
+def engine_space(row: Space | None) -> ConfigSpace | None:
+    """Return a stored space; None where it is to be made again: there is none, or an older release stored it."""
+    if row is None or row.family is None:
+        return None
+    from tunefarm_tuning.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
+
+    try:
+        return ConfigSpace.from_json(row.space)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def engine_record(row: Record) -> TuningRecord:

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 import structlog
 
+from tunefarm_app.like_tasks import like_histories
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_record, engine_task
+from tunefarm_app.task_rows import engine_record, engine_space, engine_task
 from tunefarm_db.values import DeviceLease, Job, JobTask, Record, Trial
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
-from tunefarm_tuning.measure import DeviceInfo, MeasureOption, Outcome
+from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.round import TrialOutcome, run_round
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
-from tunefarm_tuning.tuner import TrialResult, make_tuner, task_seed
+from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -31,6 +32,7 @@ class Round:
 
     Attributes:
         space: The task's config space, None where it cannot be made.
+        new_space: The same, where it is to be put on record: it was not, or an older release did it.
         failed: Why the task cannot be tuned (further); None where it can.
     """
 
@@ -38,17 +40,37 @@ class Round:
     task: TuningTask
     device: DeviceInfo | None
     space: ConfigSpace | None
+    new_space: ConfigSpace | None
     outcomes: Sequence[TrialOutcome]
     failed: str | None
     spent_sec: float
 
 
 def measure_round(
-    context: StepContext, job: Job, row: JobTask, device: DeviceLease, n: int, began: float
+    context: StepContext,
+    job: Job,
+    row: JobTask,
+    device: DeviceLease,
+    n: int,
+    began: float,
+    *,
+    best_sec: float | None,
 ) -> Round:
+    """Let the task's tuner try `n` configs on the device.
+
+    Args:
+        context: The step.
+        job: The job.
+        row: The task.
+        device: Where to measure.
+        n: How many.
+        began: Monotonic time at which the round began.
+        best_sec: Best cost on record of the task.
+    """
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
         trials = repos.trials.of_task(job.id, row.position)
+        stored = repos.spaces.get(row.workload_key, target_key=job.target_key, toolchain=row.toolchain)
         earlier = repos.records.history(
             row.workload_key,
             target_key=job.target_key,
@@ -60,13 +82,25 @@ def measure_round(
     task = engine_task(workload, Target.from_json(job.target), row.weight)
     info: DeviceInfo | None = None
     space: ConfigSpace | None = None
+    known = engine_space(stored)
     outcomes: Sequence[TrialOutcome] = ()
     failed: str | None = None
     try:
         with context.engine.measuring(device.device, cancellation=context.cancellation) as option:
-            space = ConfigSpace.from_json(row.space) if row.space else option.builder.config_space(task)
+            space = known or option.builder.config_space(task)
             info = option.runner.device
-            outcomes = _round(context, job, task, space, option, n, trials, earlier)
+            tuner = make_tuner(job.tuner, task, space, seed=task_seed(job.seed, task))
+            with closing(tuner), context.cancellation.attach(tuner):
+                _tell(tuner, job, trials, earlier)
+                tuner.load_history(like_histories(context, row, task, space, device))
+                outcomes = run_round(
+                    tuner,
+                    task,
+                    n,
+                    option,
+                    best_sec=best_sec,
+                    cancelled=lambda: context.lease.reason is not None,
+                )
     except (TransientError, LeaseLostError, CancelledError):
         raise
     except Exception as error:
@@ -80,39 +114,28 @@ def measure_round(
         task=task,
         device=info,
         space=space,
+        new_space=space if known is None else None,
         outcomes=outcomes,
         failed=failed,
         spent_sec=time.monotonic() - began,
     )
 
 
-def _round(
-    context: StepContext,
-    job: Job,
-    task: TuningTask,
-    space: ConfigSpace,
-    option: MeasureOption,
-    n: int,
-    trials: Sequence[Trial],
-    earlier: Sequence[Record],
-) -> Sequence[TrialOutcome]:
-    """Rebuild the tuner from what is on record, and let it try `n` configs."""
-    tuner = make_tuner(job.tuner, task, space, seed=task_seed(job.seed, task))
-    with closing(tuner), context.cancellation.attach(tuner):
-        tuner.tell([_told(trial) for trial in trials])
-        # What other jobs measured here counts as tried; newest first in the query, oldest first for the tuner.
-        records = [
-            engine_record(record)
-            for record in reversed(earlier)
-            if record.job_id != job.id and record.space_key == space.key
+def _tell(tuner: Tuner, job: Job, trials: Sequence[Trial], earlier: Sequence[Record]) -> None:
+    """Rebuild the tuner's state from what is on record."""
+    tuner.tell([_told(trial) for trial in trials])
+    # What other jobs measured here counts as tried; newest first in the query, oldest first for the tuner.
+    records = [
+        engine_record(record)
+        for record in reversed(earlier)
+        if record.job_id != job.id and record.space_key == tuner.space.key
+    ]
+    tuner.tell(
+        [
+            TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
+            for r in records
         ]
-        tuner.tell(
-            [
-                TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
-                for r in records
-            ]
-        )
-        return run_round(tuner, task, n, option, cancelled=lambda: context.lease.reason is not None)
+    )
 
 
 def _told(trial: Trial) -> TrialResult:

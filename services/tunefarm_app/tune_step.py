@@ -10,7 +10,7 @@ import structlog
 from tunefarm_app.device_turns import wait_for_device
 from tunefarm_app.extract_step import enter_compiling
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import pipeline_of, record_row
+from tunefarm_app.task_rows import pipeline_of, record_row, space_row
 from tunefarm_app.tune_progress import TaskRow, after_round, best_latency_sec, scheduler_state
 from tunefarm_app.tune_round import Round, measure_round
 from tunefarm_db.unit_of_work import Repositories
@@ -67,7 +67,9 @@ def run_tune(context: StepContext) -> None:
         trials=job.trials,
         wall_sec=job.tuned_sec,
     )
-    found = measure_round(context, job, rows[position], device, size, began)
+    found = measure_round(
+        context, job, rows[position], device, size, began, best_sec=tasks[position].best_sec
+    )
     context.lease.check()
     if found.outcomes and not any(outcome.is_trial for outcome in found.outcomes):
         _report_trouble(context, device, found.outcomes[0].message)
@@ -150,8 +152,10 @@ def _commit(
         changes, improved = after_round(
             tasks[found.position], found.outcomes, spent_sec=found.spent_sec, failed=found.failed is not None
         )
-        if found.space is not None and tasks[found.position].row.space is None:
-            changes["space"], changes["space_key"] = found.space.to_json(), found.space.key
+        if found.new_space is not None:
+            repos.spaces.put(space_row(found.new_space, found.task, tasks[found.position].row.toolchain))
+        if found.space is not None:
+            changes["space_key"] = found.space.key
         row = repos.jobs.update_task(job.id, found.position, **changes)
         # A task that has not had its turn shows the best on record as well: the compiler will use it.
         for task in tasks:

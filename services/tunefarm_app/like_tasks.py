@@ -1,0 +1,32 @@
+"""What is on record that a task's tuner can learn from, whatever job measured it."""
+
+from __future__ import annotations
+
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import engine_record, engine_space
+from tunefarm_db.values import DeviceLease, JobTask
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.like_history import choose_histories
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.transfer import TaskHistory
+
+
+def like_histories(
+    context: StepContext, row: JobTask, task: TuningTask, space: ConfigSpace, device: DeviceLease
+) -> tuple[TaskHistory, ...]:
+    """Return what to load into the task's tuner: the same workload elsewhere, and like workloads here."""
+    with context.services.uow.read() as repos:
+        stored = repos.transfer.histories(
+            row.workload_key,
+            target_key=task.target.key,
+            device_model=device.device.device_model,
+            toolchain=row.toolchain,
+            family=space.family,
+            extents=space.extents,
+        )
+    known = [
+        TaskHistory(space=like, records=tuple(engine_record(record) for record in history.records))
+        for history in stored
+        if (like := engine_space(history.space)) is not None
+    ]
+    return choose_histories(space, row.workload_key, known)
