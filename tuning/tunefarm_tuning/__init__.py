@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.config import Config as Config
     from tunefarm_tuning.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.config_space import Sketch as Sketch
+    from tunefarm_tuning.confirm import confirm_best as confirm_best
     from tunefarm_tuning.coverage import (
         Coverage as Coverage,
     )
@@ -108,6 +109,7 @@ _HOMES = {
     "Config": "config",
     "ConfigSpace": "config_space",
     "Sketch": "config_space",
+    "confirm_best": "confirm",
     "Coverage": "coverage",
     "CoveredTask": "coverage",
     "MissedTask": "coverage",
