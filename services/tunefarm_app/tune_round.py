@@ -106,9 +106,9 @@ def measure_round(
     except Exception as error:
         context.lease.check()
         # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
-        known = isinstance(error, TunefarmError)
+        expected = isinstance(error, TunefarmError)
         failed = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
-        log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not known)
+        log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not expected)
     return Round(
         position=row.position,
         task=task,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.factorization import IntArray
 from tunefarm_tuning.knob import Knob
@@ -26,9 +27,21 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
-    """One design space of a workload: its knobs, in the order of the trace's sampling instructions."""
+    """One design space of a workload.
+
+    Attributes:
+        knobs: In the order of the trace's sampling instructions.
+        axes: For each knob, the axis of the space's `Computation` that it tiles, -1 where it tiles none of them.
+            Empty where it is not known.
+        structure: How the tiled axes are nested, outermost first: ``S`` and ``R`` for a level of the space and the
+            reduction loops (``"SSRSRS"``). Empty where there is none.
+        epilogue_level: Inside which level of `structure` the consumer of the main block runs; -1 behind all loops.
+    """
 
     knobs: tuple[Knob, ...]
+    axes: tuple[int, ...] = ()
+    structure: str = ""
+    epilogue_level: int = -1
 
     @property
     def size(self) -> int:
@@ -44,15 +57,18 @@ class ConfigSpace:
 
     Args:
         sketches: At least one.
+        computation: What the workload's main block computes; None where nobody knows. It tells a cost model more,
+            and is no part of the space's identity.
 
     Raises:
         ValueError: If there is no sketch.
     """
 
-    def __init__(self, sketches: Sequence[Sketch]) -> None:
+    def __init__(self, sketches: Sequence[Sketch], computation: Computation | None = None) -> None:
         if not sketches:
             raise ValueError("a config space needs at least one sketch")
         self.sketches = tuple(sketches)
+        self.computation = computation
         self.width = 1 + max(len(sketch.knobs) for sketch in self.sketches)
 
     def __eq__(self, other: object) -> bool:
@@ -75,6 +91,16 @@ class ConfigSpace:
     def size(self) -> int:
         """How many configs there are; no bound."""
         return sum(sketch.size for sketch in self.sketches)
+
+    @property
+    def family(self) -> str:
+        """Structure of the computation without extents; empty where it is not known."""
+        return self.computation.family if self.computation is not None else ""
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Extents of the computation's axes; empty where they are not known."""
+        return self.computation.extents if self.computation is not None else ()
 
     # ---- one config
 
@@ -246,10 +272,14 @@ class ConfigSpace:
 
     def to_json(self) -> dict[str, Any]:
         """Return a compact object: a tile is written by its extent, not by its choices."""
-        return {
+        data: dict[str, Any] = {
             "version": _VERSION,
             "sketches": [[knob.to_json() for knob in sketch.knobs] for sketch in self.sketches],
         }
+        if self.computation is not None:
+            data["computation"] = self.computation.to_json()
+            data["nests"] = [[list(s.axes), s.structure, s.epilogue_level] for s in self.sketches]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ConfigSpace:
@@ -260,7 +290,17 @@ class ConfigSpace:
         """
         if data.get("version") != _VERSION or not isinstance(data.get("sketches"), list):
             raise ValueError(f"not a config space of version {_VERSION}: {str(data)[:80]}")
-        return cls([Sketch(tuple(Knob.from_json(knob) for knob in sketch)) for sketch in data["sketches"]])
+        knobs = [tuple(Knob.from_json(knob) for knob in sketch) for sketch in data["sketches"]]
+        if data.get("computation") is None:
+            return cls([Sketch(one) for one in knobs])
+        try:
+            nests = [
+                Sketch(one, tuple(int(axis) for axis in axes), str(structure), int(level))
+                for one, (axes, structure, level) in zip(knobs, data["nests"], strict=True)
+            ]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a config space: its nests are {str(data.get('nests'))[:80]}") from error
+        return cls(nests, Computation.from_json(data["computation"]))
 
     # ---- inside
 

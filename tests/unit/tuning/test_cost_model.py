@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.cost_model.base import TrialGroup
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.knob import Knob
@@ -79,27 +80,47 @@ def test_the_model_orders_configs_that_it_never_saw(objective: str) -> None:
     features = FeatureMap(space)(rows)
     model = XGBCostModel(seed=1, objective=objective)  # type: ignore[arg-type]
     assert not model.fitted
-    model.fit(features[:200], throughputs[:200], np.arange(200) // 100)
+    halves = [_group(features[:100], throughputs[:100]), _group(features[100:200], throughputs[100:200])]
+    model.fit(halves)
     assert model.fitted
-    scores = model.predict(features[200:])
+    scores = model.predict(features[200:], np.zeros(200, dtype=np.float32))
     assert _rank_correlation(scores, throughputs[200:]) > 0.6
     again = XGBCostModel(seed=1, objective=objective)  # type: ignore[arg-type]
-    again.fit(features[:200], throughputs[:200], np.arange(200) // 100)
-    assert (again.predict(features[200:]) == scores).all()
+    again.fit(halves)
+    assert (again.predict(features[200:], np.zeros(200, dtype=np.float32)) == scores).all()
 
 
-def test_groups_need_no_order_and_no_common_scale() -> None:
-    """Two devices, one a hundred times slower, with their rows mixed."""
+def _group(features: np.ndarray, throughputs: np.ndarray) -> TrialGroup:
+    return TrialGroup(
+        features=features,
+        throughputs=throughputs / throughputs.max(),
+        margins=np.zeros(len(features), dtype=np.float32),
+    )
+
+
+def test_margins_are_what_is_expected_where_nothing_was_tried() -> None:
+    """Trials that agree with the margins but for a constant change nothing in the order."""
+    space = conv_space()
+    features = FeatureMap(space)(space.sample_rows(np.random.default_rng(0), 200))
+    margins = np.random.default_rng(1).uniform(-2, 0, 200).astype(np.float32)
+    throughputs = np.exp2(margins[:50] - margins[:50].max())
+    model = XGBCostModel()
+    model.fit([TrialGroup(features=features[:50], throughputs=throughputs, margins=margins[:50])])
+    scores = model.predict(features, margins)
+    assert _rank_correlation(scores, margins) > 0.99
+
+
+def test_groups_need_no_common_scale() -> None:
+    """Two devices, one a hundred times slower."""
     space = conv_space()
     landscape = SyntheticLandscape(space, seed=0)
     rows = space.sample_rows(np.random.default_rng(0), 300)
     costs = np.array([landscape.cost_sec(c) for c in space.configs(rows)])
-    groups = np.arange(300) % 2
-    throughputs = np.where(groups == 0, 1.0, 0.01) * costs.min() / costs
+    throughputs = (np.where(np.arange(300) < 100, 1.0, 0.01) * costs.min() / costs).astype(np.float32)
     features = FeatureMap(space)(rows)
     model = XGBCostModel()
-    model.fit(features[:200], throughputs[:200].astype(np.float32), groups[:200])
-    scores = model.predict(features[200:])
+    model.fit([_group(features[:100], throughputs[:100]), _group(features[100:200], throughputs[100:200])])
+    scores = model.predict(features[200:], np.zeros(100, dtype=np.float32))
     assert _rank_correlation(scores, -costs[200:]) > 0.6
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -44,9 +45,9 @@ def test_history_of_another_device_gives_a_good_first_batch() -> None:
         for _ in range(6):
             donor.tell(answers(donor.ask(8), landscape))
         told = [config for config in _tried(donor) if config is not None]
-        for group, records in ((cold, []), (warm, history(space, told, seed=1))):
+        for group, histories in ((cold, []), (warm, [history(space, told, seed=1)])):
             tuner = XGBTuner(space, seed=seed)
-            tuner.load_history(records)
+            tuner.load_history(histories)
             group.append(min(r.cost_sec or 9.0 for r in answers(tuner.ask(8), landscape)))
     assert median(warm) < 0.7 * median(cold)
 
@@ -58,8 +59,7 @@ def _tried(tuner: object) -> list:
 def test_history_of_another_space_is_left_out() -> None:
     space = conv_space()
     tuner = XGBTuner(space, seed=0)
-    records = history(space, [space.config_at(i) for i in range(30)])
-    from dataclasses import replace
-
-    tuner.load_history([replace(record, space_key="another") for record in records])
+    there = history(space, [space.config_at(i) for i in range(30)])
+    foreign = tuple(replace(record, space_key="another") for record in there.records)
+    tuner.load_history([replace(there, records=foreign)])
     assert tuner.ask(8) == XGBTuner(space, seed=0).ask(8)

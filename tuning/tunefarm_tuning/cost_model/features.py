@@ -1,5 +1,7 @@
 """Features of configs, read off their decisions alone: no TVM, thousands of rows at once.
 
+First those of the loop nest, which mean the same in every space of its kind; then those of this space's own knobs.
+
 Every choice of every knob has its features in a table that is made once, so that a batch is gathered, not
 computed. What several tiles have together (the size of the innermost block, the number of parallel
 iterations) is a sum of logarithms over them.
@@ -13,6 +15,7 @@ import numpy as np
 
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.cost_model.nest_features import NestFeatures
 from tunefarm_tuning.factorization import IntArray
 from tunefarm_tuning.knob import Knob, KnobKind
 
@@ -27,10 +30,13 @@ class FeatureMap:
 
     Attributes:
         names: One name per column. Spaces with equal names have comparable features.
+        shared: The first of them: features of the nest, comparable between spaces whose `shared` are equal.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space
+        self._nest = NestFeatures(space)
+        self.shared = self._nest.names
         names = [f"sketch{number}" for number in range(len(space.sketches))]
         self._blocks: list[
             tuple[int, int, FloatArray, int]
@@ -48,11 +54,15 @@ class FeatureMap:
         self._sums = _joint_features(space)
         self._first_sum = len(names)
         names += self._sums[0]
-        self.names: tuple[str, ...] = tuple(names)
+        self._width = len(names)
+        self.names: tuple[str, ...] = (*self.shared, *names)
 
     def __call__(self, rows: IntArray) -> FloatArray:
-        """Return the features of rows. Shape ``(n, len(names))``."""
-        features = np.zeros((len(rows), len(self.names)), dtype=np.float32)
+        """Return the features of rows; NaN where a sketch has no nest. Shape ``(n, len(names))``."""
+        return np.hstack([self._nest(rows), self._of_knobs(rows)])
+
+    def _of_knobs(self, rows: IntArray) -> FloatArray:
+        features = np.zeros((len(rows), self._width), dtype=np.float32)
         sketches = rows[:, 0]
         features[np.arange(len(rows)), sketches] = 1.0
         for number, column, table, first in self._blocks:

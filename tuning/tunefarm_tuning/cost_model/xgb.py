@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import xgboost
 
-from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.cost_model.base import FloatArray, TrialGroup
 
-Objective = Literal["rank:pairwise", "reg:squarederror"]
+Objective = Literal["reg:squarederror", "rank:pairwise"]
+
+_WORST = -3.0
+"""log2 of the relative throughput below which all candidates are equally bad, failures among them."""
 
 
 class XGBCostModel:
-    """Gradient-boosted trees over config features; ranks within groups, or regresses throughput.
+    """Gradient-boosted trees over config features: what the margins leave unexplained.
 
     Args:
-        seed: Of the row and pair sampling.
-        objective: Ranking needs no common scale between groups, and was the better one where it was measured.
+        seed: Of the row, column and pair sampling.
+        objective: Regression of the logarithm of throughput was better among the best candidates, where it was
+            measured, and faster to fit; ranking needs no scale at all.
         num_threads: More than one pays from some thousand rows on.
     """
 
@@ -26,25 +30,28 @@ class XGBCostModel:
         self,
         *,
         seed: int = 0,
-        objective: Objective = "rank:pairwise",
-        num_rounds: int = 120,
+        objective: Objective = "reg:squarederror",
+        num_rounds: int = 60,
         max_depth: int = 4,
+        eta: float = 0.15,
         num_threads: int = 1,
     ) -> None:
         self._num_rounds = num_rounds
+        self._ranks = objective.startswith("rank:")
         self._params: dict[str, Any] = {
             "objective": objective,
+            "base_score": 0.0,
             "max_depth": max_depth,
-            "eta": 0.1,
-            "min_child_weight": 0,
+            "eta": eta,
+            "min_child_weight": 0 if self._ranks else 1.0,
             "subsample": 0.9,
-            "colsample_bytree": 0.7,
+            "colsample_bytree": 0.5,
             "tree_method": "hist",
             "nthread": num_threads,
             "seed": seed,
             "verbosity": 0,
         }
-        if objective == "rank:pairwise":
+        if self._ranks:
             # Throughputs are floats: the exponential gain of NDCG is for small whole grades.
             self._params |= {
                 "ndcg_exp_gain": False,
@@ -57,13 +64,49 @@ class XGBCostModel:
     def fitted(self) -> bool:
         return self._booster is not None
 
-    def fit(self, features: FloatArray, throughputs: FloatArray, groups: npt.NDArray[np.int64]) -> None:
-        order = np.argsort(groups, kind="stable")
-        data = xgboost.DMatrix(features[order], label=throughputs[order], nthread=self._params["nthread"])
-        if self._params["objective"].startswith("rank:"):
-            data.set_group(np.unique(groups, return_counts=True)[1])
+    def fit(self, groups: list[TrialGroup]) -> None:
+        weights = [[one.weight] if self._ranks else [one.weight] * len(one.throughputs) for one in groups]
+        data = xgboost.DMatrix(
+            np.concatenate([one.features for one in groups]),
+            label=np.concatenate([one.throughputs if self._ranks else _label(one) for one in groups]),
+            base_margin=np.concatenate([one.margins for one in groups]),
+            weight=np.concatenate(weights),
+            nthread=self._params["nthread"],
+        )
+        if self._ranks:
+            data.set_group([len(one.throughputs) for one in groups])
         self._booster = xgboost.train(self._params, data, num_boost_round=self._num_rounds)
 
-    def predict(self, features: FloatArray) -> FloatArray:
-        scores: FloatArray = self._booster.inplace_predict(features)
+    def predict(self, features: FloatArray, margins: FloatArray) -> FloatArray:
+        scores: FloatArray = self._booster.inplace_predict(features, base_margin=margins)
         return scores
+
+
+class LoadedModel:
+    """A model that was fitted elsewhere, on the features `names`.
+
+    Args:
+        path: As XGBoost's ``save_model`` wrote it (JSON or UBJSON), with the features' names.
+    """
+
+    def __init__(self, path: Path, *, num_threads: int = 1) -> None:
+        self._booster = xgboost.Booster(params={"nthread": num_threads}, model_file=str(path))
+        self.names: tuple[str, ...] = tuple(self._booster.feature_names or ())
+        self._booster.feature_names = None
+
+    def predict(self, features: FloatArray) -> FloatArray:
+        """Return a prediction per row. Shape ``(n,)``."""
+        found: FloatArray = self._booster.inplace_predict(features)
+        return found
+
+
+def _label(group: TrialGroup) -> FloatArray:
+    """Return what to regress: log2 of throughput, moved so that the margins are right on average.
+
+    The best of a group may be far from what its task can reach, so its scale is not that of the margins; where there
+    are none, it is all that there is.
+    """
+    logs = np.log2(np.maximum(group.throughputs, 2.0**_WORST))
+    if not group.margins.any():
+        return np.asarray(logs, dtype=np.float32)
+    return np.asarray(logs - (logs - group.margins).mean(), dtype=np.float32)

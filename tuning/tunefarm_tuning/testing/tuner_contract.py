@@ -17,6 +17,7 @@ from tunefarm_tuning.measure import Failure, Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
+from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
 _TASK = synthetic_task()
@@ -141,7 +142,7 @@ class TunerContract(ABC):
     def test_history_counts_as_not_yet_tried(self) -> None:
         space = tiny_space()
         tuner = self.make(space, 0)
-        tuner.load_history(history(space, [space.config_at(i) for i in range(space.size)]))
+        tuner.load_history([history(space, [space.config_at(i) for i in range(space.size)])])
         seen: list[Config] = []
         while batch := tuner.ask(5):
             seen += batch
@@ -149,10 +150,10 @@ class TunerContract(ABC):
         assert len(seen) == space.size
 
 
-def history(space: ConfigSpace, configs: list[Config], *, seed: int = 0) -> list[TuningRecord]:
+def history(space: ConfigSpace, configs: list[Config], *, seed: int = 0) -> TaskHistory:
     """Return records of configs as another device would have measured them."""
     landscape = SyntheticLandscape(space, seed=seed)
-    return [
+    records = tuple(
         TuningRecord(
             workload_key=_TASK.workload.key,
             target_key=_TASK.target.key,
@@ -166,4 +167,5 @@ def history(space: ConfigSpace, configs: list[Config], *, seed: int = 0) -> list
             measured_at=float(number),
         )
         for number, config in enumerate(configs)
-    ]
+    )
+    return TaskHistory(space=space, records=records)

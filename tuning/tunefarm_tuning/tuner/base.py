@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.transfer import TaskHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +60,10 @@ class Tuner(ABC):
     def result_of(self, config: Config) -> TrialResult | None:
         """Return what was told first of a config as applied; None if nothing was."""
 
-    def load_history(self, records: Iterable[TuningRecord]) -> None:  # noqa: B027  (optional by design)
-        """Learn from earlier records of this workload on the same space; they count as not yet tried here.
+    def load_history(self, histories: Sequence[TaskHistory]) -> None:  # noqa: B027  (optional by design)
+        """Learn from what is on record elsewhere: this workload on another target or device, or like workloads.
 
-        Tuners without a model ignore them.
+        It counts as not yet tried here, and replaces what was loaded before. Tuners without a model ignore it.
         """
 
     def close(self) -> None:  # noqa: B027  (optional by design)

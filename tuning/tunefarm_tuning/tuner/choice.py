@@ -42,7 +42,13 @@ def task_seed(seed: int, task: TuningTask) -> int:
 
 
 def make_tuner(
-    name: str, task: TuningTask, space: ConfigSpace, *, seed: int = 0, num_threads: int = 1
+    name: str,
+    task: TuningTask,
+    space: ConfigSpace,
+    *,
+    seed: int = 0,
+    num_threads: int = 1,
+    use_prior: bool = True,
 ) -> Tuner:
     """Return a new tuner. The caller closes it.
 
@@ -52,6 +58,7 @@ def make_tuner(
         space: Its config space, as `Builder.config_space` returns it.
         seed: Used as it is; `task_seed` makes one for a task.
         num_threads: Of the cost model, where the tuner has one.
+        use_prior: Whether the cost model starts from the prior that is shipped.
 
     Raises:
         InvalidInputError: If there is no such tuner.
@@ -75,4 +82,4 @@ def make_tuner(
         return EvolutionaryTuner(space, task, seed=seed)
     from tunefarm_tuning.tuner.xgb import XGBTuner
 
-    return XGBTuner(space, seed=seed, num_threads=num_threads)
+    return XGBTuner(space, seed=seed, num_threads=num_threads, use_prior=use_prior)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import ClassVar
 
@@ -11,30 +11,33 @@ import numpy as np
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import CostModel, FloatArray
-from tunefarm_tuning.cost_model.features import FeatureMap
+from tunefarm_tuning.cost_model.trial_data import TrialData
 from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner.annealing import anneal
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.tuner.space_filling import space_filling_rows
 
-_CHAINS = 1024
-_STEPS = 24
+_CHAINS = 512
+_STEPS = 20
+_PER_RANDOM_PICK = 16
 
 
 class XGBTuner(SearchTuner):
-    """Fits a ranking of the trials so far, anneals over its predictions, and measures the best of them.
+    """Fits the trials so far, anneals over the fit's predictions, and measures the best of them.
 
-    The first batch fills the space; with history there is none. A share of each batch is random, and no two of
-    a batch differ in one knob alone.
+    Where nothing is known (no prior for this kind of loop nest, no history) the first batch fills the space. A share
+    of each batch is explored: the best predicted of a few random configs each. No two of a batch differ in one
+    knob alone.
 
     Args:
         space: What to search.
         seed: Of all chance.
-        num_initial: Trials before the model is first asked.
-        epsilon: Random share of a batch; one at least where the batch has four or more.
+        num_initial: Trials before the model is first asked, where nothing is known.
+        epsilon: Explored share of a batch; one at least where the batch has four or more.
         num_threads: Of the model.
-        model: Another cost model; XGBoost's ranking if left out.
+        model: Another cost model; XGBoost's regression if left out.
+        use_prior: Whether to start from what is known of loop nests in general (`cost_model.prior`).
 
     Source: ``autotvm.tuner.XGBTuner`` (TVM v0.19): there, 64 blind trials come first.
     """
@@ -50,6 +53,7 @@ class XGBTuner(SearchTuner):
         epsilon: float = 0.1,
         num_threads: int = 1,
         model: CostModel | None = None,
+        use_prior: bool = True,
     ) -> None:
         super().__init__(space, seed=seed)
         self._num_initial = num_initial
@@ -59,47 +63,48 @@ class XGBTuner(SearchTuner):
 
             model = XGBCostModel(seed=seed, num_threads=num_threads)
         self._model: CostModel = model
-        self._features = FeatureMap(space)
-        self._history: dict[tuple[str, str, str], dict[str, tuple[IntArray, float | None]]] = {}
+        self._data = TrialData(space, use_prior=use_prior)
         self._fitted_on: tuple[int, int] | None = None
+        self._fitted = False
 
-    def load_history(self, records: Iterable[TuningRecord]) -> None:
-        """Learn from records on this very space, of whatever device; others are left out."""
-        for record in records:
-            row = self.space.row_of(record.config) if record.space_key == self.space.key else None
-            if row is not None:
-                group = (record.target_key, record.device_model, record.toolchain)
-                self._history.setdefault(group, {})[record.config.key] = (row, record.cost_sec)
+    def load_history(self, histories: Sequence[TaskHistory]) -> None:
+        """Learn from records of this very space on other devices, and of like loop nests; others are left out."""
+        self._data.load_history(histories)
 
     def _propose(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
-        if not self._history and len(self._results) < self._num_initial:
+        self._fit()
+        if not self._fitted and not self._data.has_prior:
             plan = space_filling_rows(self.space, self._num_initial, np.random.default_rng(self.seed))
             yield from self.space.configs(plan)
             return
-        if not self._fit():
-            return
-        num_random = round(self._epsilon * n) or int(n >= 4)
         if len(self._results) < n:
-            yield from islice(self._fastest_of_history(), n // 2)
-        yield from islice(self._unknown(self._predicted_best(n, rng)), n - num_random)
-        yield from self.random_configs(rng, num_random)
+            yield from islice(self._unknown(self._fastest_of_history()), n // 2)
+        num_explored = round(self._epsilon * n) or int(n >= 4)
+        yield from islice(self._unknown(self._predicted_best(n, rng)), n - num_explored)
+        yield from self._explored(num_explored, rng)
 
     def _unknown(self, configs: Iterable[Config]) -> Iterator[Config]:
         return (config for config in configs if config.key not in self._known)
 
     def _fastest_of_history(self) -> Iterator[Config]:
-        """Yield the best of each group of the history in turn: what was fast elsewhere is worth a try here."""
-        ranked = []
-        for group in self._history.values():
-            timed = [(cost, row) for row, cost in group.values() if cost is not None]
-            ranked.append([row for _, row in sorted(timed, key=lambda pair: pair[0])[:_CHAINS]])
+        """Yield the best of each history of this space in turn: what was fast elsewhere is worth a try here."""
+        ranked = self._data.fastest_rows(_CHAINS)
         for place in range(max(map(len, ranked), default=0)):
             yield from self.space.configs(np.array([rows[place] for rows in ranked if place < len(rows)]))
+
+    def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
+        """Yield the best predicted of a few random configs, `n` times."""
+        for _ in range(n):
+            rows = self.space.sample_rows(rng, _PER_RANDOM_PICK)
+            for config in self.space.configs(rows[np.argsort(-self._score(rows), kind="stable")]):
+                if config.key not in self._known:
+                    yield config
+                    break
 
     def _predicted_best(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield configs from the best prediction down, leaving out those that are almost one already yielded."""
         starts = self.space.sample_rows(rng, _CHAINS)
-        tried = self.fastest_rows(_CHAINS // 32)
+        tried = self.fastest_rows(_CHAINS // 16)
         if len(tried):
             half = rng.integers(len(tried), size=_CHAINS // 2)
             starts[: _CHAINS // 2] = tried[half]
@@ -118,32 +123,17 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array(late))
 
     def _score(self, rows: IntArray) -> FloatArray:
-        return self._model.predict(self._features(rows))
+        features, margins = self._data.features(rows)
+        return self._model.predict(features, margins) if self._fitted else margins
 
-    def _fit(self) -> bool:
-        """Fit the model to all that is known; False where nothing was ever timed."""
-        state = (len(self._results), sum(len(group) for group in self._history.values()))
+    def _fit(self) -> None:
+        """Fit the model to all that is known, if there is anything new."""
+        state = (len(self._results), self._data.history_version)
         if self._fitted_on == state:
-            return True
-        groups = [list(group.values()) for group in self._history.values()]
+            return
         here = [(self.space.row_of(r.config), r.cost_sec) for r in self._results.values()]
-        groups.append([(row, cost) for row, cost in here if row is not None])
-        rows, throughputs, numbers = [], [], []
-        for number, group in enumerate(groups):
-            costs = [cost for _, cost in group if cost is not None]
-            if not costs:  # nothing but failures: no order within the group
-                continue
-            best = min(costs)
-            for row, cost in group:
-                rows.append(row)
-                throughputs.append(0.0 if cost is None else best / cost)
-                numbers.append(number)
-        if len(rows) < 2:
-            return False
-        self._model.fit(
-            self._features(np.array(rows)),
-            np.array(throughputs, dtype=np.float32),
-            np.array(numbers, dtype=np.int64),
-        )
+        groups = self._data.groups([(row, cost) for row, cost in here if row is not None])
+        self._fitted = sum(len(group.throughputs) for group in groups) > 1
+        if self._fitted:
+            self._model.fit(groups)
         self._fitted_on = state
-        return True

@@ -23,6 +23,7 @@ from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
+from tunefarm_tuning.tvm_side.nest import Nest, computation_of
 from tunefarm_tuning.tvm_side.pipeline import tvm_target
 from tunefarm_tuning.untrusted_text import clean
 
@@ -53,6 +54,8 @@ class DesignSpace:
         tensor_cores = _uses_tensor_cores(mod, target)
         import_intrinsics(target, tensor_cores=tensor_cores)
         self._mod = mod
+        self._target = target
+        self._probed: dict[tuple[str, ...], list[set[int]]] = {}
         try:
             self.context = ms.TuneContext(
                 mod,
@@ -75,7 +78,18 @@ class DesignSpace:
     @cached_property
     def config_space(self) -> ConfigSpace:
         """The space of all configs; made when first asked for (a second for a large convolution)."""
-        return ConfigSpace([Sketch(tuple(self._knobs(trace))) for trace in self._traces])
+        nests = [Nest(trace, list(sampling(trace))) for trace in self._traces]
+        block = next((nest.block for nest in nests if nest.block), "")
+        computation = computation_of(self._mod, block, self._target) if block else None
+        return ConfigSpace(
+            [
+                Sketch(tuple(self._knobs(trace)), nest.axes, nest.structure, nest.epilogue_level)
+                if nest.block == block
+                else Sketch(tuple(self._knobs(trace)), (-1,) * len(nest.axes))
+                for trace, nest in zip(self._traces, nests, strict=True)
+            ],
+            computation,
+        )
 
     def apply(self, config: Config) -> tuple[Schedule, Config]:
         """Return the workload scheduled by a config, and the config as applied.
@@ -125,7 +139,11 @@ class DesignSpace:
         return Schedule(self._mod, seed=seed, debug_mask=0, error_render_level="none")
 
     def _knobs(self, trace: Trace) -> Iterator[Knob]:
-        locations = iter(self._locations(trace))
+        alike = tuple(_choice_of(one) for one in sampling(trace))
+        if alike not in self._probed:  # sketches often differ behind the main block alone; probing is slow
+            self._probed[alike] = self._locations(trace)
+        own = [int(trace.get_decision(one)) for one in sampling(trace) if one.kind.name == _LOCATION]
+        locations = (legal | {here} for legal, here in zip(self._probed[alike], own, strict=True))
         for number, inst in enumerate(sampling(trace)):
             kind = inst.kind.name
             name = f"{kind.removeprefix('Sample').lower()}_{number}"
@@ -196,6 +214,11 @@ def _uses_tensor_cores(mod: tvm.IRModule, target: Target) -> bool:
     return any(str(param.ty.dtype.dtype) in _TENSOR_CORE_DTYPES for param in mod["main"].params)
 
 
+def _choice_of(inst: Any) -> str:
+    """Return what an instruction chooses from, whatever its variables are called."""
+    return f"{inst.kind.name} {inst.inputs[0] if inst.kind.name == _LOCATION else ''} {inst.attrs}"
+
+
 def sampling(trace: Trace) -> Iterator[Any]:
     """Yield the instructions that are knobs; those of postprocessing are not."""
     for inst in trace.insts:
@@ -236,8 +259,8 @@ def _legal_locations(schedule: Schedule, block: Any) -> set[int]:
     """
     found: set[int] = set()
     ask = 1 << 20
+    trial = schedule.copy()  # asking changes its trace alone
     while True:
-        trial = schedule.copy()
         trial.sample_compute_location(block, decision=ask)
         got = int(trial.trace.get_decision(trial.trace.insts[-1]))
         if got in found:

@@ -1,0 +1,106 @@
+"""What a workload computes, as far as a cost model wants to know: loops, and what they read and write.
+
+It stands beside the knobs of a config space, so that configs of different workloads can be compared without TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+Term = tuple[int, int]
+"""A loop's position in `Computation.axes`, and how far one iteration of it moves the index."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A loop of the main block. `reduces`: it sums up, and so no output is indexed by it."""
+
+    extent: int
+    reduces: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One tensor that the main block reads or writes.
+
+    Attributes:
+        dims: For each dimension, outermost first, the loops that move its index.
+    """
+
+    itemsize_bytes: int
+    writes: bool
+    dims: tuple[tuple[Term, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computation:
+    """The main block of a workload: the one whose loops are tiled.
+
+    Attributes:
+        axes: Its loops, outermost first.
+        accesses: What it reads, in the order of the program; then what it writes.
+        vector_bytes: Width of the target's vector registers.
+    """
+
+    axes: tuple[Axis, ...]
+    accesses: tuple[Access, ...]
+    vector_bytes: int
+
+    @property
+    def family(self) -> str:
+        """The structure without extents: equal for two convolutions that differ in size alone."""
+        axes = "".join("R" if axis.reduces else "S" for axis in self.axes)
+        accesses = [
+            ("w" if one.writes else "r")
+            + str(one.itemsize_bytes)
+            + "".join("[" + "+".join(str(axis) for axis, _ in dim) + "]" for dim in one.dims)
+            for one in self.accesses
+        ]
+        return " ".join([axes, *accesses])
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+    @property
+    def iterations(self) -> int:
+        """How often the main block runs. No bound."""
+        return prod(self.extents)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "axes": [[axis.extent, axis.reduces] for axis in self.axes],
+            "accesses": [
+                [one.itemsize_bytes, one.writes, [[list(term) for term in dim] for dim in one.dims]]
+                for one in self.accesses
+            ],
+            "vector_bytes": self.vector_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Computation:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: If it is not such an object.
+        """
+        try:
+            axes = tuple(Axis(extent=int(extent), reduces=bool(reduces)) for extent, reduces in data["axes"])
+            accesses = tuple(
+                Access(
+                    itemsize_bytes=int(size),
+                    writes=bool(writes),
+                    dims=tuple(tuple((int(axis), int(stride)) for axis, stride in dim) for dim in dims),
+                )
+                for size, writes, dims in data["accesses"]
+            )
+            found = cls(axes=axes, accesses=accesses, vector_bytes=int(data["vector_bytes"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a computation: {str(data)[:80]} ({error})") from error
+        places = {axis for access in accesses for dim in access.dims for axis, _ in dim}
+        if not all(0 <= place < len(axes) for place in places) or any(axis.extent < 1 for axis in axes):
+            raise ValueError(f"not a computation: {str(data)[:80]} (an axis that is not there)")
+        return found

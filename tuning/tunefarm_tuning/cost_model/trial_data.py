@@ -1,0 +1,126 @@
+"""What a cost model is fitted to: a task's own trials, histories of others, and what is known before either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.cost_model.base import FloatArray, TrialGroup
+from tunefarm_tuning.cost_model.features import FeatureMap
+from tunefarm_tuning.cost_model.prior import Prior, load_prior
+from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.transfer import TaskHistory
+
+_SAME_SPACE_WEIGHT = 0.5
+_LIKE_NEST_WEIGHT = 0.2
+
+
+class TrialData:
+    """Turns trials on one config space, and histories of others, into a cost model's data.
+
+    A row's features are those of its config and, last, the prior's expectation, which is its margin as well. A history
+    of another space has the features that its loop nest shares with this one's; the rest are NaN.
+
+    Args:
+        space: Of the task that is tuned.
+        use_prior: Whether to look for a prior for the space's kind of loop nest.
+
+    Attributes:
+        history_version: Grows whenever other histories are loaded.
+    """
+
+    def __init__(self, space: ConfigSpace, *, use_prior: bool = True) -> None:
+        self._space = space
+        self._map = FeatureMap(space)
+        self._prior: Prior | None = load_prior(self._map.shared) if use_prior else None
+        self._histories: list[TrialGroup] = []
+        self._same: list[list[tuple[float, IntArray]]] = []
+        self._loaded: list[tuple[str, tuple[object, ...]]] = []
+        self.history_version = 0
+
+    @property
+    def has_prior(self) -> bool:
+        return self._prior is not None
+
+    def features(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return features and margins of rows. Shapes ``(n, f)`` and ``(n,)``."""
+        features = self._map(rows)
+        margins = self._margins(features)
+        return np.hstack([features, margins[:, None]]), margins
+
+    def groups(self, trials: Sequence[tuple[IntArray, float | None]]) -> list[TrialGroup]:
+        """Return the task's own trials (row, cost in seconds or None for a failure) and the histories."""
+        own = self._own_group(trials, weight=1.0)
+        return self._histories if own is None else [own, *self._histories]
+
+    def load_history(self, histories: Sequence[TaskHistory]) -> None:
+        """Take in histories; those that were loaded before and are not among them are forgotten."""
+        loaded = [(one.space.key, one.records) for one in histories]
+        if loaded == self._loaded:
+            return
+        self._loaded = list(loaded)
+        self._histories, self._same = [], []
+        self.history_version += 1
+        for one in histories:
+            group = self._same_space(one) if one.space.key == self._space.key else self._like_nest(one)
+            if group is not None:
+                self._histories.append(group)
+
+    def fastest_rows(self, n: int) -> list[list[IntArray]]:
+        """Return, for each history of this very space, its fastest rows, best first."""
+        return [[row for _, row in sorted(one, key=lambda pair: pair[0])[:n]] for one in self._same]
+
+    def _same_space(self, history: TaskHistory) -> TrialGroup | None:
+        trials = _rows(history, self._space)
+        self._same.append([(cost, row) for row, cost in trials if cost is not None])
+        return self._own_group(trials, weight=_SAME_SPACE_WEIGHT)
+
+    def _like_nest(self, history: TaskHistory) -> TrialGroup | None:
+        there = FeatureMap(history.space)
+        if not there.shared or there.shared != self._map.shared:
+            return None
+        trials = _rows(history, history.space)
+        throughputs = _throughputs([cost for _, cost in trials])
+        if throughputs is None:
+            return None
+        shared = there(np.array([row for row, _ in trials]))[:, : len(there.shared)]
+        features = np.full((len(trials), len(self._map.names) + 1), np.nan, dtype=np.float32)
+        features[:, : shared.shape[1]] = shared
+        margins = self._margins(shared)
+        features[:, -1] = margins
+        return TrialGroup(
+            features=features, throughputs=throughputs, margins=margins, weight=_LIKE_NEST_WEIGHT
+        )
+
+    def _own_group(
+        self, trials: Sequence[tuple[IntArray, float | None]], *, weight: float
+    ) -> TrialGroup | None:
+        throughputs = _throughputs([cost for _, cost in trials])
+        if throughputs is None:
+            return None
+        features, margins = self.features(np.array([row for row, _ in trials]))
+        return TrialGroup(features=features, throughputs=throughputs, margins=margins, weight=weight)
+
+    def _margins(self, features: FloatArray) -> FloatArray:
+        if self._prior is None:
+            return np.zeros(len(features), dtype=np.float32)
+        return self._prior.predict(features[:, : len(self._map.shared)])
+
+
+def _rows(history: TaskHistory, space: ConfigSpace) -> list[tuple[IntArray, float | None]]:
+    found = [
+        (space.row_of(record.config), record.cost_sec)
+        for record in history.records
+        if record.space_key == space.key
+    ]
+    return [(row, cost) for row, cost in found if row is not None]
+
+
+def _throughputs(costs: Sequence[float | None]) -> FloatArray | None:
+    """Return throughputs relative to the best; None where nothing worked: there is no order among failures."""
+    best = min((cost for cost in costs if cost is not None), default=None)
+    if best is None:
+        return None
+    return np.array([0.0 if cost is None else best / cost for cost in costs], dtype=np.float32)

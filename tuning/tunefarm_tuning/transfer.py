@@ -1,0 +1,20 @@
+"""What is on record of other tasks, as a tuner takes it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.record import TuningRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskHistory:
+    """Records of one workload on one target and device model: they can be compared with each other.
+
+    Attributes:
+        space: The space that the records' configs are points of; records of another are ignored.
+    """
+
+    space: ConfigSpace
+    records: tuple[TuningRecord, ...]
