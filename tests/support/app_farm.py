@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+
+from pydantic import SecretStr
 
 from tunefarm_app.blob_store import BlobStore
 from tunefarm_app.composition import Services
@@ -51,6 +54,11 @@ class Farm:
     def with_settings(self, **changes: Any) -> Farm:
         settings = self.services.settings.model_copy(update=changes)
         return Farm(replace(self.services, settings=settings), self.inbox)
+
+    def empty_twin(self, folder: Path) -> Farm:
+        """Return a farm with the same settings and nothing on record; close its services."""
+        places = {"database_url": SecretStr(f"sqlite:///{folder / 'twin.db'}"), "store_dir": folder / "twin"}
+        return make_farm(self.services.settings.model_copy(update=places))
 
     def with_engine(self, engine: ReplayEngine) -> Farm:
         return Farm(replace(self.services, engine=engine), self.inbox)

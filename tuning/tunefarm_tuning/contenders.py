@@ -9,30 +9,45 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import fastest
 
 MAX_CONTENDERS = 3
-MAX_CONFIRMATIONS = 2
-"""How often a task's best are measured again in one run: once more if a config that was not among them is best now."""
+MAX_CONFIRMATIONS = 4
+"""How often a task's best are measured again in one run: once more while a config that was not among them is best."""
+
+MOST_FOR_CONFIRMING = 0.1
+"""Share of a wall-clock budget that is kept back for it at most."""
 
 _NOISE_FLOOR = 0.02  # relative; no timing is trusted to be better, whatever its own samples say
 _MARGIN = 1.5  # in units of noise
+_TIMES_A_TRIAL = 3.0  # that much longer a contender is timed than a trial
+_UNKNOWN_RUN_SEC = 0.3
 
 
 def contenders(records: Iterable[TuningRecord]) -> list[Config]:
     """Return the configs to be measured again, side by side, fastest first; empty where the winner is clear.
 
-    It is clear if the fastest was confirmed, or leads the next by more than their noise.
+    It is clear if the fastest was confirmed, or leads the next by more than their noise. Once some config of the
+    task was confirmed, a lead is not enough: the fastest is then one single timing against several.
 
     Args:
         records: Of one workload, target, device model, toolchain and space.
     """
-    top = fastest(records, MAX_CONTENDERS)
+    given = list(records)
+    top = fastest(given, MAX_CONTENDERS)
     if len(top) < 2 or top[0].confirmed:
         return []
+    if any(record.confirmed for record in given):
+        return [record.config for record in top]
     best = top[0]
     close = [
         best,
         *(r for r in top[1:] if _cost(r) <= _cost(best) * (1 + _MARGIN * max(noise(best), noise(r)))),
     ]
     return [record.config for record in close] if len(close) > 1 else []
+
+
+def confirming_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
+    """Return how long measuring so many configs again may take, told from how long their trials took."""
+    took = [float(r.extra["run_sec"]) for r in records if r.cost_sec is not None and "run_sec" in r.extra]
+    return num_configs * _TIMES_A_TRIAL * (sum(took) / len(took) if took else _UNKNOWN_RUN_SEC)
 
 
 def noise(record: TuningRecord) -> float:

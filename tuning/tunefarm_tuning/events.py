@@ -48,6 +48,26 @@ class RoundFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BestConfirmed:
+    """The few best of a task were measured again, side by side, before the winner is named.
+
+    Attributes:
+        outcomes: One per config; they are recorded, and are no trials of the budget.
+        best_cost_sec: Of this task, as of now: it may be higher than it seemed before.
+        best_latency_sec: Likewise of the model.
+        failed: Why it could not be done; None where it could.
+    """
+
+    task: int
+    name: str
+    outcomes: tuple[TrialOutcome, ...]
+    best_cost_sec: float | None
+    best_latency_sec: float | None
+    failed: str | None
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnded:
     """A task gets no more rounds in this run.
 
@@ -72,4 +92,4 @@ class TuneFinished:
     wall_sec: float
 
 
-TuneEvent = TaskPicked | RoundFinished | TaskEnded | TuneFinished
+TuneEvent = TaskPicked | RoundFinished | BestConfirmed | TaskEnded | TuneFinished

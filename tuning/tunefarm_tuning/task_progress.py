@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, contenders
+from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.measure import Builder, DeviceInfo
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import standing
@@ -88,6 +88,10 @@ class TaskProgress:
         if self.space is None or self.failed is not None or self.confirmations >= MAX_CONFIRMATIONS:
             return []
         return contenders(r for r in self._own if r.space_key == self.space.key)
+
+    def confirming_sec(self, num_configs: int) -> float:
+        """Return how long measuring so many of its configs again may take."""
+        return confirming_sec(self._own, num_configs)
 
     def tuner(self, builder: Builder) -> Tuner:
         """Return the task's tuner, made and told all its own records at the first call.

@@ -105,13 +105,36 @@ class TaskScheduler:
         if budget.trials is not None:
             left = budget.trials - trials
             size = min(size, left, left // untouched if untouched else left)
-        if budget.wall_sec is not None and untouched:
-            tried = sum(one.trials for state in states for one in state.history)
-            spent_sec = sum(state.spent_sec for state in states)
-            sec_per_trial = spent_sec / tried if tried else _FIRST_SEC_PER_TRIAL
-            left = int(max(budget.wall_sec - wall_sec, 0.0) / max(sec_per_trial, 1e-3))
-            size = min(size, left // untouched)
+        if budget.wall_sec is not None:
+            left_sec = max(budget.wall_sec - wall_sec, 0.0)
+            left = int(left_sec / max(self._sec_per_trial(states, index), 1e-3))
+            size = min(size, left // untouched if untouched else left)
         return max(1, size)
+
+    def gain_per_min(self, states: Sequence[TaskState]) -> float | None:
+        """Return the share of the model's latency that the next minute is expected to win.
+
+        None while that cannot be said: some task has had no round yet, or has no kernel and may get one.
+        """
+        alive = [state for state in states if not state.exhausted]
+        if any(
+            not state.history or (state.best_sec is None and len(state.history) < _HOPELESS_ROUNDS)
+            for state in alive
+        ):
+            return None
+        latency_sec = sum(state.weight * (state.best_sec or 0.0) for state in states)
+        sec_per_flop = self._sec_per_flop(states)
+        gains = [_expected_gain(s, sec_per_flop)[1] for s in alive if s.best_sec is not None]
+        return 60.0 * max(gains, default=0.0) / latency_sec if latency_sec > 0 else None
+
+    @staticmethod
+    def _sec_per_trial(states: Sequence[TaskState], index: int) -> float:
+        """Return the pace of the task, or of all tasks where it has had no round."""
+        for those in ([states[index]], states):
+            tried = sum(one.trials for state in those for one in state.history)
+            if tried:
+                return sum(state.spent_sec for state in those) / tried
+        return _FIRST_SEC_PER_TRIAL
 
     @staticmethod
     def _is_minor(states: Sequence[TaskState], index: int) -> bool:

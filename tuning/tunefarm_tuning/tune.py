@@ -31,6 +31,7 @@ def tune(
     histories: Sequence[TaskHistory] = (),
     on_event: Callable[[TuneEvent], None] | None = None,
     log_path: Path | str | None = None,
+    confirm: bool = True,
 ) -> TuneResult:
     """Search for the fastest kernels of tasks until the budget is spent.
 
@@ -48,7 +49,9 @@ def tune(
             (so a run is resumed by what it logged); those of other devices teach the tuners that learn.
         histories: Earlier records of whatever workloads, with their spaces: what is like a task teaches its tuner.
         on_event: Called in this thread with each `TuneEvent`.
-        log_path: File to append each trial's record to, as JSON lines.
+        log_path: File to append each record to, as JSON lines.
+        confirm: Measure again, side by side, the few best of each task whose winner is in doubt, before the run ends.
+            That is inside the wall-clock budget, and outside the budget of trials.
 
     Raises:
         InvalidInputError: If the tuner is unknown, the log cannot be written, or no task at all can be tuned.
@@ -67,6 +70,7 @@ def tune(
             seed=seed,
             earlier=list(records),
             histories=list(histories),
+            confirm=confirm,
             on_event=on_event,
             log=log,
         )

@@ -5,10 +5,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.confirm import confirm_best
+from tunefarm_tuning.contenders import MOST_FOR_CONFIRMING
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, TunefarmError
-from tunefarm_tuning.events import RoundFinished, TaskEnded, TaskPicked, TuneEvent, TuneFinished
+from tunefarm_tuning.events import (
+    BestConfirmed,
+    RoundFinished,
+    TaskEnded,
+    TaskPicked,
+    TuneEvent,
+    TuneFinished,
+)
 from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.measure import MeasureOption, Outcome
 from tunefarm_tuning.record import TuningRecord
@@ -36,12 +47,14 @@ class TuneRun:
         seed: int,
         earlier: Sequence[TuningRecord] = (),
         histories: Sequence[TaskHistory] = (),
+        confirm: bool = True,
         on_event: Callable[[TuneEvent], None] | None = None,
         log: RecordLog | None = None,
     ) -> None:
         self._option = option
         self._on_event = on_event
         self._log = log
+        self._confirms = confirm
         self._toolchain = toolchain_key()
         self._histories = list(histories)
         earlier = [*earlier, *(record for history in histories for record in history.records)]
@@ -59,6 +72,7 @@ class TuneRun:
         ]
         self._records: list[TuningRecord] = []
         self._trials = 0
+        self._failures = 0
         self._trials_since_improvement = 0
         self._lost_rounds = 0
         self._first_error: Exception | None = None
@@ -66,10 +80,6 @@ class TuneRun:
     @property
     def _wall_sec(self) -> float:
         return time.monotonic() - self._began
-
-    @property
-    def _failures(self) -> int:
-        return sum(record.outcome is not Outcome.OK for record in self._records)
 
     @property
     def _best_latency_sec(self) -> float | None:
@@ -90,15 +100,19 @@ class TuneRun:
                 if picked is None:
                     stop_reason = "exhausted"
                     break
+                search = self._search_budget(budget)
                 size = scheduler.round_size(
-                    states, picked, round_size, budget, trials=self._trials, wall_sec=self._wall_sec
+                    states, picked, round_size, search, trials=self._trials, wall_sec=self._wall_sec
                 )
                 self._round(picked, size)
-                stop_reason = self._device_lost() or budget.exhausted_by(
+                stop_reason = self._device_lost() or search.exhausted_by(
                     trials=self._trials,
                     wall_sec=self._wall_sec,
                     trials_since_improvement=self._trials_since_improvement,
+                    gain_per_min=scheduler.gain_per_min([one.state for one in self._tasks]),
                 )
+            if self._confirms and stop_reason != "device-lost":
+                self._confirm_winners(budget)
         except KeyboardInterrupt:
             stop_reason = "interrupted"
         if self._tasks and not self._records and all(one.failed for one in self._tasks):
@@ -126,7 +140,7 @@ class TuneRun:
         try:
             tuner = one.tuner(self._option.builder)
             tuner.load_history(self._like(one))
-            outcomes = run_round(tuner, one.task, n, self._option)
+            outcomes = run_round(tuner, one.task, n, self._option, best_sec=one.best_sec)
         except Exception as error:  # noqa: BLE001  one bad task must not cost the others hours of search
             reason = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
             self._first_error = self._first_error or error
@@ -137,6 +151,7 @@ class TuneRun:
         records = self._keep(one, trials)
         improved = one.add_round(records, spent_sec=time.monotonic() - began, spent=not outcomes)
         self._trials += len(trials)
+        self._failures += sum(trial.outcome is not Outcome.OK for trial in trials)
         self._lost_rounds = self._lost_rounds + 1 if outcomes and not trials else 0
         self._trials_since_improvement = 0 if improved else self._trials_since_improvement + len(trials)
         self._tell(
@@ -154,6 +169,46 @@ class TuneRun:
         )
         if one.exhausted:
             self._tell(TaskEnded(task=index, name=name, reason=None, wall_sec=self._wall_sec))
+
+    def _search_budget(self, budget: Budget) -> Budget:
+        """Return the budget without the time that confirming the winners will take."""
+        if budget.wall_sec is None or not self._confirms:
+            return budget
+        expected_sec = sum(one.confirming_sec(len(one.contenders)) for one in self._tasks)
+        reserve_sec = min(expected_sec, MOST_FOR_CONFIRMING * budget.wall_sec)
+        return replace(budget, wall_sec=budget.wall_sec - reserve_sec)
+
+    def _confirm_winners(self, budget: Budget) -> None:
+        """Measure again, of the tasks whose winner is in doubt, the few best; those that matter most come first."""
+        share = {i: one.task.weight * (one.best_sec or 0.0) for i, one in enumerate(self._tasks)}
+        for index in sorted(share, key=lambda i: (-share[i], i)):
+            while configs := self._tasks[index].contenders:
+                expected_sec = self._tasks[index].confirming_sec(len(configs))
+                if budget.wall_sec is not None and self._wall_sec + expected_sec > budget.wall_sec:
+                    break
+                self._confirm(index, configs)
+
+    def _confirm(self, index: int, configs: Sequence[Config]) -> None:
+        one = self._tasks[index]
+        assert one.space is not None
+        failed: str | None = None
+        outcomes: tuple[TrialOutcome, ...] = ()
+        try:
+            outcomes = confirm_best(one.task, configs, self._option, space_key=one.space.key)
+        except Exception as error:  # noqa: BLE001  what was found must not be lost to a check of it
+            failed = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+        one.add_confirmation(self._keep(one, [outcome for outcome in outcomes if outcome.is_trial]))
+        self._tell(
+            BestConfirmed(
+                task=index,
+                name=one.task.workload.name,
+                outcomes=outcomes,
+                best_cost_sec=one.best_sec,
+                best_latency_sec=self._best_latency_sec,
+                failed=failed,
+                wall_sec=self._wall_sec,
+            )
+        )
 
     def _like(self, one: TaskProgress) -> tuple[TaskHistory, ...]:
         """Return what the task's tuner is to learn from: everything but the task's own records."""
@@ -196,6 +251,8 @@ class TuneRun:
     def _result(self, stop_reason: str) -> TuneResult:
         outcomes: dict[str, Counter[str]] = {}
         for record in self._records:
+            if record.confirmed:
+                continue
             outcomes.setdefault(record.workload_key, Counter())[record.outcome.value] += 1
         return TuneResult(
             records=tuple(self._records),

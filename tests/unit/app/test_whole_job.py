@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
@@ -68,18 +71,19 @@ def test_a_second_job_learns_from_the_first(farm) -> None:
     assert second.best_latency_sec <= first.best_latency_sec
 
 
-def test_the_same_job_twice_is_the_same_trials(farm) -> None:
+def test_the_same_job_twice_is_the_same_trials(farm, tmp_path: Path) -> None:
     """The tuner is rebuilt for each round, and goes on as one that was never taken apart."""
-    farm.add_device("a", "pool-a", device_model="model-a")
-    farm.add_device("b", "pool-b", device_model="model-b")
-    model = farm.ready_model(Scenario(tasks=1))  # which of several gets a round depends on the clock
-    one = farm.submit(model, trials=24, device_key="pool-a", seed=7)
-    farm.run()
-    other = farm.with_settings(step_chain_sec=0.0)
-    two = other.submit(model, trials=24, device_key="pool-b", seed=7)
-    other.run()
-    configs = [[t.config_key for t in farm.trials(j.id)] for j in (one, two)]
-    assert configs[0] == configs[1]
+    twin = farm.empty_twin(tmp_path)  # in one farm the second would learn from the first
+
+    def configs(place: Any) -> list[str]:
+        place.add_device()
+        # Of one task: which of several gets a round depends on the clock.
+        job = place.submit(place.ready_model(Scenario(tasks=1)), trials=24, seed=7)
+        place.run()
+        return [trial.config_key for trial in place.trials(job.id)]
+
+    with closing(twin.services):
+        assert configs(farm) == configs(twin.with_settings(step_chain_sec=0.0))
 
 
 def test_a_small_space_is_exhausted(farm) -> None:

@@ -59,6 +59,11 @@ def test_one_that_was_not_among_them_and_is_best_now_is_confirmed_too() -> None:
     assert contenders([*slower, record(3, 1.04e-3)]) == configs(3, 1, 2)
 
 
+def test_a_lead_over_confirmed_ones_is_not_enough() -> None:
+    slower = [record(1, 1.05e-3, confirmed=True), record(2, 1.06e-3, confirmed=True)]
+    assert contenders([*slower, record(3, 0.5e-3)]) == configs(3, 1, 2)
+
+
 def test_noise_is_what_the_measurement_says_or_half_the_spread() -> None:
     assert noise(record(1, 1e-3)) == 0.02
     assert noise(record(1, 1e-3, noise=0.05)) == 0.05
