@@ -59,6 +59,10 @@ def run_tune(context: StepContext) -> None:
     if position is None:
         _stop(context, "exhausted", device)
         return
+    stop_reason = _budget_spent(budget, job, scheduler.gain_per_min(states))
+    if stop_reason is not None:
+        _stop(context, stop_reason, device)
+        return
     size = scheduler.round_size(
         states,
         position,
@@ -235,11 +239,12 @@ def _round_event(number: int, job: Job, row: JobTask, found: Round) -> dict[str,
     }
 
 
-def _budget_spent(budget: Budget, job: Job) -> str | None:
+def _budget_spent(budget: Budget, job: Job, gain_per_min: float | None = None) -> str | None:
     return budget.exhausted_by(
         trials=job.trials,
         wall_sec=job.tuned_sec,
         trials_since_improvement=job.trials_since_improvement,
+        gain_per_min=gain_per_min,
     )
 
 

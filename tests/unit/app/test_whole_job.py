@@ -143,6 +143,22 @@ def test_patience_ends_the_search(farm) -> None:
     assert job.trials_since_improvement >= 24
 
 
+def test_little_to_gain_ends_the_search(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, budget=Budget(trials=200, min_gain_per_min=1.0), tuner="random")
+    with farm.services.uow.write() as repos:  # replayed rounds take no time: ask for more than any gain
+        repos._connection.exec_driver_sql(
+            """UPDATE jobs SET budget = '{"trials": 200, "min_gain_per_min": 1e12}'"""
+        )
+    farm.run()
+    job = farm.job(job.id)
+    assert (job.state, job.stop_reason) == (JobState.SUCCEEDED, "min_gain_per_min")
+    assert 0 < job.trials < 200
+    with farm.services.uow.read() as repos:
+        assert all(task.rounds > 0 for task in repos.jobs.tasks(job.id))
+
+
 def test_a_chain_ends_after_its_time(farm) -> None:
     """With no time for a chain, each round is a message of its own."""
     model = farm.ready_model()
