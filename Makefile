@@ -8,6 +8,9 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 BIN := .venv/bin
 PYTEST_ARGS ?=
+# Tests of one file stay together (they share servers), and the longest folders come first.
+JOBS ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## Show this list
@@ -31,7 +34,7 @@ demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
 
 .PHONY: test
 test: check ## Run everything that CI runs: checks, then all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: check
 check: setup ## Formatting, lint, types, import contracts
@@ -42,7 +45,7 @@ check: setup ## Formatting, lint, types, import contracts
 
 .PHONY: fast
 fast: setup ## Run the unit tests alone
-	$(BIN)/python -m pytest tests/unit $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: format
 format: setup ## Format the code and fix what lint can fix

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from parentage import die_with_parent
 
 
 def pytest_configure() -> None:
@@ -53,7 +53,8 @@ def postgres_server() -> Iterator[str]:
             stdout=log,
             stderr=subprocess.STDOUT,
             user=server.system_user,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509  (no thread runs yet that could hold a lock)
+            # SIGQUIT: PostgreSQL ends its children, too.
+            preexec_fn=lambda: die_with_parent(signal.SIGQUIT),  # noqa: PLW1509  (it takes no lock)
         )
         url = f"postgresql://postgres@/postgres?host={folder}"
         deadline = time.monotonic() + 120
@@ -76,11 +77,6 @@ def postgres_server() -> Iterator[str]:
                 process.wait()
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _die_with_parent() -> None:
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
 
 
 @pytest.fixture

@@ -176,8 +176,8 @@ def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None
         assert len(trials) >= 3
         assert any(trial.outcome == "ok" for trial in trials)
         assert handle.download(tmp_path).artifact.stat().st_size > 0
-        (device,) = client.devices.list()
-        assert (device.name, device.state) == ("compose-cpu", "online")
+        assert [device.name for device in client.devices.list()] == ["compose-cpu"]
+        wait_until(lambda: client.devices.list()[0].state == "online", lambda: host.log("device"))
 
     started = [
         child for process in host.processes.values() for child in psutil.Process(process.pid).children(True)

@@ -97,6 +97,7 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
             "broker_url": "redis://127.0.0.1:1/0",
             "store_dir": folder / "store",
             "device_retry_sec": 0.01,
+            "drain_sec": 0.0,
             **settings,
         }
     )
@@ -112,9 +113,12 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
                     raise RuntimeError("the server did not start")
                 serving.join(0.01)
             dispatcher = ThreadDispatcher()
-            services = replace(app.state.services, dispatcher=dispatcher, engine=ReplayEngine())
-            app.state.services = services
             stop = threading.Event()
+            # A job that a test leaves running is put down at the end, and not worked on for minutes.
+            services = replace(
+                app.state.services, dispatcher=dispatcher, engine=ReplayEngine(), draining=stop.is_set
+            )
+            app.state.services = services
             working = threading.Thread(target=_work, args=(services, dispatcher, stop))
             working.start()
             try:

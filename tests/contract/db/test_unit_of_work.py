@@ -104,7 +104,8 @@ def test_a_server_that_came_back_costs_no_request(
         assert repos.now() > 0
     with psycopg.connect(postgres_server, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tunefarm'"
+            # With a time limit it waits until the connections are gone.
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE application_name = 'tunefarm'"
         )
     with uow.read() as repos:
         assert repos.now() > 0

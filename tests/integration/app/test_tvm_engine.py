@@ -7,11 +7,13 @@ import os
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from app_farm import make_farm
+from onnx_models import GraphBuilder
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.settings import Settings
@@ -24,7 +26,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 
 
 @pytest.fixture
-def farm(tmp_path: Path, support: Callable[[str], Any]) -> Iterator[Any]:
+def farm(tmp_path: Path) -> Iterator[Any]:
     settings = Settings(
         database_url=f"sqlite:///{tmp_path / 'farm.db'}",
         broker_url="redis://127.0.0.1:1/0",
@@ -32,7 +34,7 @@ def farm(tmp_path: Path, support: Callable[[str], Any]) -> Iterator[Any]:
         build_workers=1,
     )
     before = _children()  # of other tests in this run
-    made = support("app_farm").make_farm(settings, TvmEngine(settings))
+    made = make_farm(settings, TvmEngine(settings))
     yield made
     made.services.close()
     assert _children() <= before, "the engine leaves no process behind"
@@ -53,8 +55,8 @@ def _children() -> set[str]:
 
 
 @pytest.fixture
-def tiny_model(support: Callable[[str], Any]) -> bytes:
-    graph = support("onnx_models").GraphBuilder()
+def tiny_model() -> bytes:
+    graph = GraphBuilder()
     x = graph.input("x", [1, 32])
     hidden = graph.node("Relu", graph.node("MatMul", x, graph.weight(32, 64)))
     graph.output(graph.node("MatMul", hidden, graph.weight(64, 8)), [1, 8])
@@ -124,8 +126,8 @@ def test_a_bad_file_fails_its_model_at_the_first_try(farm: Any, data: bytes) -> 
     assert farm.inbox.messages == []
 
 
-def test_an_unknown_dimension_is_named(farm: Any, support: Callable[[str], Any]) -> None:
-    graph = support("onnx_models").GraphBuilder()
+def test_an_unknown_dimension_is_named(farm: Any) -> None:
+    graph = GraphBuilder()
     x = graph.input("x", ["batch", 8])
     graph.output(graph.node("MatMul", x, graph.weight(8, 4)), ["batch", 4])
     data = graph.model().SerializeToString()

@@ -153,7 +153,7 @@ def test_over_the_limit(farm: Any, client: Client, tmp_path: Path) -> None:
     limited = farm.services.settings.model_copy(update={"max_upload_bytes": 1 << 20})
     object.__setattr__(farm.services, "settings", limited)
     large = tmp_path / "large.onnx"
-    large.write_bytes(b"\x08" * (30 << 20))
+    large.write_bytes(b"\x08" * (16 << 20))
     with pytest.raises(InvalidRequestError) as refused:
         client.models.upload(large)
     assert (refused.value.status, refused.value.code) == (413, "too-large")

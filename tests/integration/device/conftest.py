@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 import pytest
+from parentage import die_with_parent
+from rpc_client import Client
 
 PATIENCE_SEC = 90.0
 
@@ -42,6 +44,7 @@ class Child:
             stdout=subprocess.PIPE,
             env={**os.environ, **(env or {})},
             process_group=0,
+            preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
         )
         self.events: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -134,6 +137,13 @@ class ServerProcess(Child):
     def session_folders(self) -> list[Path]:
         return list(self.work_dir.glob("session-*"))
 
+    def wait_childless(self) -> None:
+        """Wait until nothing runs below it: what was killed needs a moment to be gone."""
+        wait_until(
+            lambda: all(gone(child.pid) for child in psutil.Process(self.pid).children(recursive=True)),
+            "the end of all sessions' processes",
+        )
+
 
 @pytest.fixture
 def server(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) -> ServerProcess:
@@ -153,6 +163,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, library = folder / "kernels.c", folder / "kernels.so"
     source.write_text(
         """
+        #include <fcntl.h>
         #include <signal.h>
         #include <stdint.h>
         #include <stdlib.h>
@@ -161,7 +172,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         KERNEL(good) { return 0; }
         KERNEL(crash) { raise(SIGSEGV); return 0; }
         KERNEL(leave) { exit(7); }
-        KERNEL(spin) { for (;;) sleep(1); }
+        KERNEL(spin) { close(creat("spinning", 0600)); for (;;) sleep(1); }
         KERNEL(freeze) { raise(SIGSTOP); return 0; }
         KERNEL(litter) { if (fork() == 0) { setsid(); if (fork() == 0) for (;;) sleep(1); _exit(0); } return 0; }
         """
@@ -170,41 +181,9 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-class Client:
-    """What a worker does: ask the tracker for a session, with a time limit, and call kernels."""
-
-    def __init__(self, tracker_port: int, kernels: Path, key: str = ServerProcess.key) -> None:
-        self.tracker_port = tracker_port
-        self.kernels = kernels
-        self.key = key
-
-    def session(self, timeout_sec: int = 60) -> Any:
-        """Open a session; the tracker's queue has no time limit of its own, so neither does this."""
-        from tvm import rpc
-
-        return rpc.connect_tracker("127.0.0.1", self.tracker_port).request(
-            self.key, session_timeout=timeout_sec
-        )
-
-    def call(self, kernel: str, timeout_sec: int = 60) -> None:
-        """Call one kernel in a session of its own."""
-        session = self.session(timeout_sec)
-        session.upload(str(self.kernels))
-        session.load_module("kernels.so")[kernel]()
-
-    def assert_serves(self, within_sec: float = PATIENCE_SEC) -> None:
-        """A good kernel runs, within the time, in a process that can be given up."""
-        subprocess.run(self.command("good"), check=True, timeout=within_sec)
-
-    def command(self, kernel: str, timeout_sec: int = 60) -> list[str]:
-        """Return the command line of a process that does `call`."""
-        port, library = str(self.tracker_port), str(self.kernels)
-        return [sys.executable, __file__, port, library, self.key, kernel, str(timeout_sec)]
-
-
 @pytest.fixture
 def client(tracker: TrackerProcess, kernels: Path) -> Client:
-    return Client(tracker.port, kernels)
+    return Client(tracker.port, kernels, ServerProcess.key)
 
 
 @pytest.fixture
@@ -290,10 +269,16 @@ class AgentProcess(Child):
     def rpc_key(self) -> str:
         return str(self.events[-1]["rpc_key"])
 
-    def wait_online(self, after: int = 0) -> dict[str, Any]:
-        """Wait for a proof of life later than the first `after` events."""
+    def wait_online(self, after: int = 0, other_than: int | None = None) -> dict[str, Any]:
+        """Wait for a proof of life later than the first `after` events, of another server than that process."""
         online = wait_until(
-            lambda: [event for event in self.events[after:] if event.get("online")], f"online; {self.events}"
+            lambda: [
+                event
+                for event in self.events[after:]
+                # When a server dies, the API still has its last heartbeat: online, and yet not serving.
+                if event.get("online") and event["state"] == "serving" and event["server_pid"] != other_than
+            ],
+            f"online; {self.events}",
         )
         return dict(online[-1])
 
@@ -331,7 +316,3 @@ def tools() -> Any:
         wait_until = staticmethod(wait_until)
 
     return Tools
-
-
-if __name__ == "__main__":
-    Client(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).call(sys.argv[4], int(sys.argv[5]))

@@ -29,11 +29,10 @@ def test_a_device_comes_online_and_is_measured_through(
 
 def test_a_killed_server_comes_back(agent: Any, api: Any, tracker: Any, make_client: Any) -> None:
     first = agent.wait_online()
-    seen = len(agent.events)
+    beats = len(api.heartbeats)
     os.kill(first["server_pid"], signal.SIGKILL)
-    second = agent.wait_online(after=seen)
-    assert second["server_pid"] != first["server_pid"]
-    assert not all(beat["ready"] for beat in api.heartbeats[-20:])
+    agent.wait_online(other_than=first["server_pid"])
+    assert not all(beat["ready"] for beat in api.heartbeats[beats:])
     make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
@@ -41,7 +40,7 @@ def test_a_frozen_server_is_replaced(agent: Any, tracker: Any, make_client: Any,
     first = agent.wait_online()
     os.kill(first["server_pid"], signal.SIGSTOP)
     tools.wait_until(lambda: tools.gone(first["server_pid"]), "the end of the frozen server")
-    agent.wait_online(after=len(agent.events))
+    agent.wait_online(other_than=first["server_pid"])
     make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
@@ -85,7 +84,7 @@ def test_an_asked_agent_says_goodbye_and_leaves_nothing(
     assert agent.process.returncode == 0
     assert api.heartbeats[-1]["reason"] == "the agent is stopping"
     assert api.heartbeats[-1]["ready"] is False
-    assert all(tools.gone(process.pid) for process in below)
+    tools.wait_until(lambda: all(tools.gone(process.pid) for process in below), "the end of everything")
     assert list((agent.work_dir / "sessions").iterdir()) == []
     del session
 
@@ -123,7 +122,7 @@ def test_a_forgotten_device_registers_again(
 ) -> None:
     first = agent.wait_online()
     api.devices.clear()
-    tools.wait_until(lambda: len(api.registrations) == 2, "the second registration")
+    tools.wait_until(lambda: len(api.registrations) >= 2, "the second registration")
     tools.wait_until(
         lambda: agent.events[-1]["device_id"] == "dev_2" and agent.events[-1]["online"], "the new device"
     )

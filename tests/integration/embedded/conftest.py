@@ -81,9 +81,16 @@ class ToyFarm:
         return self.process.wait(PATIENCE_SEC)
 
     def close(self) -> None:
+        """End all of it, however the test left it; what is in sessions of its own would live on."""
+        below = (
+            psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        )
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE_SEC)
+        for process in below:
+            with contextlib.suppress(psutil.NoSuchProcess):  # it knows a process id that was given anew
+                process.kill()
         assert self.process.stdin is not None
         self.process.stdin.close()
         self._reader.join(PATIENCE_SEC)
@@ -104,7 +111,7 @@ def toy_farm(tmp_path: Path) -> Iterator[Callable[..., ToyFarm]]:
         farm.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tools() -> Any:
     """The functions above: test modules cannot import a conftest."""
 

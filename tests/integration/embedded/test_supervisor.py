@@ -61,7 +61,7 @@ def test_a_part_that_cannot_live_ends_the_farm_with_its_last_words(
     ]
     assert "the port is taken" in failed["message"]
     assert failed["data"]["error"]["code"] == "farm-failed"
-    assert all(tools.gone(pid) for pid in farm.pids("good"))
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in farm.pids("good")), "the end of the good part")
 
 
 def test_a_command_that_does_not_exist_is_a_failure_too(toy_farm: Callable[..., Any]) -> None:
@@ -74,7 +74,7 @@ def test_parts_end_in_reverse_and_the_deaf_are_killed(toy_farm: Callable[..., An
     farm.wait_for("ready")
     pids = farm.all_pids()
     assert farm.end() == 0
-    assert all(tools.gone(pid) for pid in pids)
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in pids), "the end of all parts")
 
 
 def test_a_frozen_part_does_not_hold_up_the_end(toy_farm: Callable[..., Any], tools: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_frozen_part_does_not_hold_up_the_end(toy_farm: Callable[..., Any], to
     (pid,) = farm.pids("a")
     os.kill(pid, signal.SIGSTOP)
     assert farm.end() == 0
-    assert tools.gone(pid)
+    tools.wait_until(lambda: tools.gone(pid), "the end of the frozen part")
 
 
 def test_what_a_part_started_ends_with_the_farm(toy_farm: Callable[..., Any], tools: Any) -> None:
@@ -92,7 +92,7 @@ def test_what_a_part_started_ends_with_the_farm(toy_farm: Callable[..., Any], to
     pids = farm.pids("parent")
     assert len(pids) == 3
     assert farm.end() == 0
-    assert all(tools.gone(pid) for pid in pids)
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in pids), "the end of all parts")
 
 
 def test_what_a_killed_part_leaves_behind_is_ended(toy_farm: Callable[..., Any], tools: Any) -> None:
@@ -103,16 +103,22 @@ def test_what_a_killed_part_leaves_behind_is_ended(toy_farm: Callable[..., Any],
     farm.wait_for("up", "parent", count=2)
     # The one in a session of its own, too: the supervisor adopted it.
     tools.wait_until(lambda: all(tools.gone(pid) for pid in orphans), "the end of the orphans")
-    assert all(not tools.gone(pid) for pid in farm.pids("parent")[3:])
+    after = farm.pids("parent")[3:]
+    assert len(after) == 3
+    assert all(not tools.gone(pid) for pid in after)
+    assert farm.end() == 0
+    tools.wait_until(lambda: all(tools.gone(pid) for pid in after), "the end of the second life's processes")
 
 
 def test_a_killed_supervisor_takes_all_groups_along(toy_farm: Callable[..., Any], tools: Any) -> None:
     farm = toy_farm(part("a"), part("deaf", DEAF), part("parent", PARENT))
     farm.wait_for("ready")
-    parent, same_group, _own_session = farm.pids("parent")
+    parent, same_group, own_session = farm.pids("parent")
     frozen = farm.pids("a")[0]
     os.kill(frozen, signal.SIGSTOP)
     farm.process.kill()
     ends = [frozen, *farm.pids("deaf"), parent, same_group]
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in ends), "the end of the parts")
-    os.kill(_own_session, signal.SIGKILL)  # real parts tie what they start themselves
+    try:
+        tools.wait_until(lambda: all(tools.gone(pid) for pid in ends), "the end of the parts")
+    finally:
+        os.kill(own_session, signal.SIGKILL)  # real parts tie what they start themselves

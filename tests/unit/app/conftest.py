@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from app_farm import Farm, make_farm
 
 from tunefarm_app.settings import Settings
-
-
-def _support(name: str) -> Any:
-    path = Path(__file__).parents[2] / "support" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"tests_support_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -35,7 +23,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def farm(settings: Settings) -> Iterator[Any]:
-    made = _support("app_farm").make_farm(settings)
+def farm(settings: Settings) -> Iterator[Farm]:
+    made = make_farm(settings)
     yield made
     made.services.close()

@@ -61,7 +61,7 @@ def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_jo
     """A worker that stalls for longer than its lease loses the round to another one."""
     engine = Pausing()
     (step_id,) = farm.inbox.messages
-    stalled = farm.with_engine(engine).with_settings(lease_sec=1.0, step_chain_sec=0.0)
+    stalled = farm.with_engine(engine).with_settings(lease_sec=3600.0, step_chain_sec=0.0)
 
     # Its heartbeat must stall with it, as it would in a process that is stopped: the lease is made to end.
     thread = threading.Thread(target=run_step, args=(step_id, stalled.services))

@@ -174,7 +174,7 @@ def test_close_from_another_thread_ends_the_call(child: ChildProcess) -> None:
     pid = child.call("pid", {}, timeout_sec=LONG_SEC)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
-        time.sleep(0.2)
+        wait_for(lambda: child._in_call)
         child.close()
         with pytest.raises(ChildClosed):
             call.result(timeout=60)
@@ -188,7 +188,7 @@ def test_kill_from_another_thread_leaves_the_object_usable(child: ChildProcess) 
     child.call("pid", {}, timeout_sec=LONG_SEC)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
-        time.sleep(0.2)
+        wait_for(lambda: child._in_call)
         child.kill()
         with pytest.raises((ChildCrashed, ChildOutOfMemory)):
             call.result(timeout=60)

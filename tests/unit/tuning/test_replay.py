@@ -90,7 +90,7 @@ def test_a_missing_artifact_is_a_run_error(tmp_path: Path) -> None:
 
 
 def test_records_are_replayed() -> None:
-    records = history(SPACE, CONFIGS[:3])
+    records = history(SPACE, CONFIGS[:3]).records
     answers = measure(answer_from_records(records), CONFIGS[:4])
     assert answers == [*(r.samples_sec for r in records), Outcome.RUN_ERROR]
 

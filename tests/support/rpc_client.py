@@ -1,0 +1,46 @@
+"""What a worker does at a device: ask the tracker for a session, and call kernels. Also a script, for a process that can be killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PATIENCE_SEC = 90.0
+
+
+class Client:
+    """Calls kernels of a library in sessions with a time limit."""
+
+    def __init__(self, tracker_port: int, kernels: Path, key: str) -> None:
+        self.tracker_port = tracker_port
+        self.kernels = kernels
+        self.key = key
+
+    def session(self, timeout_sec: int = 60) -> Any:
+        """Open a session; the tracker's queue has no time limit of its own, so neither does this."""
+        from tvm import rpc
+
+        return rpc.connect_tracker("127.0.0.1", self.tracker_port).request(
+            self.key, session_timeout=timeout_sec
+        )
+
+    def call(self, kernel: str, timeout_sec: int = 60) -> None:
+        """Call one kernel in a session of its own."""
+        session = self.session(timeout_sec)
+        session.upload(str(self.kernels))
+        session.load_module("kernels.so")[kernel]()
+
+    def assert_serves(self, within_sec: float = PATIENCE_SEC) -> None:
+        """A good kernel runs, within the time, in a process that can be given up."""
+        subprocess.run(self.command("good"), check=True, timeout=within_sec)
+
+    def command(self, kernel: str, timeout_sec: int = 60) -> list[str]:
+        """Return the command line of a process that does `call`."""
+        port, library = str(self.tracker_port), str(self.kernels)
+        return [sys.executable, __file__, port, library, self.key, kernel, str(timeout_sec)]
+
+
+if __name__ == "__main__":
+    Client(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).call(sys.argv[4], int(sys.argv[5]))
