@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tunefarm_tuning.cost_model.base import FloatArray
 
-_FOLDER = Path(__file__).with_name("priors")
+FOLDER = Path(__file__).with_name("priors")
 
 
 class Prior(Protocol):
@@ -24,13 +24,18 @@ class Prior(Protocol):
         ...
 
 
+def path_of(names: tuple[str, ...]) -> Path:
+    """Return where the prior for the nest features `names` is, or would be."""
+    structure = names[0].partition(".")[0]
+    return FOLDER / f"{structure.lower()}.ubj"
+
+
 @cache
 def load_prior(names: tuple[str, ...]) -> Prior | None:
     """Return the prior for the nest features `names`; None where none is shipped for them."""
     if not names:
         return None
-    structure = names[0].partition(".")[0]
-    path = _FOLDER / f"{structure.lower()}.ubj"
+    path = path_of(names)
     if not path.is_file():
         return None
     from tunefarm_tuning.cost_model.xgb import LoadedModel

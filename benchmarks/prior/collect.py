@@ -1,0 +1,76 @@
+"""Measure configs of many workloads on this machine: the trials that the prior is fitted on.
+
+    python -m benchmarks.prior.layers layers.onnx
+    python -m benchmarks.prior.collect layers.onnx trials.jsonl
+
+Each workload gets 20 random trials and 32 of the XGBTuner without a prior, on one core: half an hour in all. Workloads that the
+file has already are skipped, so a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tunefarm_tuning import extract_tasks, import_model
+from tunefarm_tuning.builder.pool import LocalBuilder
+from tunefarm_tuning.measure import MeasureOption, TimingOption
+from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.runner.local import LocalRunner
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import detect_host_target
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.tuner import make_tuner
+
+RANDOM_TRIALS, GUIDED_ROUNDS, ROUND_SIZE = 20, 4, 8
+MIN_FLOPS, MIN_CONFIGS = 1e6, 200
+
+
+def collect(model: Path, output: Path) -> None:
+    """Append one line per workload: its space, and its trials."""
+    target = Target.from_json({**detect_host_target().to_json(), "num-cores": 1})
+    tasks = extract_tasks(import_model(model), target)
+    done = {json.loads(line)["workload"] for line in output.open()} if output.exists() else set()
+    timing = TimingOption(repeat=8, min_repeat_ms=4)
+    with LocalBuilder(workers=1) as builder, LocalRunner(timing=timing, threads=1) as runner:
+        option = MeasureOption(builder=builder, runner=runner)
+        for number in np.random.default_rng(0).permutation(len(tasks)).tolist():
+            task = tasks[number]
+            if task.workload.key in done or task.workload.flops < MIN_FLOPS:
+                continue
+            space = builder.config_space(task)
+            if space.size < MIN_CONFIGS:
+                continue
+            trials = measure(task, number, option)
+            line = {
+                "workload": task.workload.key,
+                "name": task.workload.name,
+                "space": space.to_json(),
+                "trials": [[t.config.to_json(), t.cost_sec] for t in trials],
+            }
+            with output.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            print(task.workload.name, len(trials), flush=True)
+
+
+def measure(task: TuningTask, seed: int, option: MeasureOption) -> Sequence[TrialOutcome]:
+    """Return random trials, then trials of a tuner that learnt from them."""
+    space = option.builder.config_space(task)
+    trials = list(run_round(make_tuner("random", task, space, seed=seed), task, RANDOM_TRIALS, option))
+    guided = make_tuner("xgb", task, space, seed=seed, use_prior=False)
+    guided.tell([trial.to_result() for trial in trials])
+    for _ in range(GUIDED_ROUNDS):
+        trials += run_round(guided, task, ROUND_SIZE, option)
+    return trials
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("output", type=Path)
+    asked = parser.parse_args()
+    collect(asked.model, asked.output)
