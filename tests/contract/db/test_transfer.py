@@ -94,8 +94,8 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
         [1e-3, None],
         [1e-3, None],
     ]
-    # Where the own family is not known, nothing is of it.
-    assert [one.space.workload_key for one in histories(uow, family="")][2:] == ["pool", "near", "far"]
+    # Where the own family is not known, nothing is of it, and which come first is nobody's concern.
+    assert {one.space.workload_key for one in histories(uow, family="")[2:]} == {"pool", "near", "far"}
 
 
 def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
