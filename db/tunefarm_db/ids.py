@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
-from typing import Literal
+from typing import Literal, get_args
 
 Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "art", "key"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter is mistaken for a digit
 _RANDOM_BITS = 80
+_ID = re.compile(f"({'|'.join(get_args(Prefix))})_[{_ALPHABET}]{{26}}")
 _lock = threading.Lock()
 _last = 0  # the newest number given out by this process
 
@@ -22,6 +24,12 @@ def new_id(prefix: Prefix) -> str:
     machines the order is only as good as their clocks: it is for pages of a list, never for correctness.
     """
     return f"{prefix}_{_encode(_next_number())}"
+
+
+def is_id(text: str, prefix: Prefix) -> bool:
+    """Return whether `text` could be an identity of this kind; whether there is such a thing is another question."""
+    found = _ID.fullmatch(text)
+    return found is not None and found[1] == prefix
 
 
 def _next_number() -> int:

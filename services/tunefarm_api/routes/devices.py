@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceRegister, Heartbeat
 from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
 from tunefarm_db.values import DeviceState
@@ -44,7 +44,7 @@ def list_devices(
     device_key: Annotated[str | None, Query(max_length=200, description="Only devices of this pool.")] = None,
     state: Annotated[DeviceState | None, Query(description="Only devices in this state.")] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: Annotated[str | None, cursor_of("dev")] = None,
 ) -> Page[Device]:
     """In the order they were first registered."""
     with services.uow.read() as repos:

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.composition import Services
@@ -62,7 +62,10 @@ def list_trials(
     "/records", dependencies=[needs("read")], summary="List the records of a job", responses=problems(404)
 )
 def list_job_records(
-    job_id: str, services: ServicesDep, limit: Limit = 50, cursor: Cursor = None
+    job_id: str,
+    services: ServicesDep,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
     """The measured facts that it added to the farm's history, newest first."""
     with services.uow.read() as repos:

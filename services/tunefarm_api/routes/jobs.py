@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Job, JobCreate
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.cancel_job import cancel_job
@@ -68,7 +68,7 @@ def list_jobs(
     state: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
     model_id: Annotated[str | None, Query(max_length=100, description="Only jobs of this model.")] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: Annotated[str | None, cursor_of("job")] = None,
 ) -> Page[Job]:
     """Newest first."""
     with services.uow.read() as repos:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
 from tunefarm_api.upload import parse_shapes, receive_blob
 from tunefarm_app.delete_model import delete_model
@@ -71,7 +71,7 @@ def list_models(
     services: ServicesDep,
     state: Annotated[ModelState | None, Query(description="Only models in this state.")] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: Annotated[str | None, cursor_of("mdl")] = None,
 ) -> Page[Model]:
     """Newest first. Deleted models are listed only when asked for."""
     with services.uow.read() as repos:

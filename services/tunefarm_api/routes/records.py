@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.base import Cursor, Limit, Page
+from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
 from tunefarm_db.repositories.records import RecordFilter
@@ -30,7 +30,7 @@ def list_records(
     outcome: Annotated[_Text, Query(description="Only records that ended so.")] = None,
     job_id: Annotated[_Text, Query(description="Only records that this job measured.")] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
     """Newest first, failures included."""
     wanted = RecordFilter(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
+
+from tunefarm_db.ids import Prefix, is_id
+from tunefarm_tuning.errors import InvalidInputError
 
 T = TypeVar("T")
 
@@ -36,3 +39,15 @@ Cursor = Annotated[
     str | None,
     Query(max_length=100, description="`next_cursor` of the part before; leave it out for the first."),
 ]
+"""As it was sent; the list checks it."""
+
+
+def cursor_of(prefix: Prefix) -> Any:
+    """Return the dependency for the cursor of a list whose cursors are ids of this kind."""
+
+    async def read(cursor: Cursor = None) -> str | None:
+        if cursor is not None and not is_id(cursor, prefix):
+            raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+        return cursor
+
+    return Depends(read)

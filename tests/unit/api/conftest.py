@@ -86,6 +86,15 @@ def device(client: TestClient) -> dict[str, Any]:
     return device
 
 
+@pytest.fixture
+def job(client: TestClient, ready_model: Model, device: dict[str, Any]) -> dict[str, Any]:
+    """A queued job."""
+    answer = client.post("/v1/jobs", json={"model_id": ready_model.id, "budget": {"trials": 64}})
+    assert answer.status_code == 201, answer.text
+    job: dict[str, Any] = answer.json()
+    return job
+
+
 DEVICE = {
     "name": "node-1",
     "device_key": "lab-cpu",

@@ -131,19 +131,17 @@ def test_the_log_holds_no_secret(
         configure_logging("INFO", role="api")
         app.add_api_route("/v1/fail", fail, dependencies=[needs("read")])
         assert client.get("/v1/fail").status_code == 500
-        client.get("/v1/jobs", params={"cursor": "in-the-query"}, headers={"X-Request-ID": "abc-2"})
+        client.get("/v1/jobs", params={"model_id": "in-the-query"}, headers={"X-Request-ID": "abc-2"})
+        client.get("/v1/jobs", params={"cursor": "refused-in-the-query"}, headers={"X-Request-ID": "abc-3"})
     finally:
         root.handlers = handlers
         root.setLevel(level)
     lines = capsys.readouterr().err.splitlines()
     written = "\n".join(line for line in lines if '"logger": "httpx"' not in line)  # the test's own client
-    line = next(json.loads(text) for text in written.splitlines() if "abc-2" in text)
-    assert (line["event"], line["method"], line["path"], line["status"]) == (
-        "request",
-        "GET",
-        "/v1/jobs",
-        200,
-    )
+    for request_id, status in (("abc-2", 200), ("abc-3", 422)):
+        line = next(json.loads(text) for text in written.splitlines() if request_id in text)
+        found = (line["event"], line["method"], line["path"], line["status"])
+        assert found == ("request", "GET", "/v1/jobs", status)
     assert "ZeroDivisionError" in written
     assert line["key_id"] in token
     assert token.rpartition("_")[2] not in written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tunefarm_db.ids import new_id
+from tunefarm_db.ids import is_id, new_id
 
 
 def test_ids_sort_by_birth_and_never_repeat() -> None:
@@ -21,3 +21,10 @@ def test_ids_are_plain() -> None:
     assert len(rest) == 26
     assert rest.isalnum()
     assert rest == rest.lower()
+
+
+def test_ids_are_told_from_other_text() -> None:
+    job = new_id("job")
+    assert is_id(job, "job")
+    for other in (new_id("stp"), "", "job_", job[:-1], job + "0", job + "\n", job.upper(), f" {job}"):
+        assert not is_id(other, "job")
