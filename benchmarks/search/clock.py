@@ -97,7 +97,7 @@ class TimedBuilder:
     def _count(self, result: BuildResult) -> None:
         self.built += 1
         self._clock.add("build_cpu", result.build_sec)
-        self._clock.add("apply_cpu", getattr(result, "apply_sec", 0.0))
+        self._clock.add("apply_cpu", result.apply_sec)
 
 
 class KeepingRunner:

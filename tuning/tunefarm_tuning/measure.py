@@ -70,10 +70,13 @@ class BuildResult:
             differ from the config asked for. Trials are identified and deduplicated by it.
         artifact_path: Shared library whose ``main`` takes the workload's arguments.
         build_sec: Wall-clock of applying and building, waiting not counted.
+        apply_sec: Of that, applying the config: the schedule and its postprocessors. 0 where nothing was applied: the
+            kernel was known already, or the build ended before it could tell.
     """
 
     config: Config
     build_sec: float
+    apply_sec: float = 0.0
     artifact_path: Path | None = None
     failure: Failure | None = None
 

@@ -66,6 +66,15 @@ def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
         assert crashed.artifact_path is None
 
 
+def test_a_build_says_how_much_of_it_was_applying_the_config(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=32)
+    with LocalBuilder(workers=1, work_dir=tmp_path) as builder:
+        inputs = inputs_for(builder, task, 1)
+        (first,), (again,) = builder.build(inputs), builder.build(inputs)
+    assert 0 < first.apply_sec < first.build_sec
+    assert again.apply_sec == 0  # known: nothing was applied
+
+
 def test_a_child_that_has_grown_is_replaced(tmp_path: Path) -> None:
     task = sample_task("matmul", n=32)
     with LocalBuilder(workers=1, work_dir=tmp_path) as builder:

@@ -145,18 +145,19 @@ class BuildWorker:
         self._first_bytes = self._first_bytes or resident
         if resident - self._first_bytes > self._growth_bytes:
             self._child.kill()
-        config, build_sec = Config.from_json(reply["config"]), float(reply["build_sec"])
+        config = Config.from_json(reply["config"])
+        build_sec, apply_sec = float(reply["build_sec"]), float(reply["apply_sec"])
         if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
             stated = Failure(Outcome(failure[0]), str(failure[1]))
-            return BuildResult(config=config, build_sec=build_sec, failure=stated)
+            return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated)
         handle, code = _handle(one.task), str(reply["code"])
         self._cache.learn(handle, one.config, Known(config, code))
         if reply["found"]:
             self._cache.found(handle, code)
         else:
             self._cache.keep(handle, code, output)
-        return BuildResult(config=config, build_sec=build_sec, artifact_path=output)
+        return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, artifact_path=output)
 
     def _reset_work_dir(self) -> None:
         shutil.rmtree(self._work_dir, ignore_errors=True)

@@ -50,8 +50,8 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
     ``recent`` is the start of the paths of kernels built lately; their ends are their codes.
 
-    Returns ``{"config", "code", "found", "build_sec", "resident_bytes"}``: a digest of the scheduled kernel, and
-    whether ``output`` is a kernel built lately; and ``"failure": [outcome, message]`` where it failed.
+    Returns ``{"config", "code", "found", "build_sec", "apply_sec", "resident_bytes"}``: a digest of the scheduled kernel,
+    and whether ``output`` is a kernel built lately; and ``"failure": [outcome, message]`` where it failed.
     """
     target, space = _space(params)
     config = Config.from_json(params["config"])
@@ -60,7 +60,10 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
     failure: list[str] | None = None
     code, found = "", False
     try:
-        schedule, config = space.apply(config)
+        try:
+            schedule, config = space.apply(config)
+        finally:
+            apply_sec = time.monotonic() - started
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
         code = f"{structural_hash(mod) % (1 << 64):016x}"
         found = place(Path(f"{params['recent']}{code}"), output)
@@ -78,6 +81,7 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
         "code": code,
         "found": found,
         "build_sec": time.monotonic() - started,
+        "apply_sec": apply_sec,
         "resident_bytes": _resident_bytes(),
         "failure": failure,
     }
