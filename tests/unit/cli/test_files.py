@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tuning_records import RECORD
 from typer.testing import CliRunner
 
 from tunefarm.cli.artifact_run import read_inputs, write_outputs
 from tunefarm.cli.connect import Server, read_key
 from tunefarm.cli.main import make_app
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.record import TuningRecord, load_records
@@ -25,18 +26,8 @@ SPECS: list[dict[str, Any]] = [
 
 
 def record(workload: str, *samples_sec: float) -> TuningRecord:
-    return TuningRecord(
-        workload_key=workload,
-        target_key="llvm",
-        device_model="cpu",
-        toolchain="tvm",
-        space_key="s",
-        config=Config(sketch=0, decisions=()),
-        outcome=Outcome.OK if samples_sec else Outcome.RUN_ERROR,
-        samples_sec=samples_sec,
-        build_sec=0.1,
-        measured_at=1.0,
-    )
+    outcome = Outcome.OK if samples_sec else Outcome.RUN_ERROR
+    return replace(RECORD, workload_key=workload, outcome=outcome, samples_sec=samples_sec)
 
 
 def test_pick_best(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tuning_records import RECORD
 
 from tunefarm_tuning.artifact.loader import (
     KNOWN_CPU_FEATURES,
@@ -23,10 +24,8 @@ from tunefarm_tuning.artifact.loader import (
 )
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.artifact_access import manifest_of
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.record import load_records
 from tunefarm_tuning.toolchain import versions
 
 LIBRARY = b"\x7fELF and so on" * 1000
@@ -43,18 +42,6 @@ MANIFEST: dict[str, Any] = {
     "threads": 1,
     "versions": versions(),
 }
-RECORD = TuningRecord(
-    workload_key="w",
-    target_key="llvm",
-    device_model="box",
-    toolchain="tvm-1",
-    space_key="s",
-    config=Config(0, (1,)),
-    outcome=Outcome.OK,
-    samples_sec=(1e-3,),
-    build_sec=0.1,
-    measured_at=1.0,
-)
 
 
 def write(path: Path, **changes: Any) -> Path:

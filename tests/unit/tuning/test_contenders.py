@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuning_records import RECORD
+
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.contenders import contenders, noise
-from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.record import TuningRecord
-
-RECORD = TuningRecord(
-    workload_key="w",
-    target_key="t",
-    device_model="d",
-    toolchain="c",
-    space_key="s",
-    config=Config(0, (0,)),
-    outcome=Outcome.OK,
-    samples_sec=(1e-3,) * 3,
-    build_sec=0.1,
-    measured_at=1.0,
-)
 
 
 def record(number: int, cost_sec: float, **extra: object) -> TuningRecord:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tuning_records
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.coverage import Coverage, CoveredTask, MissedTask, MissReason
@@ -15,19 +16,8 @@ from tunefarm_tuning.history import History, apply_history_best, current_history
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.record import TuningRecord
 
-RECORD = TuningRecord(
-    workload_key="w1",
-    target_key="llvm -mcpu=a",
-    device_model="box",
-    toolchain="tvm-1",
-    space_key="s",
-    config=Config(0, (1,)),
-    outcome=Outcome.OK,
-    samples_sec=(2e-3, 1e-3, 3e-3),
-    build_sec=0.1,
-    measured_at=1.0,
-)
 HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1"}
+RECORD = replace(tuning_records.RECORD, workload_key="w1", samples_sec=(2e-3, 1e-3, 3e-3), **HERE)
 
 
 def test_the_best_record_of_this_very_place_is_found() -> None:

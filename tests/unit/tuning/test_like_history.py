@@ -7,6 +7,7 @@ from itertools import count
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tuning_records import RECORD
 
 from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
@@ -37,17 +38,13 @@ def matmul(m: int, n: int, k: int, *, itemsize_bytes: int = 4) -> ConfigSpace:
 
 def records(space: ConfigSpace, workload_key: str, costs: list[float | None]) -> tuple[TuningRecord, ...]:
     return tuple(
-        TuningRecord(
+        replace(
+            RECORD,
             workload_key=workload_key,
-            target_key="t",
-            device_model="d",
-            toolchain="c",
             space_key=space.key,
             config=Config(0, (next(_numbers),)),
             outcome=Outcome.OK if cost else Outcome.RUN_ERROR,
             samples_sec=(cost,) if cost else (),
-            build_sec=0.1,
-            measured_at=1.0,
         )
         for cost in costs
     )

@@ -8,25 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tuning_records import RECORD
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.record import load_records
 from tunefarm_tuning.record_log import RecordLog
 
-RECORD = TuningRecord(
-    workload_key="w",
-    target_key="t",
-    device_model="d",
-    toolchain="v",
-    space_key="s",
-    config=Config(0, ()),
-    outcome=Outcome.OK,
-    samples_sec=(1e-3,),
-    build_sec=0.5,
-    measured_at=1.0,
-)
 LATER = replace(RECORD, measured_at=2.0)
 LINE = RECORD.to_json()
 

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuning_records import RECORD
+
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.history import History
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import fastest, pick_best, standing
-
-RECORD = TuningRecord(
-    workload_key="w",
-    target_key="t",
-    device_model="d",
-    toolchain="c",
-    space_key="s",
-    config=Config(0, (1,)),
-    outcome=Outcome.OK,
-    samples_sec=(1e-3,),
-    build_sec=0.1,
-    measured_at=1.0,
-)
 
 
 def record(config: int, cost_sec: float | None, *, at: float = 1.0, confirmed: bool = False) -> TuningRecord:

@@ -1,0 +1,20 @@
+"""A tuning record to vary: most tests care about one or two of its fields."""
+
+from __future__ import annotations
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+
+RECORD = TuningRecord(
+    workload_key="w",
+    target_key="t",
+    device_model="d",
+    toolchain="c",
+    space_key="s",
+    config=Config(0, (1,)),
+    outcome=Outcome.OK,
+    samples_sec=(1e-3,),
+    build_sec=0.1,
+    measured_at=1.0,
+)
