@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.noise import relative_noise
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import fastest
 
@@ -51,14 +52,8 @@ def confirming_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
 
 
 def noise(record: TuningRecord) -> float:
-    """Return how far off the cost of a record may be, relative to it: as the measurement says, or as its samples do."""
-    said = record.extra.get("noise")
-    if isinstance(said, int | float) and said >= 0:
-        return max(float(said), _NOISE_FLOOR)
-    samples, cost = record.samples_sec, record.cost_sec
-    if not cost:
-        return _NOISE_FLOOR
-    return max((max(samples) - min(samples)) / (2 * cost), _NOISE_FLOOR)
+    """Return how far off the cost of a record may be, relative to it: as its samples say, and never nothing."""
+    return max(relative_noise(record.samples_sec) or 0.0, _NOISE_FLOOR)
 
 
 def _cost(record: TuningRecord) -> float:

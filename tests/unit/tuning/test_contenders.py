@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tuning_records import RECORD
 
 from tunefarm_tuning.config import Config
@@ -32,7 +33,8 @@ def test_the_best_within_noise_are_measured_again() -> None:
 
 
 def test_noisy_measurements_bring_in_more() -> None:
-    quiet, loud = record(2, 1.2e-3), record(2, 1.2e-3, noise=0.2)
+    quiet = record(2, 1.2e-3)
+    loud = replace(quiet, samples_sec=(1.04e-3, 1.2e-3, 1.36e-3))
     assert contenders([record(1, 1.0e-3), quiet]) == []
     assert contenders([record(1, 1.0e-3), loud]) == configs(1, 2)
 
@@ -52,7 +54,7 @@ def test_a_lead_over_confirmed_ones_is_not_enough() -> None:
     assert contenders([*slower, record(3, 0.5e-3)]) == configs(3, 1, 2)
 
 
-def test_noise_is_what_the_measurement_says_or_half_the_spread() -> None:
+def test_noise_is_what_the_samples_say_and_never_nothing() -> None:
     assert noise(record(1, 1e-3)) == 0.02
-    assert noise(record(1, 1e-3, noise=0.05)) == 0.05
-    assert round(noise(replace(RECORD, samples_sec=(0.9e-3, 1e-3, 1.1e-3))), 6) == 0.1
+    assert noise(replace(RECORD, samples_sec=(1e-3, 2e-3))) == 0.02  # too few to tell
+    assert noise(replace(RECORD, samples_sec=(0.9e-3, 1e-3, 1.1e-3))) == pytest.approx(0.14826)
