@@ -10,6 +10,7 @@ instead of the lowered program.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -98,6 +99,7 @@ class _SketchNest:
         reads = [access for access in computation.accesses if not access.writes][:_READS]
         writes = [access for access in computation.accesses if access.writes][:1]
         self._accesses: list[Access | None] = [*reads, *([None] * (_READS - len(reads))), *writes]
+        self._strides, self._dims = _strides(self._accesses, len(computation.axes))
         itemsize = writes[0].itemsize_bytes if writes else 4
         self._log_lanes = float(np.log2(max(1, computation.vector_bytes // itemsize)))
 
@@ -122,24 +124,26 @@ class _SketchNest:
         trips = factors.sum(axis=1)
         work = inside.sum(axis=1)
         columns: list[FloatArray] = [*trips]
-        extents = np.exp2(inside)
+        spans = 1 + self._strides @ (np.exp2(inside) - 1)  # levels, dimensions of the accesses, n
+        missing = np.full((self._levels, n), np.nan, dtype=np.float32)
+        touched = np.zeros((self._levels, n), dtype=np.float32)
+        tensors: list[FloatArray] = []
+        for access, dims in zip(self._accesses, self._dims, strict=True):
+            if access is None:
+                tensors.append(missing)
+                continue
+            footprint = access.itemsize_bytes * spans[:, dims].prod(axis=1)
+            touched += footprint
+            tensors.append(np.log2(footprint))
+        log_touched = np.log2(np.maximum(touched, 1))
+        reuse = work - log_touched
         for level in range(self._levels):
-            touched = np.zeros(n, dtype=np.float32)
-            for access in self._accesses:
-                if access is None:
-                    columns.append(np.full(n, np.nan, dtype=np.float32))
-                    continue
-                footprint = np.full(n, access.itemsize_bytes, dtype=np.float32)
-                for dim in access.dims:
-                    footprint = footprint * _span(dim, extents[level])
-                touched += footprint
-                columns.append(np.log2(footprint))
-            log_touched = np.log2(np.maximum(touched, 1))
-            columns += [log_touched, work[level] - log_touched]
+            columns += [*(tensor[level] for tensor in tensors), log_touched[level], reuse[level]]
         for level in (self._levels - 2, self._levels - 1):
-            for access in self._accesses:
-                run = _span(access.dims[-1], extents[level]) if access is not None and access.dims else None
-                columns.append(np.full(n, np.nan, dtype=np.float32) if run is None else np.log2(run))
+            for dims in self._dims:
+                columns.append(
+                    missing[level] if dims.stop == dims.start else np.log2(spans[level, dims.stop - 1])
+                )
         columns += self._aligned(factors, inside, n)
         columns += self._vectors(factors, n)
         columns += self._unrolling(rows, factors, work, n)
@@ -185,12 +189,22 @@ class _SketchNest:
         return [limit, *(limit - (work[self._levels - 1 - level] - width) for level in range(_INNER_LEVELS))]
 
 
-def _span(dim: tuple[tuple[int, int], ...], extents: FloatArray) -> FloatArray:
-    """Return how many indices of a dimension are spanned, given the extents of the axes. Shape ``(n,)``."""
-    span = np.ones(extents.shape[1], dtype=np.float32)
-    for axis, stride in dim:
-        span += stride * (extents[axis] - 1)
-    return span
+def _strides(accesses: Sequence[Access | None], num_axes: int) -> tuple[FloatArray, list[slice]]:
+    """Return how far each axis moves each dimension of all accesses, and which of these dimensions are whose.
+
+    With the extents of the axes, less one, it gives how many indices of each dimension are spanned, less one.
+    """
+    rows: list[FloatArray] = []
+    dims = []
+    for access in accesses:
+        first = len(rows)
+        for dim in access.dims if access is not None else ():
+            row = np.zeros(num_axes, dtype=np.float32)
+            for axis, stride in dim:
+                row[axis] += stride
+            rows.append(row)
+        dims.append(slice(first, len(rows)))
+    return np.array(rows, dtype=np.float32).reshape(len(rows), num_axes), dims
 
 
 def _names(structure: str) -> list[str]:

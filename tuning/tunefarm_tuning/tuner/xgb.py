@@ -18,8 +18,8 @@ from tunefarm_tuning.tuner.annealing import anneal
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.tuner.space_filling import space_filling_rows
 
-_CHAINS = 512
-_STEPS = 20
+_CHAINS = 256
+_STEPS = 12
 _PER_RANDOM_PICK = 16
 
 
@@ -104,11 +104,11 @@ class XGBTuner(SearchTuner):
     def _predicted_best(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield configs from the best prediction down, leaving out those that are almost one already yielded."""
         starts = self.space.sample_rows(rng, _CHAINS)
-        tried = self.fastest_rows(_CHAINS // 16)
+        tried = self.fastest_rows(_CHAINS // 8)
         if len(tried):
             half = rng.integers(len(tried), size=_CHAINS // 2)
             starts[: _CHAINS // 2] = tried[half]
-        best = anneal(self.space, self._score, starts, rng, steps=_STEPS, keep=64 * n)
+        best = anneal(self.space, self._score, starts, rng, steps=_STEPS, keep=32 * n)
         yielded = best[:0]
         late = []
         for row in best:
