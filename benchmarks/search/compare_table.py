@@ -8,8 +8,10 @@ from math import exp, log
 from statistics import median
 from typing import Any
 
+from benchmarks.search.markdown import table
+from benchmarks.search.split import HEAD, split_cells
+
 CHECKPOINTS = (16, 32, 64, 128)
-PARTS = ("propose", "fit", "apply", "build", "measure", "start", "wait")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +137,7 @@ def _to_stock(runs: Sequence[SideRun], ours: Sequence[str]) -> str:
     )
     rows.append(["the same, 1× where not reached", "", "", *(_geometric(careful[side]) for side in ours)])
     note = "Median seconds (how many times sooner than stock, geometric mean; seeds that reached it)."
-    return note + "\n\n" + _markdown(["task", "stock GFLOP/s", "stock s", *ours], rows)
+    return note + "\n\n" + table(["task", "stock GFLOP/s", "stock s", *ours], rows)
 
 
 def _throughput(runs: Sequence[SideRun], sides: Sequence[str], peak: float) -> str:
@@ -159,7 +161,7 @@ def _throughput(runs: Sequence[SideRun], sides: Sequence[str], peak: float) -> s
                 ]
             )
     head = ["task", "side", *map(str, CHECKPOINTS), "of peak, at the end", "seconds", "trials", "failed"]
-    return _markdown(head, rows)
+    return table(head, rows)
 
 
 def _against_stock(runs: Sequence[SideRun], ours: Sequence[str]) -> str:
@@ -177,24 +179,19 @@ def _against_stock(runs: Sequence[SideRun], ours: Sequence[str]) -> str:
             ]
             cells.append(_geometric(ratios))
         rows.append([side, *cells])
-    return _markdown(["side", *(f"at {n}" for n in CHECKPOINTS)], rows)
+    return table(["side", *(f"at {n}" for n in CHECKPOINTS)], rows)
 
 
 def _split(runs: Sequence[SideRun], sides: Sequence[str]) -> str:
     rows = []
     for side in sides:
-        of = [run for run in runs if run.side == side]
-        wall = sum(run.wall_sec for run in of)
-        total = {part: sum(run.split_sec.get(part, 0.0) for run in of) for part in PARTS}
-        overhead = total["propose"] + total["fit"] + total["apply"]
-        rows.append(
-            [side, *(f"{100 * total[part] / wall:.1f}" for part in PARTS), f"{100 * overhead / wall:.1f}"]
-        )
+        of = [(run.wall_sec, run.split_sec) for run in runs if run.side == side]
+        rows.append([side, *split_cells(of)])
     note = (
         "Per cent of the wall-clock, over all tasks and seeds. Stock's applying is within its proposing. "
         "What overlaps counts twice, and is taken off the wait."
     )
-    return note + "\n\n" + _markdown(["side", *PARTS, "propose+fit+apply"], rows)
+    return note + "\n\n" + table(["side", *HEAD], rows)
 
 
 def _tasks(runs: Sequence[SideRun]) -> list[str]:
@@ -212,8 +209,3 @@ def _geometric(ratios: Sequence[float]) -> str:
 
 def _seconds(sec: float) -> str:
     return "never" if sec == float("inf") else f"{sec:.1f}"
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 def one_core_target() -> Target:
     """Return this machine's target with one core, for which kernels are scheduled and timed."""
-    return Target.from_json({**detect_host_target().to_json(), "num-cores": 1})
+    return cores_target(1)
+
+
+def cores_target(cores: int) -> Target:
+    """Return this machine's target with so many cores."""
+    return Target.from_json({**detect_host_target().to_json(), "num-cores": cores})
 
 
 def child(module: str) -> ChildProcess:

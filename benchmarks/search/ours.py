@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.search.clock import Clock, KeepingRunner, Timed, TimedBuilder
+from benchmarks.search.split import split_of
 
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
@@ -115,7 +116,7 @@ def run_ours(
         "incumbents": search.incumbents,
         "failures": [o.message[:200] for o in search.outcomes if o.outcome is not Outcome.OK],
         "built": timed_builder.built,
-        "split_sec": _split(clock.sec, wall_sec),
+        "split_sec": split_of(clock.sec, wall_sec),
         "clock": dict(clock.sec),
     }, [o.to_record(task, device, tuner=tuner_name, toolchain=toolchain) for o in search.outcomes]
 
@@ -163,18 +164,3 @@ def _histories(
         if other.workload.key != task.workload.key and records
     ]
     return list(choose_histories(builder.config_space(task), task.workload.key, known))
-
-
-def _split(sec: dict[str, float], wall_sec: float) -> dict[str, float]:
-    """Return where the wall-clock went: candidates are applied inside of their builds, by as large a share as in sum."""
-    ask, fit, build, cpu = sec["ask"], sec["fit"], sec["build"], sec["build_cpu"]
-    apply = build * sec["apply_cpu"] / cpu if cpu else 0.0
-    parts = {
-        "propose": ask + sec["tell"] - fit,
-        "fit": fit,
-        "apply": apply,
-        "build": build - apply,
-        "measure": sec["measure"],
-        "start": sec["space"],
-    }
-    return {**parts, "wait": wall_sec - sum(parts.values())}

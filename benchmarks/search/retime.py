@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from tunefarm_tuning.measure import MeasureInput, TimingOption
+from tunefarm_tuning.measure import MeasureInput, Runner, TimingOption
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.task import TuningTask
 
@@ -18,10 +18,21 @@ def retime(task: TuningTask, kernels: Mapping[str, Path], *, rounds: int = ROUND
 
     Another's work on the machine slows all of a round alike, and a median forgets it.
     """
+    with retiming_runner(threads=1) as runner:
+        return retime_on(runner, task, kernels, rounds=rounds)
+
+
+def retiming_runner(*, threads: int) -> LocalRunner:
+    """Return a runner that has patience with slow kernels."""
+    return LocalRunner(timing=TimingOption(timeout_sec=600.0), threads=threads)
+
+
+def retime_on(
+    runner: Runner, task: TuningTask, kernels: Mapping[str, Path], *, rounds: int = ROUNDS
+) -> dict[str, float]:
+    """Do what `retime` does, on a given runner."""
     inputs = [MeasureInput(task=task, artifact_path=path.absolute()) for path in kernels.values()]
-    timing = TimingOption(timeout_sec=600.0)
-    with LocalRunner(timing=timing, threads=1) as runner:
-        results = runner.run_interleaved(inputs, rounds=rounds)
+    results = runner.run_interleaved(inputs, rounds=rounds)
     return {
         name: median(result.samples_sec)
         for name, result in zip(kernels, results, strict=True)

@@ -41,12 +41,17 @@ class BenchTask:
 
 def model_tasks(model: str) -> tuple[TuningTask, ...]:
     """Return all tasks of a model for one core of this machine: one of `MODELS`, or an ONNX file."""
-    if model not in MODELS:
-        return extract_tasks(import_model(Path(model)), one_core_target())
     with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
-        path = Path(folder) / f"{model}.onnx"
-        path.write_bytes(_build(model).SerializeToString())
-        return extract_tasks(import_model(path), one_core_target())
+        return extract_tasks(import_model(model_file(model, Path(folder))), one_core_target())
+
+
+def model_file(model: str, folder: Path) -> Path:
+    """Return the ONNX file of one of `MODELS`, written into the folder; any other name is a file already."""
+    if model not in MODELS:
+        return Path(model)
+    path = folder / f"{model}.onnx"
+    path.write_bytes(_build(model).SerializeToString())
+    return path
 
 
 def bench_tasks(models: Sequence[str] = MODELS, *, quick: bool = False) -> list[BenchTask]:
