@@ -16,7 +16,13 @@ from tunefarm_app.task_rows import engine_record, engine_space, engine_task
 from tunefarm_db.values import DeviceLease, Job, JobTask, Record, Trial
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
+from tunefarm_tuning.errors import (
+    CancelledError,
+    LeaseLostError,
+    TransientError,
+    TunefarmError,
+    reason_of,
+)
 from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.round import TrialOutcome, run_round
 from tunefarm_tuning.target import Target
@@ -107,7 +113,7 @@ def measure_round(
         context.lease.check()
         # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
         expected = isinstance(error, TunefarmError)
-        failed = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+        failed = reason_of(error)
         log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not expected)
     return Round(
         position=row.position,

@@ -138,6 +138,11 @@ _KINDS: dict[str, type[TunefarmError]] = {
 }
 
 
+def reason_of(error: BaseException) -> str:
+    """Return what an error says: a message of ours, or the kind and text of anybody else's."""
+    return error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+
+
 def error_from_json(data: Mapping[str, Any]) -> TunefarmError:
     """Rebuild the error that `TunefarmError.to_json` wrote (in a child process, or in a row)."""
     kind = _KINDS.get(str(data.get("kind")), InvariantError)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.confirm import confirm_best
-from tunefarm_tuning.contenders import MOST_FOR_CONFIRMING
-from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, TunefarmError
+from tunefarm_tuning.contenders import without_confirming
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, reason_of
 from tunefarm_tuning.events import (
     BestConfirmed,
     RoundFinished,
@@ -142,7 +141,7 @@ class TuneRun:
             tuner.load_history(self._like(one))
             outcomes = run_round(tuner, one.task, n, self._option, best_sec=one.best_sec)
         except Exception as error:  # noqa: BLE001  one bad task must not cost the others hours of search
-            reason = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+            reason = reason_of(error)
             self._first_error = self._first_error or error
             one.failed = reason
             self._tell(TaskEnded(task=index, name=name, reason=reason, wall_sec=self._wall_sec))
@@ -174,9 +173,7 @@ class TuneRun:
         """Return the budget without the time that confirming the winners will take."""
         if budget.wall_sec is None or not self._confirms:
             return budget
-        expected_sec = sum(one.confirming_sec(len(one.contenders)) for one in self._tasks)
-        reserve_sec = min(expected_sec, MOST_FOR_CONFIRMING * budget.wall_sec)
-        return replace(budget, wall_sec=budget.wall_sec - reserve_sec)
+        return without_confirming(budget, sum(one.confirming_sec(len(one.contenders)) for one in self._tasks))
 
     def _confirm_winners(self, budget: Budget) -> None:
         """Measure again, of the tasks whose winner is in doubt, the few best; those that matter most come first."""
@@ -196,7 +193,7 @@ class TuneRun:
         try:
             outcomes = confirm_best(one.task, configs, self._option, space_key=one.space.key)
         except Exception as error:  # noqa: BLE001  what was found must not be lost to a check of it
-            failed = error.message if isinstance(error, TunefarmError) else f"{type(error).__name__}: {error}"
+            failed = reason_of(error)
         one.add_confirmation(self._keep(one, [outcome for outcome in outcomes if outcome.is_trial]))
         self._tell(
             BestConfirmed(

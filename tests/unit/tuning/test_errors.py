@@ -7,7 +7,13 @@ import json
 import pytest
 
 from tunefarm_tuning import errors
-from tunefarm_tuning.errors import InvalidModelError, InvariantError, TunefarmError, error_from_json
+from tunefarm_tuning.errors import (
+    InvalidModelError,
+    InvariantError,
+    TunefarmError,
+    error_from_json,
+    reason_of,
+)
 
 KINDS = sorted(
     (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TunefarmError)),
@@ -39,3 +45,8 @@ def test_the_tree_is_the_one_drawn() -> None:
     drawn = errors.__doc__ or ""
     assert all(kind.__name__ in drawn for kind in KINDS)
     assert issubclass(InvalidModelError, errors.InvalidInputError)
+
+
+def test_a_reason_names_the_kind_of_an_error_that_is_not_ours() -> None:
+    assert reason_of(InvalidModelError("it has no outputs")) == "it has no outputs"
+    assert reason_of(ZeroDivisionError("division by zero")) == "ZeroDivisionError: division by zero"
