@@ -15,6 +15,8 @@ down_revision = "0001"
 branch_labels = None
 depends_on = None
 
+_PLACE = ["workload_key", "target_key", "device_model", "toolchain"]
+
 
 def upgrade() -> None:
     op.create_table(
@@ -59,20 +61,13 @@ def upgrade() -> None:
     op.drop_index("ix_records_best", "records")
     for name in ("confirmed", "superseded"):
         op.add_column("records", sa.Column(name, sa.Boolean(), nullable=False, server_default=sa.false()))
-    op.create_index(
+    _index_records(
         "ix_records_best",
-        "records",
-        ["workload_key", "target_key", "device_model", "toolchain", "cost_sec"],
-        sqlite_where=sa.text("cost_sec IS NOT NULL AND superseded = 0"),
-        postgresql_where=sa.text("cost_sec IS NOT NULL AND NOT superseded"),
+        [*_PLACE, "cost_sec"],
+        sqlite_where="cost_sec IS NOT NULL AND superseded = 0",
+        postgresql_where="cost_sec IS NOT NULL AND NOT superseded",
     )
-    op.create_index(
-        "ix_records_confirmed",
-        "records",
-        ["workload_key", "target_key", "device_model", "toolchain"],
-        sqlite_where=sa.text("confirmed = 1"),
-        postgresql_where=sa.text("confirmed"),
-    )
+    _index_records("ix_records_confirmed", _PLACE, sqlite_where="confirmed = 1", postgresql_where="confirmed")
 
 
 def downgrade() -> None:
@@ -80,13 +75,8 @@ def downgrade() -> None:
     op.drop_index("ix_records_best", "records")
     for name in ("superseded", "confirmed"):
         op.drop_column("records", name)
-    op.create_index(
-        "ix_records_best",
-        "records",
-        ["workload_key", "target_key", "device_model", "toolchain", "cost_sec"],
-        sqlite_where=sa.text("cost_sec IS NOT NULL"),
-        postgresql_where=sa.text("cost_sec IS NOT NULL"),
-    )
+    measured = "cost_sec IS NOT NULL"
+    _index_records("ix_records_best", [*_PLACE, "cost_sec"], sqlite_where=measured, postgresql_where=measured)
 
     op.drop_column("job_tasks", "confirmations")
     op.add_column("job_tasks", sa.Column("space", sa.JSON(), nullable=True))
@@ -100,3 +90,13 @@ def downgrade() -> None:
     )
     op.drop_index(op.f("ix_config_spaces_target_key_toolchain_family"), "config_spaces")
     op.drop_table("config_spaces")
+
+
+def _index_records(name: str, columns: list[str], *, sqlite_where: str, postgresql_where: str) -> None:
+    op.create_index(
+        name,
+        "records",
+        columns,
+        sqlite_where=sa.text(sqlite_where),
+        postgresql_where=sa.text(postgresql_where),
+    )
