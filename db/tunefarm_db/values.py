@@ -134,7 +134,8 @@ class Job:
         cancel_requested: The user asked to stop; whoever works on the job looks at it.
         tuned_sec: Wall-clock spent searching.
         best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
-        stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before.
+        stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
+            be confirmed then.
         progress: What the present phase reports about itself.
         event_seq: Number of the newest event.
     """
@@ -205,6 +206,7 @@ class StepKind(StrEnum):
     IMPORT = "import"
     EXTRACT = "extract"
     TUNE = "tune"
+    CONFIRM = "confirm"
     COMPILE = "compile"
 
 

@@ -33,6 +33,7 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.IMPORT: "import",
     StepKind.EXTRACT: "import",
     StepKind.TUNE: "tune",
+    StepKind.CONFIRM: "tune",
     StepKind.COMPILE: "compile",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from tunefarm_app.finish import begin_compiling
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_model, pipeline_of, store_tasks
 from tunefarm_db.job_state import JobState
@@ -72,9 +73,7 @@ def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: 
 
 def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:
     """Move the job on to the compiler."""
-    repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
-    repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
-    context.plan(repos, StepKind.COMPILE, job)
+    context.follow_with(repos, begin_compiling(repos, job, stop_reason=stop_reason))
 
 
 def _known_tasks(

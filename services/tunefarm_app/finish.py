@@ -7,15 +7,29 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
 
 
+def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -> Step:
+    """Move the job on to the compiler; return the step, which is due and for the caller, or the reconciler, to send."""
+    repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
+    repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
+    return repos.steps.add(StepKind.COMPILE, subject_id=job.id, model_id=job.model_id, job_id=job.id)
+
+
 def fail_subject(repos: Repositories, step: Step, error: Json) -> None:
-    """Let what the step worked on fail with `error`; what has ended already stays as it is."""
+    """Let what the step worked on fail with `error`; what has ended already stays as it is.
+
+    A job whose winners cannot be confirmed does not fail: it is compiled with what is on record.
+    """
     if step.kind is StepKind.IMPORT:
         model = repos.models.get(step.model_id, deleted=True)
         if model.state is ModelState.IMPORTING:
             repos.models.set_failed(model.id, error)
         return
     job = repos.jobs.get(step.subject_id, lock=True)
-    if not job.state.is_finished:
+    if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
+        # What was found must not be lost to a check of it.
+        repos.events.add(job.id, "unconfirmed", {"error": error})
+        begin_compiling(repos, job, stop_reason=job.stop_reason)
+    elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
         repos.steps.cancel_open(job_id=job.id)
         repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})

@@ -2,7 +2,8 @@
 
 What happens to a step that goes wrong is decided here alone:
 
-- the input is wrong: the job (or model) fails with that error, at once;
+- the input is wrong: the job (or model) fails with that error, at once; a job whose winners were to be confirmed is
+  compiled without that;
 - the device or something else outside was away, or we have a bug: again after a pause, `max_attempts` times in all;
 - the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say.
 """
@@ -16,6 +17,7 @@ import structlog
 
 from tunefarm_app.compile_step import run_compile
 from tunefarm_app.composition import Services
+from tunefarm_app.confirm_step import run_confirm
 from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.import_step import run_import
@@ -43,6 +45,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.IMPORT: run_import,
     StepKind.EXTRACT: run_extract,
     StepKind.TUNE: run_tune,
+    StepKind.CONFIRM: run_confirm,
     StepKind.COMPILE: run_compile,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
@@ -59,13 +62,20 @@ def run_steps(step_id: str, services: Services) -> None:
     while current is not None:
         following = run_step(current, services)
         current = None
-        # A tuning step above round 0 was planned by one before it, so this worker does serve its queue.
-        is_next_round = len(following) == 1 and following[0].kind is StepKind.TUNE and following[0].round > 0
-        if is_next_round and _may_go_on(services, time.monotonic() - started):
+        if (
+            len(following) == 1
+            and _goes_on_measuring(following[0])
+            and _may_go_on(services, time.monotonic() - started)
+        ):
             current = following[0].id
         else:
             for step in following:
                 services.dispatcher.send(step.id, step.kind)
+
+
+def _goes_on_measuring(step: Step) -> bool:
+    """Return whether a tuning step planned this one: then this worker serves its queue."""
+    return step.kind is StepKind.CONFIRM or (step.kind is StepKind.TUNE and step.round > 0)
 
 
 def _may_go_on(services: Services, spent_sec: float) -> bool:

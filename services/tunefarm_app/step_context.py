@@ -71,7 +71,13 @@ class StepContext:
 
     def plan(self, repos: Repositories, kind: StepKind, job: Job, *, round: int = 0) -> None:  # noqa: A002
         """Add the job's next step to the transaction at hand, to be started or sent once that is committed."""
-        step = repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round)
+        self.follow_with(
+            repos,
+            repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round),
+        )
+
+    def follow_with(self, repos: Repositories, step: Step) -> None:
+        """Start or send `step`, which the transaction at hand added, once that is committed."""
         repos.steps.mark_sent([step.id])
         self.following.append(step)
 

@@ -27,7 +27,7 @@ def hard_limit_sec(settings: Settings, kind: StepKind) -> float:
 
     A message may cover a chain of tuning steps, hence the chain's length on top.
     """
-    chain_sec = settings.step_chain_sec if kind is StepKind.TUNE else 0.0
+    chain_sec = settings.step_chain_sec if kind in (StepKind.TUNE, StepKind.CONFIRM) else 0.0
     return deadline_sec(settings, kind) + chain_sec + 2 * _SLACK_SEC
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tunefarm_app.composition import Services
 from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
-from tunefarm_db.values import NewRecord, Record, Space
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
@@ -19,6 +19,7 @@ from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
     from tunefarm_tuning.config_space import ConfigSpace
+    from tunefarm_tuning.round import TrialOutcome
 
 CPU = "cpu"
 GPU = "gpu"
@@ -103,6 +104,27 @@ def record_row(record: TuningRecord, *, device_id: str, job_id: str) -> NewRecor
         device_id=device_id,
         job_id=job_id,
     )
+
+
+def record_rows(
+    outcomes: Sequence[TrialOutcome],
+    task: TuningTask,
+    job: Job,
+    device: Device,
+    *,
+    num_cores: int,
+    toolchain: str,
+) -> list[NewRecord]:
+    """Return what a job's step measured on a device, as records to be stored."""
+    info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
+    return [
+        record_row(
+            outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain),
+            device_id=device.id,
+            job_id=job.id,
+        )
+        for outcome in outcomes
+    ]
 
 
 def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:

@@ -7,23 +7,23 @@ from collections.abc import Sequence
 
 import structlog
 
+from tunefarm_app.device_trouble import check_measured
 from tunefarm_app.device_turns import wait_for_device
-from tunefarm_app.extract_step import enter_compiling
+from tunefarm_app.doubts import Doubt, confirm_or_compile, find_doubts
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import pipeline_of, record_row, space_row
+from tunefarm_app.task_rows import pipeline_of, record_rows, space_row
 from tunefarm_app.tune_progress import TaskRow, after_round, best_latency_sec, scheduler_state
 from tunefarm_app.tune_round import Round, measure_round
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial, StepKind
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.errors import ConflictError, DeviceLostError
-from tunefarm_tuning.measure import DeviceInfo, Outcome
+from tunefarm_tuning.contenders import without_confirming
+from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task_scheduler import TaskScheduler
 
 log = structlog.stdlib.get_logger(__name__)
-
-_LOST_ROUNDS_BEFORE_QUARANTINE = 2
 
 
 def run_tune(context: StepContext) -> None:
@@ -37,10 +37,6 @@ def run_tune(context: StepContext) -> None:
         job = repos.jobs.get(context.job_id)
         rows = repos.jobs.tasks(job.id)
     budget = Budget.from_json(job.budget)
-    stop_reason = _budget_spent(budget, job)
-    if stop_reason is not None:
-        _stop(context, stop_reason)
-        return
     if any(row.toolchain != context.engine.toolchain for row in rows):
         raise ConflictError(
             "the workers' compiler was changed while this job ran: submit it again",
@@ -55,19 +51,23 @@ def run_tune(context: StepContext) -> None:
     tasks = _with_known_costs(context, job, rows, device)
     scheduler = TaskScheduler()
     states = [scheduler_state(task) for task in tasks]
+    with context.services.uow.read() as repos:
+        search = _search_budget(budget, _doubts(context, repos, job, rows, device))
     position = scheduler.next(states)
-    if position is None:
-        _stop(context, "exhausted", device)
-        return
-    stop_reason = _budget_spent(budget, job, scheduler.gain_per_min(states))
-    if stop_reason is not None:
-        _stop(context, stop_reason, device)
+    stop_reason = (
+        "exhausted" if position is None else _budget_spent(search, job, scheduler.gain_per_min(states))
+    )
+    if position is None or stop_reason is not None:
+        with context.commit(device) as repos:
+            job = context.job(repos)
+            doubts = _doubts(context, repos, job, rows, device)
+            confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason or "exhausted")
         return
     size = scheduler.round_size(
         states,
         position,
         int(job.options.get("round_size", 8)),
-        budget,
+        search,
         trials=job.trials,
         wall_sec=job.tuned_sec,
     )
@@ -75,8 +75,7 @@ def run_tune(context: StepContext) -> None:
         context, job, rows[position], device, size, began, best_sec=tasks[position].best_sec
     )
     context.lease.check()
-    if found.outcomes and not any(outcome.is_trial for outcome in found.outcomes):
-        _report_trouble(context, device, found.outcomes[0].message)
+    check_measured(context, device, found.outcomes)
     _commit(context, budget, device, tasks, found, began)
 
 
@@ -105,20 +104,6 @@ def _with_known_costs(
         )
         for row in rows
     ]
-
-
-def _report_trouble(context: StepContext, device: DeviceLease, message: str) -> None:
-    """Note a round in which the device measured nothing, and give up on the device if that goes on.
-
-    Raises:
-        DeviceLostError: Always: the round is to be tried again.
-    """
-    name = device.device.name
-    with context.note() as repos:
-        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
-        if context.step.attempts >= _LOST_ROUNDS_BEFORE_QUARANTINE:
-            repos.devices.quarantine(device.device.id, f"measured nothing, twice in a row: {message}")
-    raise DeviceLostError(f"device {name} measured nothing: {message}", device_id=device.device.id)
 
 
 def _commit(
@@ -183,9 +168,10 @@ def _commit(
             },
         )
         repos.events.add(job.id, "round", _round_event(step.round, job, row, found))
-        stop_reason = _budget_spent(budget, job)
+        doubts = _doubts(context, repos, job, repos.jobs.tasks(job.id), device)
+        stop_reason = _budget_spent(_search_budget(budget, doubts), job)
         if stop_reason is not None:
-            enter_compiling(context, repos, job, stop_reason=stop_reason)
+            confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
         else:
             context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
     log.info(
@@ -204,18 +190,14 @@ def _add_records(
     """Store a record for each real trial; return one id, or None, per outcome."""
     if found.device is None:
         return [None] * len(found.outcomes)
-    info = DeviceInfo(
-        model=device.device.device_model, num_cores=found.device.num_cores, name=device.device.name
+    rows = record_rows(
+        [outcome for outcome in found.outcomes if outcome.is_trial],
+        found.task,
+        job,
+        device.device,
+        num_cores=found.device.num_cores,
+        toolchain=context.engine.toolchain,
     )
-    rows = [
-        record_row(
-            outcome.to_record(found.task, info, tuner=job.tuner, toolchain=context.engine.toolchain),
-            device_id=device.device.id,
-            job_id=job.id,
-        )
-        for outcome in found.outcomes
-        if outcome.is_trial
-    ]
     ids = iter(repos.records.add_many(rows))
     return [next(ids) if outcome.is_trial else None for outcome in found.outcomes]
 
@@ -248,6 +230,17 @@ def _budget_spent(budget: Budget, job: Job, gain_per_min: float | None = None) -
     )
 
 
-def _stop(context: StepContext, reason: str, device: DeviceLease | None = None) -> None:
-    with context.commit(device) as repos:
-        enter_compiling(context, repos, context.job(repos), stop_reason=reason)
+def _doubts(
+    context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
+) -> list[Doubt]:
+    return find_doubts(
+        repos,
+        job,
+        rows,
+        device_model=device.device.device_model,
+        toolchain=context.engine.toolchain,
+    )
+
+
+def _search_budget(budget: Budget, doubts: Sequence[Doubt]) -> Budget:
+    return without_confirming(budget, sum(doubt.expected_sec for doubt in doubts))

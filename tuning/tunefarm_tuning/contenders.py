@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.noise import relative_noise
 from tunefarm_tuning.record import TuningRecord
@@ -49,6 +51,19 @@ def confirming_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
     """Return how long measuring so many configs again may take, told from how long their trials took."""
     took = [float(r.extra["run_sec"]) for r in records if r.cost_sec is not None and "run_sec" in r.extra]
     return num_configs * _TIMES_A_TRIAL * (sum(took) / len(took) if took else _UNKNOWN_RUN_SEC)
+
+
+def without_confirming(budget: Budget, expected_sec: float) -> Budget:
+    """Return the budget of the search alone: without the time that confirming the winners will take.
+
+    Args:
+        budget: Of the whole run.
+        expected_sec: How long confirming is expected to take, over all tasks; a bounded share of the time is kept back.
+    """
+    if budget.wall_sec is None:
+        return budget
+    reserve_sec = min(expected_sec, MOST_FOR_CONFIRMING * budget.wall_sec)
+    return replace(budget, wall_sec=budget.wall_sec - reserve_sec)
 
 
 def noise(record: TuningRecord) -> float:

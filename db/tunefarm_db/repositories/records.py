@@ -129,6 +129,33 @@ class Records(Repository):
             query = query.where(RecordRow.space_key == space_key)
         return self._all(Record, query.limit(checked_limit(limit)))
 
+    def contending(
+        self,
+        workload_keys: Collection[str],
+        *,
+        target_key: str,
+        device_model: str,
+        toolchain: str,
+        limit: int,
+    ) -> dict[str, tuple[Record, ...]]:
+        """Return each workload's fastest standing records, and every confirming one that stands: who may win."""
+        place = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
+        found = {
+            key: {record.id: record for record in records}
+            for key, records in self.top_of(workload_keys, **place, limit=limit).items()
+        }
+        keys = sorted(set(workload_keys))
+        for start in range(0, len(keys), _KEYS_PER_QUERY):
+            query = select(_RECORDS).where(
+                RecordRow.workload_key.in_(keys[start : start + _KEYS_PER_QUERY]),
+                *(_RECORDS.c[name] == value for name, value in place.items()),
+                RecordRow.confirmed,
+                ~RecordRow.superseded,
+            )
+            for record in self._all(Record, query):
+                found.setdefault(record.workload_key, {})[record.id] = record
+        return {key: tuple(records.values()) for key, records in found.items()}
+
     def history(
         self,
         workload_key: str,

@@ -202,7 +202,7 @@ class Steps(Repository):
             .where(
                 StepRow.state == StepState.READY,
                 StepRow.error.is_(None),  # a step that went wrong waits for its back-off instead
-                StepRow.kind.in_([StepKind.TUNE, StepKind.COMPILE]),
+                StepRow.kind.in_([StepKind.TUNE, StepKind.CONFIRM, StepKind.COMPILE]),
                 JobRow.device_key == device_key,
             )
         )
