@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import JSON, Connection, inspect, text
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
@@ -94,27 +94,18 @@ def _fill_0001(connection: Connection) -> None:
     """Three jobs as the first schema stored them: two on one target, one on another."""
 
     def insert(table: str, **values: object) -> None:
-        names = ", ".join(values)
-        places = ", ".join(f":{name}" for name in values)
-        connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+        """Insert a row; a column that must not be NULL has a value that means nothing unless it is given."""
+        needed = [c for c in inspect(connection).get_columns(table) if not c["nullable"]]
+        nothing = {
+            c["name"]: "{}" if isinstance(c["type"], JSON) else c["type"].python_type() for c in needed
+        }
+        row = {**nothing, **values}
+        places = ", ".join(f":{name}" for name in row)
+        connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})"), row)
 
     for key in ("w1", "w2"):
-        insert("workloads", key=key, toolchain="t", name=key, flops=1.0, args="[]", ir="{}", created_at=1.0)
-    insert(
-        "models",
-        id="mdl_1",
-        name="net",
-        sha256="ab",
-        size_bytes=1,
-        shapes="{}",
-        shapes_key="{}",
-        state="ready",
-        inputs="[]",
-        outputs="[]",
-        operators="[]",
-        created_at=1.0,
-        updated_at=1.0,
-    )
+        insert("workloads", key=key, toolchain="t")
+    insert("models", id="mdl_1")
     tasks = [
         ("job_1", "llvm", 0, "w1", "old"),
         ("job_2", "llvm", 0, "w1", "new"),
@@ -122,28 +113,7 @@ def _fill_0001(connection: Connection) -> None:
         ("job_3", "other", 0, "w1", "else"),
     ]
     for job_id, target_key in {(task[0], task[1]) for task in tasks}:
-        insert(
-            "jobs",
-            id=job_id,
-            model_id="mdl_1",
-            target="{}",
-            target_key=target_key,
-            device_key="cpu",
-            tuner="xgb",
-            seed=0,
-            budget="{}",
-            options="{}",
-            state="tuning",
-            cancel_requested=False,
-            tuned_sec=0.0,
-            trials=0,
-            failures=0,
-            trials_since_improvement=0,
-            progress="{}",
-            event_seq=0,
-            created_at=1.0,
-            updated_at=1.0,
-        )
+        insert("jobs", id=job_id, model_id="mdl_1", target_key=target_key)
     for job_id, _, position, workload_key, space_key in tasks:
         insert(
             "job_tasks",
@@ -151,35 +121,10 @@ def _fill_0001(connection: Connection) -> None:
             position=position,
             workload_key=workload_key,
             toolchain="t",
-            weight=1,
-            name="conv",
             space=f'{{"of": "{job_id}"}}',
             space_key=space_key,
-            trials=0,
-            failures=0,
-            spent_sec=0.0,
-            exhausted=False,
-            rounds=1,
-            history="[]",
         )
-    insert(
-        "records",
-        id="rec_1",
-        workload_key="w1",
-        target_key="llvm",
-        device_model="d",
-        toolchain="t",
-        space_key="new",
-        config="[0, []]",
-        outcome="ok",
-        cost_sec=1.0,
-        samples_sec="[1.0]",
-        build_sec=0.1,
-        measured_at=1.0,
-        tuner="",
-        message="",
-        created_at=1.0,
-    )
+    insert("records", id="rec_1", workload_key="w1", target_key="llvm", toolchain="t", cost_sec=1.0)
 
 
 def test_processes_may_upgrade_at_once(database_url: str) -> None:
