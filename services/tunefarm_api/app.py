@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
 from tunefarm_api.gate import Gate
+from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
 from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
@@ -27,7 +28,7 @@ Upload a network, tune it on your own devices, download one artifact that is che
 began.
 
 Every error is a problem document (RFC 9457) with a stable `code`. Lists come in parts: send `next_cursor` back as
-`cursor`. Times are Unix seconds.
+`cursor`. HEAD works wherever GET does. Times are Unix seconds.
 """
 
 
@@ -74,6 +75,7 @@ def create_app(
         app.include_router(module.router)
     app.include_router(_openapi_router())
     install_handlers(app)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, allowed_hosts=allowed_hosts)
     app.add_middleware(RequestScope)  # the last one added is the outermost
     return app

@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from tunefarm_api.methods import allowed_methods, method_of
 from tunefarm_api.schemas.problem import Problem
 from tunefarm_tuning.errors import (
     CancelledError,
@@ -145,18 +146,20 @@ async def _on_tunefarm_error(request: Request, error: Exception) -> ProblemRespo
 async def _on_http_exception(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, HTTPException)
     code = _CODE_BY_STATUS.get(error.status_code, f"http-{error.status_code}")
-    detail = str(error.detail)
+    detail, headers = str(error.detail), error.headers
     if code == "no-such-route":
         detail = f"there is nothing at {clean(request.url.path)}"
     elif code == "method-not-allowed":
-        detail = f"{clean(request.method)} is not a method of {clean(request.url.path)}"
+        allowed = ", ".join(allowed_methods(request.app.routes, request.scope))
+        detail = f"{clean(method_of(request.scope))} is not a method of {clean(request.url.path)}: it has {allowed}"
+        headers = {"Allow": allowed}
     return problem_response(
         request.url.path,
         request_id_of(request),
         status=error.status_code,
         code=code,
         detail=detail,
-        headers=error.headers,
+        headers=headers,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.methods import method_of
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
@@ -108,7 +109,10 @@ def list_events(
     },
 )
 def download_artifact(
-    job_id: str, services: ServicesDep, if_none_match: Annotated[str | None, Header()] = None
+    request: Request,
+    job_id: str,
+    services: ServicesDep,
+    if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Its `ETag` is its SHA-256; ranges can be asked for."""
     artifact = _artifact_of(services, job_id)
@@ -116,6 +120,7 @@ def download_artifact(
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
         return Response(status_code=304, headers=headers)
+    request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return FileResponse(
         services.blobs.path(artifact.sha256),
         media_type=ARTIFACT_MEDIA_TYPE,

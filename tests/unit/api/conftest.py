@@ -15,6 +15,7 @@ from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db import schema
+from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Model
 
 with warnings.catch_warnings():
@@ -93,6 +94,28 @@ def job(client: TestClient, ready_model: Model, device: dict[str, Any]) -> dict[
     assert answer.status_code == 201, answer.text
     job: dict[str, Any] = answer.json()
     return job
+
+
+ARTIFACT_BYTES = bytes(range(256)) * 1000
+
+
+@pytest.fixture
+def finished_job(job: dict[str, Any], services: Services) -> dict[str, Any]:
+    """The job, with an artifact."""
+    blob = services.blobs.put([ARTIFACT_BYTES])
+    with services.uow.write() as repos:
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type="application/zip")
+        artifact = repos.artifacts.add(
+            job_id=job["id"],
+            sha256=blob.sha256,
+            size_bytes=blob.size_bytes,
+            name="nét.tunefarm",
+            manifest={},
+            report={"checks": [1]},
+        )
+        for state in (JobState.EXTRACTING, JobState.COMPILING, JobState.SUCCEEDED):
+            repos.jobs.move(job["id"], state, artifact_id=artifact.id)
+    return {**job, "artifact_id": artifact.id, "artifact_sha256": blob.sha256, "artifact": ARTIFACT_BYTES}
 
 
 DEVICE = {

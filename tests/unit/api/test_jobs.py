@@ -8,7 +8,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
-from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.values import Model, NewTrial, StepKind, Workload
 
@@ -216,36 +215,25 @@ def test_tasks_trials_and_events(
         problem(client.get(f"/v1/jobs/job_nothing/{part}"), 404, "job-not-found")
 
 
-def test_downloads(client: TestClient, services: Services, body: dict[str, Any], problem: Any) -> None:
-    job_id = client.post("/v1/jobs", json=body).json()["id"]
-    path = f"/v1/jobs/{job_id}"
+def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], problem: Any) -> None:
     for part in ("artifact", "report"):
-        assert problem(client.get(f"{path}/{part}"), 409, "no-artifact")["state"] == "queued"
+        answer = client.get(f"/v1/jobs/{job['id']}/{part}")
+        assert problem(answer, 409, "no-artifact")["state"] == "queued"
 
-    content = bytes(range(256)) * 10
-    blob = services.blobs.put([content])
-    with services.uow.write() as repos:
-        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type="application/zip")
-        artifact = repos.artifacts.add(
-            job_id=job_id,
-            sha256=blob.sha256,
-            size_bytes=blob.size_bytes,
-            name="nét.tunefarm",
-            manifest={},
-            report={"checks": [1]},
-        )
-        for state in (JobState.EXTRACTING, JobState.COMPILING, JobState.SUCCEEDED):
-            repos.jobs.move(job_id, state, artifact_id=artifact.id)
-    assert client.get(path).json()["artifact_id"] == artifact.id
+
+def test_downloads(client: TestClient, finished_job: dict[str, Any]) -> None:
+    path, content = f"/v1/jobs/{finished_job['id']}", finished_job["artifact"]
+    etag = f'"{finished_job["artifact_sha256"]}"'
+    assert client.get(path).json()["artifact_id"] == finished_job["artifact_id"]
     assert client.get(f"{path}/report").json() == {"checks": [1]}
 
     answer = client.get(f"{path}/artifact")
     assert answer.content == content
-    assert answer.headers["etag"] == f'"{blob.sha256}"'
+    assert answer.headers["etag"] == etag
     assert answer.headers["content-length"] == str(len(content))
     assert "filename*=utf-8''n%C3%A9t.tunefarm" in answer.headers["content-disposition"]
     part_of_it = client.get(f"{path}/artifact", headers={"Range": "bytes=10-19"})
     assert (part_of_it.status_code, part_of_it.content) == (206, content[10:20])
     assert part_of_it.headers["content-range"] == f"bytes 10-19/{len(content)}"
-    same = client.get(f"{path}/artifact", headers={"If-None-Match": f'"other", "{blob.sha256}"'})
+    same = client.get(f"{path}/artifact", headers={"If-None-Match": f'"other", {etag}'})
     assert (same.status_code, same.content) == (304, b"")

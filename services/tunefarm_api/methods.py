@@ -1,0 +1,47 @@
+"""Methods of a path: HEAD wherever there is GET, and what an answer 405 may name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
+
+class HeadAsGet:
+    """ASGI middleware: a HEAD is routed as a GET, and answered with that one's headers alone.
+
+    FastAPI's routes know no HEAD, and one that is added shows up in OpenAPI.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_headers(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self._app({**scope, "method": "GET", "tunefarm.method": "HEAD"}, receive, send_headers)
+
+
+def method_of(scope: Scope) -> str:
+    """Return the method that the client sent."""
+    return str(scope.get("tunefarm.method", scope["method"]))
+
+
+def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
+    """Return all methods that the request's path knows; the framework's own answer names those of one route."""
+    found = [
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    ]
+    return sorted([*found, "HEAD"] if "GET" in found else found)
