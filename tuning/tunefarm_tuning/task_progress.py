@@ -24,7 +24,7 @@ class TaskProgress:
         spent_sec: Wall-clock of its rounds.
         confirmations: How often its best were measured again.
         failed: Why the task gets no more rounds, where something broke.
-        space: Its config space; None until its first round.
+        space: Its config space; None until it is open.
     """
 
     def __init__(
@@ -55,6 +55,11 @@ class TaskProgress:
         self._tuner: Tuner | None = None
 
     @property
+    def has_records(self) -> bool:
+        """Whether anything is on record of it on this target and device."""
+        return bool(self._own)
+
+    @property
     def state(self) -> TaskState:
         """What the scheduler is shown."""
         return TaskState(
@@ -69,12 +74,12 @@ class TaskProgress:
 
     @property
     def known(self) -> TaskHistory | None:
-        """What other tasks can learn from this one: its records on this target and device; None before its first round."""
+        """What other tasks can learn from this one: its records on this target and device; None until it is open."""
         return None if self.space is None else TaskHistory(space=self.space, records=tuple(self._own))
 
     @property
     def foreign(self) -> list[TaskHistory]:
-        """Its records of elsewhere, by target, device model and toolchain; empty before its first round."""
+        """Its records of elsewhere, by target, device model and toolchain; empty until it is open."""
         if self.space is None:
             return []
         places: dict[tuple[str, str, str], list[TuningRecord]] = {}
@@ -93,6 +98,16 @@ class TaskProgress:
         """Return how long measuring so many of its configs again may take."""
         return confirming_sec(self._own, num_configs)
 
+    def open(self, builder: Builder) -> ConfigSpace:
+        """Return the task's config space, asked for at the first call.
+
+        Raises:
+            InvalidInputError: If the workload cannot be scheduled.
+        """
+        if self.space is None:
+            self.space = builder.config_space(self.task)
+        return self.space
+
     def tuner(self, builder: Builder) -> Tuner:
         """Return the task's tuner, made and told all its own records at the first call.
 
@@ -100,7 +115,7 @@ class TaskProgress:
             InvalidInputError: If the workload cannot be scheduled.
         """
         if self._tuner is None:
-            self.space = space = builder.config_space(self.task)
+            space = self.open(builder)
             self._tuner = make_tuner(self.tuner_name, self.task, space, seed=self._seed)
             self._tuner.tell(
                 [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
@@ -69,6 +70,7 @@ class TuneRun:
             )
             for task in tasks
         ]
+        self._opened: set[int] = set()
         self._records: list[TuningRecord] = []
         self._trials = 0
         self._failures = 0
@@ -211,6 +213,8 @@ class TuneRun:
         """Return what the task's tuner is to learn from: everything but the task's own records."""
         assert one.space is not None
         key = one.task.workload.key
+        if not one.has_records:
+            self._open_known()
         siblings = [other.known for other in self._tasks if other is not one]
         given = [
             # The task's own records and those of elsewhere are known with the task.
@@ -222,6 +226,14 @@ class TuneRun:
         return choose_histories(
             one.space, key, [*one.foreign, *(known for known in siblings if known is not None), *given]
         )
+
+    def _open_known(self) -> None:
+        """Open the tasks with records that have had no round: one that has none is to learn from them at once."""
+        for number, other in enumerate(self._tasks):
+            if other.has_records and number not in self._opened:
+                self._opened.add(number)
+                with suppress(Exception):  # its own round will tell
+                    other.open(self._option.builder)
 
     def _keep(self, one: TaskProgress, trials: Sequence[TrialOutcome]) -> list[TuningRecord]:
         device = self._option.runner.device

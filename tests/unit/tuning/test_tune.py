@@ -355,3 +355,19 @@ def test_tasks_learn_from_each_other_and_from_what_is_given(monkeypatch: pytest.
     assert set(names[0]) == {TASKS[1].workload.key, TASKS[2].workload.key, "older"}
     assert set(names[1]) == {TASKS[1].workload.key, "older"}
     assert {r.device_model for r in conv[0].records} == {"another"}
+
+
+def test_a_task_without_records_learns_from_those_with_some_before_they_had_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[tuple[str, list[str]]] = []
+
+    def load_history(tuner: RandomTuner, histories: Sequence[TaskHistory]) -> None:
+        loaded.append((tuner.space.key, [one.records[0].workload_key for one in histories]))
+
+    known = tune(TASKS[:1], budget=Budget(trials=8), measure_option=option(), tuner="random").records
+    monkeypatch.setattr(RandomTuner, "load_history", load_history)
+    tune(
+        TASKS, budget=Budget(trials=8), measure_option=option(), tuner="random", records=known, confirm=False
+    )
+    assert loaded[0] == (SPACES[TASKS[1].workload.key].key, [TASKS[0].workload.key])
