@@ -13,6 +13,7 @@ from tunefarm.cli.connect import Server
 from tunefarm.cli.exit_codes import EPILOG
 from tunefarm.cli.options import ApiKey, ApiKeyFile, Home, Url
 from tunefarm.cli.output import Output
+from tunefarm.cli.usage import Group
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -33,6 +34,7 @@ _Debug = Annotated[
 def group(name: str, help: str, *, completion: bool = False) -> typer.Typer:  # noqa: A002
     """Return an empty group of commands."""
     return typer.Typer(
+        cls=Group,
         name=name,
         help=help,
         epilog=EPILOG,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tunefarm.cli import show
-from tunefarm.cli.main import make_app
+from tunefarm.cli.main import main, make_app
 from tunefarm.cli.parsing import parse_shapes
 from tunefarm_tuning.errors import InvalidInputError
 
@@ -59,6 +60,38 @@ def test_wrong_usage_is_2() -> None:
     assert CliRunner().invoke(APP, ["tune"]).exit_code == 2
     assert CliRunner().invoke(APP, ["nothing"]).exit_code == 2
     assert CliRunner().invoke(APP, ["jobs", "list", "--limit", "0"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "--json"], "Missing argument 'MODEL.onnx'"),
+        (["nothing", "--json"], "No such command 'nothing'"),
+        (["jobs", "list", "--limit", "0", "--json"], "Invalid value for '--limit'"),
+        (["jobs", "list", "--json", "--limt", "1"], "No such option: --limt"),
+        (["jobs", "--json"], "No such option: --json"),
+        (["jobs", "show", "--json"], "Missing argument 'JOB_ID'"),
+    ],
+)
+def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(APP, arguments, env=WIDE)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    error = json.loads(line)["error"]
+    assert error["code"] == "wrong-usage"
+    assert error["message"].startswith(message)
+    assert error["usage"].startswith("Usage: ")
+    assert json.loads(result.stdout) == json.loads(line)  # as with every other error
+
+
+def test_json_changes_nothing_else() -> None:
+    assert CliRunner().invoke(APP, ["version", "--json"]).exit_code == 0
+    assert "Usage: " in CliRunner().invoke(APP, ["jobs", "list", "--json", "--help"], env=WIDE).stdout
+    plain = CliRunner().invoke(APP, ["models", "show", "--", "--json"], env=WIDE)  # here it is a model's name
+    assert "wrong-usage" not in plain.output
+    with pytest.raises(SystemExit) as ended:
+        main(["jobs", "show", "--json"])
+    assert ended.value.code == 2
 
 
 def test_version() -> None:
