@@ -11,11 +11,10 @@ Source: Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks"
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import onnx
-from network_graph import Graph, write_network
+from network_graph import Graph, run_command, write_network
 
 STAGES = (  # expansion, channels, blocks, stride of the first block
     (1, 16, 1, 1),
@@ -68,18 +67,7 @@ def write_mobilenet_v2(path: Path | str, *, seed: int = 0) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Write MobileNetV2 as an ONNX file, with seeded random weights."
-    )
-    parser.add_argument("output", type=Path, metavar="OUT.onnx")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--size", type=int, default=224, help="height and width of the image")
-    parser.add_argument("--classes", type=int, default=1000)
-    args = parser.parse_args()
-    model = build_mobilenet_v2(seed=args.seed, batch=args.batch, size=args.size, classes=args.classes)
-    write_network(model, args.output)
-    print(f"{args.output}: MobileNetV2, {args.output.stat().st_size / 1e6:.1f} MB")
+    run_command(build_mobilenet_v2, "MobileNetV2")
 
 
 if __name__ == "__main__":

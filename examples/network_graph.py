@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +120,24 @@ def write_network(model: onnx.ModelProto, path: Path | str) -> Path:
     path = Path(path)
     path.write_bytes(model.SerializeToString())
     return path
+
+
+def run_command(build: Callable[..., onnx.ModelProto], title: str) -> None:
+    """Write a network as the command line says.
+
+    Args:
+        build: Makes it of ``seed``, ``batch``, ``size`` and ``classes``.
+        title: The network's name, for people.
+    """
+    parser = argparse.ArgumentParser(
+        description=f"Write {title} as an ONNX file, with seeded random weights."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT.onnx")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--size", type=int, default=224, help="height and width of the image")
+    parser.add_argument("--classes", type=int, default=1000)
+    args = parser.parse_args()
+    model = build(seed=args.seed, batch=args.batch, size=args.size, classes=args.classes)
+    write_network(model, args.output)
+    print(f"{args.output}: {title}, {args.output.stat().st_size / 1e6:.1f} MB")

@@ -12,11 +12,10 @@ Source: He et al., "Deep Residual Learning for Image Recognition", 2015, table 1
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import onnx
-from network_graph import Graph, write_network
+from network_graph import Graph, run_command, write_network
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))  # channels, stride of the first block; two blocks each
 
@@ -52,18 +51,7 @@ def write_resnet18(path: Path | str, *, seed: int = 0) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Write ResNet-18 as an ONNX file, with seeded random weights."
-    )
-    parser.add_argument("output", type=Path, metavar="OUT.onnx")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--size", type=int, default=224, help="height and width of the image")
-    parser.add_argument("--classes", type=int, default=1000)
-    args = parser.parse_args()
-    model = build_resnet18(seed=args.seed, batch=args.batch, size=args.size, classes=args.classes)
-    write_network(model, args.output)
-    print(f"{args.output}: ResNet-18, {args.output.stat().st_size / 1e6:.1f} MB")
+    run_command(build_resnet18, "ResNet-18")
 
 
 if __name__ == "__main__":
