@@ -135,7 +135,7 @@ class ReplayEngine:
     @contextmanager
     def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
         info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
-        answer = self._answer or _landscape_answer
+        answer = self._answer or landscape_answer
 
         def unless_cancelled(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
             if not cancellation.cancelled:
@@ -218,7 +218,8 @@ def scenario_space(task: TuningTask) -> ConfigSpace:
     return ConfigSpace([Sketch(tuple(knobs))])
 
 
-def _landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+    """Say what measuring a config of a scenario's task says, without noise."""
     facts = _facts(task)
     landscape = SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
     return landscape(task, config)

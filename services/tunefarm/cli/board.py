@@ -110,6 +110,8 @@ class Board:
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
         parts.append(f"best {show.latency(job.best_latency_sec)}")
+        if job.progress.phase == "confirming":
+            parts.append("confirming the best")
         self._enter(Phase.TUNE, budget_used(job), ", ".join(parts))
 
     def _enter(self, phase: Phase, fraction: float | None, text: str) -> None:

@@ -141,7 +141,8 @@ class Progress:
     """How far a job is.
 
     Attributes:
-        phase: ``queued``, ``extracting``, ``tuning``, ``compiling`` or a final state.
+        phase: ``queued``, ``extracting``, ``tuning``, ``confirming`` (the best are measured again), ``compiling`` or a
+            final state.
         best_latency_sec: The model's latency as the sum of its kernels' best times; None until each has one.
         tuned_sec: Wall-clock spent searching.
     """

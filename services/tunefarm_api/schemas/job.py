@@ -194,6 +194,10 @@ class JobTask(Output):
     trials: int = Field(description="Candidates so far.")
     failures: int = Field(description="Candidates that failed.")
     outcomes: dict[str, int] = Field(description="How many trials ended how.")
+    confirmations: int = Field(
+        0,
+        description="How often its best kernels were measured again, side by side, before the winner was named.",
+    )
     best_cost_sec: float | None = Field(description="Its fastest kernel so far, seconds per call.")
     untuned_cost_sec: float | None = Field(
         description="The kernel as TVM makes it untuned, seconds per call."

@@ -21,6 +21,13 @@ class Record(Output):
     config: list[Any] = Field(description="The config: sketch and decisions.")
     outcome: str = Field(description="`ok`, or the class of failure.")
     cost_sec: float | None = Field(description="Median seconds per call; null unless ok.")
+    confirmed: bool = Field(
+        False,
+        description="Whether the config was measured again here, side by side with the task's other best.",
+    )
+    superseded: bool = Field(
+        False, description="Whether a later confirmation of the same config counts in its place."
+    )
     samples_sec: list[float] = Field(description="The raw samples, seconds per call.")
     build_sec: float = Field(description="Seconds of building.")
     measured_at: float = Field(description="When it was measured, Unix seconds of the worker.")

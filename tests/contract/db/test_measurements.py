@@ -144,6 +144,37 @@ def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
         assert [r.cost_sec for r in repos.records.history("w1", space_key="s0", limit=1, **WHERE)] == [1e-3]
 
 
+def test_who_may_win(uow: UnitOfWork, new_record: Any) -> None:
+    """The fastest of each workload, and all that was confirmed and stands, failures and slow ones too."""
+    here = dict(WHERE)
+
+    def config(number: int) -> list[Any]:
+        return [0, [number]]
+
+    with uow.write() as repos:
+        repos.records.add_many(
+            [new_record("a", cost_sec=1e-3 * n, config=config(n), **here) for n in range(1, 6)]
+            + [new_record("b", cost_sec=7e-3, config=config(1), **here)]
+            + [new_record("a", cost_sec=1e-6, config=config(9), **{**here, "device_model": "another"})]
+        )
+        repos.records.add_many(
+            [
+                new_record("a", cost_sec=None, outcome="run-crash", config=config(1), confirmed=True, **here),
+                new_record("a", cost_sec=9e-3, config=config(2), confirmed=True, **here),
+            ]
+        )
+        repos.records.add_many([new_record("a", cost_sec=8e-3, config=config(2), confirmed=True, **here)])
+        found = repos.records.contending(["a", "b", "none"], **here, limit=2)
+    assert found.keys() == {"a", "b"}
+    assert [r.cost_sec for r in found["b"]] == [7e-3]
+    assert [(r.cost_sec, r.confirmed) for r in found["a"]] == [
+        (3e-3, False),
+        (4e-3, False),
+        (None, True),
+        (8e-3, True),
+    ]
+
+
 def test_query_filters_and_pages(uow: UnitOfWork, seed: Any, new_record: Any) -> None:
     job = seed.job()
     with uow.write() as repos:

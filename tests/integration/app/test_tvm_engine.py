@@ -92,7 +92,13 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         with farm.services.uow.read() as repos:
             artifact = repos.artifacts.for_job(job.id)
             outcomes = {t.outcome for t in repos.trials.page(job.id, limit=500).items}
+            records = repos.records.for_job(job.id)
+            told = [e.data for e in repos.events.after(job.id) if e.kind == "confirmed"]
         assert "ok" in outcomes
+        assert sum(not record.confirmed for record in records) == 12
+        # Whether there is doubt depends on the machine's noise; what was confirmed is on record, and went well.
+        assert all(data["failed"] is None for data in told), told
+        assert sum(data["outcomes"]["ok"] for data in told) == sum(record.confirmed for record in records)
         assert artifact is not None
         assert artifact.report["checks"]
         path = farm.services.blobs.path(artifact.sha256)

@@ -263,7 +263,7 @@ def test_what_breaks_in_a_confirmation_is_told(start) -> None:
 
 
 def test_no_more_is_confirmed_than_the_time_allows(start) -> None:
-    farm, job = start(Lucky())
+    _, job = start(Lucky())
     large = Doubt(position=0, configs=(), share_sec=2.0, expected_sec=30.0)
     small = Doubt(position=1, configs=(), share_sec=1.0, expected_sec=3.0)
     timed = replace(job, budget={"wall_sec": 60.0})

@@ -20,7 +20,7 @@ from tunefarm_app.run_step import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
-from tunefarm_tuning.measure import Failure, Outcome
+from tunefarm_tuning.measure import Closing, Failure, Outcome
 
 
 def wait_until(condition, timeout_sec: float = 60.0) -> None:
@@ -244,6 +244,41 @@ def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsew
     assert job.state is JobState.SUCCEEDED
     assert job.trials == 24
     assert farm.trials(job.id)[0].outcome == "ok"
+
+
+class RefusingEveryOther(Closing):
+    """A builder that refuses the first candidate of each batch, the third, and so on."""
+
+    def __init__(self, inner) -> None:
+        self.config_space = inner.config_space
+        self._inner = inner
+
+    def build(self, inputs):
+        return [result for _, result in self.build_each(inputs)]
+
+    def build_each(self, inputs):
+        refused = Failure(Outcome.INSTANTIATION_ERROR, "does not fit into shared memory")
+        for number, result in self._inner.build_each(inputs):
+            yield number, result if number % 2 else replace(result, artifact_path=None, failure=refused)
+
+    def close(self) -> None:
+        """The engine closes the inner one."""
+
+
+def test_a_lost_device_is_told_by_what_it_said(farm, tuning_job) -> None:
+    """Not by what the compiler said of a candidate that never came to the device."""
+
+    class Refusing(ReplayEngine):
+        @contextmanager
+        def measuring(self, device, *, cancellation):
+            with super().measuring(device, cancellation=cancellation) as option:
+                yield replace(option, builder=RefusingEveryOther(option.builder))
+
+    farm.with_engine(Refusing(answer=lost)).run()
+    with farm.services.uow.read() as repos:
+        (told,) = [e.data for e in repos.events.after(tuning_job.id) if e.kind == "device-trouble"]
+    assert told == {"device": "dev-1", "message": "the device is gone"}
+    assert farm.steps(tuning_job.id)[-1].error["message"].endswith("the device is gone")
 
 
 def test_a_device_that_is_lost_for_good_fails_the_job(farm, tuning_job) -> None:

@@ -113,3 +113,11 @@ def test_bars_on_a_terminal() -> None:
     assert "best 12.3 ms" in text
     assert "[red]builds" in text
     assert "\x1b[2J" not in text
+
+
+def test_confirming_is_told() -> None:
+    board = Board()
+    board.on_job(tuning(8))
+    assert "confirming" not in board.phases[Phase.TUNE].text
+    board.on_job(job("tuning", trials=8, progress={"phase": "confirming"}))
+    assert board.phases[Phase.TUNE].text.endswith("confirming the best")
