@@ -152,7 +152,8 @@ def sides_of(options: argparse.Namespace) -> list[str]:
     return sides
 
 
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of a command line; the process's own by default."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -170,7 +171,11 @@ def main() -> None:
     parser.add_argument("--history", action="store_true", help="xgb also with the records of the other tasks")
     parser.add_argument("--fresh", action="store_true", help="delete the file and begin anew")
     parser.add_argument("--table", action="store_true", help="print the table of what is in the file")
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
     if options.table:
         print(make_table(json_lines.load(options.output)))
         return
