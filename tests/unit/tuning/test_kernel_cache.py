@@ -11,7 +11,6 @@ import pytest
 from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.builder.placing import place
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.runner.this_machine import is_this_machine
 
 ASKED, APPLIED = Config(0, (1,)), Config(0, (2,))
 
@@ -77,10 +76,3 @@ def test_without_links_a_copy_will_do(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "b").read_bytes() == b"a" * 100
     assert not place(tmp_path / "missing", tmp_path / "c")
     assert not (tmp_path / "c").exists()
-
-
-def test_loopback_is_this_machine_and_a_far_address_is_not() -> None:
-    assert is_this_machine("127.0.0.1")
-    assert is_this_machine("localhost")
-    assert not is_this_machine("192.0.2.1")  # reserved for documents
-    assert is_this_machine("no-such-host.invalid")  # nobody can tell

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Failure, MeasureInput, MeasureOption, MeasureResult, Outcome
@@ -74,10 +76,8 @@ def test_artifacts_are_deleted_when_the_runner_raises(tmp_path: Path) -> None:
     option = MeasureOption(
         builder=ReplayBuilder({KEY: space}, work_dir=tmp_path), runner=ReplayRunner(interrupt)
     )
-    try:
+    with pytest.raises(KeyboardInterrupt):
         run_round(make_tuner("random", TASK, space), TASK, 8, option)
-    except KeyboardInterrupt:
-        pass
     assert list(tmp_path.iterdir()) == []
 
 
