@@ -38,8 +38,8 @@ _MOST: dict[str, float] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """What a user asks for.
+class JobTerms:
+    """What a user asks for, whatever the model.
 
     Attributes:
         target: A target's name, JSON or dict; None or ``"host"`` is what the pool's devices report about themselves.
@@ -47,13 +47,19 @@ class JobRequest:
         round_size: Candidates of one tuning step; the server's default where it is left out.
     """
 
-    model_id: str
     budget: Budget
     target: str | Mapping[str, Any] | None = None
     device_key: str | None = None
     tuner: str = DEFAULT_TUNER
     seed: int = 0
     round_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest(JobTerms):
+    """What a user asks for, with the model."""
+
+    model_id: str
 
     @property
     def digest(self) -> str:
@@ -70,6 +76,24 @@ class SubmittedJob:
 
     job: Job
     created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledTerms:
+    """What terms come to: the pool that measures, and the target."""
+
+    device_key: str
+    target: Target
+
+
+def check_terms(services: Services, terms: JobTerms) -> SettledTerms:
+    """Check all of a request but the model, which may be large and not here yet. Nothing is written.
+
+    Raises:
+        ConflictError, InvalidInputError: As `submit_job`.
+    """
+    with services.uow.read() as repos:
+        return _settle(repos, terms)
 
 
 def submit_job(
@@ -114,14 +138,13 @@ def _add(
                 return SubmittedJob(job=earlier, created=False), None
         model = repos.models.get(request.model_id)
         _check_model(model)
-        _check_options(request)
-        device = _device_of(repos, request.device_key)
-        target = _target_of(request.target, device)
+        settled = _settle(repos, request)
+        target = settled.target
         job = repos.jobs.add(
             model_id=model.id,
             target=target.to_json(),
             target_key=target.key,
-            device_key=device.device_key,
+            device_key=settled.device_key,
             tuner=request.tuner,
             seed=request.seed,
             budget=request.budget.to_json(),
@@ -159,7 +182,13 @@ def _check_model(model: Model) -> None:
         )
 
 
-def _check_options(request: JobRequest) -> None:
+def _settle(repos: Repositories, terms: JobTerms) -> SettledTerms:
+    _check_options(terms)
+    device = _device_of(repos, terms.device_key)
+    return SettledTerms(device_key=device.device_key, target=_target_of(terms.target, device))
+
+
+def _check_options(request: JobTerms) -> None:
     for name, most in _MOST.items():
         asked = getattr(request.budget, name)
         if asked is not None and not math.isfinite(asked):

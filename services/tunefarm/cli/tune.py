@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,21 +109,22 @@ def tune_model(
         {"--seconds/--minutes": wall_sec, "--trials": trials, "--patience": patience, "--min-gain": min_gain}
     )
 
+    terms: dict[str, Any] = {
+        "target": target,
+        "device_key": device_key,
+        "trials": trials,
+        "seconds": wall_sec,
+        "patience": patience,
+        "min_gain": min_gain,
+        "tuner": tuner,
+        "seed": seed,
+    }
     with _client(out, server, detach=detach) as client:
+        client.jobs.check(**terms)  # a typo shall not cost an upload
         board = Board()
         with view(out, board) as progress:
             uploaded = _upload(client, model, name, shapes, board, progress)
-            job = client.jobs.create(
-                uploaded.id,
-                target=target,
-                device_key=device_key,
-                trials=trials,
-                seconds=wall_sec,
-                patience=patience,
-                min_gain=min_gain,
-                tuner=tuner,
-                seed=seed,
-            )
+            job = client.jobs.create(uploaded.id, **terms)
             handle = client.job(job.id)
             if not detach:
                 _follow(out, handle, board, progress)

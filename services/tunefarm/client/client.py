@@ -134,18 +134,18 @@ class Client:
                 "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
                 code="invalid-budget",
             )
+        terms: dict[str, Any] = {
+            "target": target,
+            "device_key": device_key,
+            "trials": trials,
+            "seconds": wall_sec,
+            "patience": patience,
+            "min_gain": min_gain,
+            "tuner": tuner,
+            "seed": seed,
+            "options": options,
+        }
+        self.jobs.check(**terms)  # a typo shall not cost an upload
         uploaded = self.models.upload(model, name=name, shapes=shapes, on_progress=on_upload)
         self.models.wait(uploaded.id, timeout_sec=import_timeout_sec)
-        job = self.jobs.create(
-            uploaded.id,
-            target=target,
-            device_key=device_key,
-            trials=trials,
-            seconds=wall_sec,
-            patience=patience,
-            min_gain=min_gain,
-            tuner=tuner,
-            seed=seed,
-            options=options,
-        )
-        return JobHandle(self.jobs, job)
+        return JobHandle(self.jobs, self.jobs.create(uploaded.id, **terms))

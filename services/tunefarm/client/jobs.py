@@ -58,25 +58,31 @@ class Jobs:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
-        budget = {
-            "trials": trials,
-            "wall_sec": seconds,
-            "patience_trials": patience,
-            "min_gain_per_min": min_gain,
-        }
-        optional = {
-            "target": target,
-            "device_key": device_key,
-            "tuner": tuner,
-            "seed": seed,
-            "options": options,
-        }
-        body = {
-            "model_id": model_id,
-            "budget": {name: limit for name, limit in budget.items() if limit is not None},
-            **{name: value for name, value in optional.items() if value is not None},
-        }
+        terms = _terms(target, device_key, trials, seconds, patience, min_gain, tuner, seed, options)
+        body = {"model_id": model_id, **terms}
         return Job.read(self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
+
+    def check(
+        self,
+        *,
+        target: str | Mapping[str, Any] | None = None,
+        device_key: str | None = None,
+        trials: int | None = None,
+        seconds: float | None = None,
+        patience: int | None = None,
+        min_gain: float | None = None,
+        tuner: str | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Let the server check what `create` would be given, all but the model: before that is uploaded in vain.
+
+        Raises:
+            InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
+            ConflictError: If no device has been registered yet.
+        """
+        terms = _terms(target, device_key, trials, seconds, patience, min_gain, tuner, seed, options)
+        self._transport.post("jobs/check", terms, repeatable=True)
 
     def get(self, job_id: str) -> Job:
         return Job.read(self._transport.get(f"jobs/{job_id}"))
@@ -180,3 +186,34 @@ def file_name(content_disposition: str) -> str | None:
     if not given:
         return None
     return _UNSAFE.sub("_", re.split(r"[/\\]", given)[-1])[:200].lstrip(".-") or None
+
+
+def _terms(
+    target: str | Mapping[str, Any] | None,
+    device_key: str | None,
+    trials: int | None,
+    seconds: float | None,
+    patience: int | None,
+    min_gain: float | None,
+    tuner: str | None,
+    seed: int | None,
+    options: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return what is asked for as the server takes it, without what is left out."""
+    budget = {
+        "trials": trials,
+        "wall_sec": seconds,
+        "patience_trials": patience,
+        "min_gain_per_min": min_gain,
+    }
+    optional = {
+        "target": target,
+        "device_key": device_key,
+        "tuner": tuner,
+        "seed": seed,
+        "options": options,
+    }
+    return {
+        "budget": {name: limit for name, limit in budget.items() if limit is not None},
+        **{name: value for name, value in optional.items() if value is not None},
+    }

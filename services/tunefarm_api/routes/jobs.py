@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
@@ -10,10 +10,10 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.job import Job, JobCreate
+from tunefarm_api.schemas.job import CheckedJob, Job, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.submit_job import JobRequest, submit_job
+from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.budget import Budget
 
@@ -46,20 +46,29 @@ def create_job(
 
     Everything that can be known to be wrong is said at once: a `201` is a job that has been queued.
     """
-    request = JobRequest(
-        model_id=body.model_id,
-        budget=Budget(**body.budget.model_dump()),
-        target=body.target,
-        device_key=body.device_key,
-        tuner=body.tuner,
-        seed=body.seed,
-        round_size=body.options.round_size,
-    )
+    request = JobRequest(model_id=body.model_id, **_terms(body))
     submitted = submit_job(services, request, idempotency_key=idempotency_key)
     if not submitted.created:
         response.status_code = 200
     response.headers["Location"] = f"/v1/jobs/{submitted.job.id}"
     return job_out(services, submitted.job)
+
+
+@router.post(
+    "/check",
+    dependencies=[needs("write")],
+    summary="Check what a job would be asked for",
+    responses=problems(409),
+)
+def check_job(body: JobCheck, services: ServicesDep) -> CheckedJob:
+    """Says everything that can be known to be wrong before there is a model: nothing need be uploaded in vain.
+
+    Makes nothing. A job may be refused all the same later, for by then the devices can be others.
+    """
+    settled = check_terms(services, JobTerms(**_terms(body)))
+    return CheckedJob(
+        device_key=settled.device_key, target=settled.target.to_json(), target_key=settled.target.key
+    )
 
 
 @router.get("", dependencies=[needs("read")], summary="List jobs", responses=problems())
@@ -88,3 +97,14 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
 def stop_job(job_id: str, services: ServicesDep) -> Job:
     """What was measured stays. Stopping a job that has ended changes nothing."""
     return job_out(services, cancel_job(services, job_id))
+
+
+def _terms(body: JobCheck) -> dict[str, Any]:
+    return {
+        "budget": Budget(**body.budget.model_dump()),
+        "target": body.target,
+        "device_key": body.device_key,
+        "tuner": body.tuner,
+        "seed": body.seed,
+        "round_size": body.options.round_size,
+    }

@@ -28,6 +28,15 @@ class BudgetIn(Input):
     )
 
 
+_TERMS: dict[str, Any] = {
+    "budget": {"wall_sec": 600, "patience_trials": 200},
+    "device_key": "epyc",
+    "target": "host",
+    "tuner": "xgb",
+    "seed": 0,
+}
+
+
 class JobOptions(Input):
     """Further options."""
 
@@ -36,25 +45,11 @@ class JobOptions(Input):
     )
 
 
-class JobCreate(Input):
-    """A request to tune a model."""
+class JobCheck(Input):
+    """A request to tune, without the model."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd",
-                    "budget": {"wall_sec": 600, "patience_trials": 200},
-                    "device_key": "epyc",
-                    "target": "host",
-                    "tuner": "xgb",
-                    "seed": 0,
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [_TERMS]})
 
-    model_id: str = Field(max_length=100, description="The model; it must be ready.")
     budget: BudgetIn = Field(description="How much the search may spend.")
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
         None,
@@ -67,6 +62,24 @@ class JobCreate(Input):
     tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
     seed: Whole = Field(0, description="Seed of the search.")
     options: JobOptions = Field(JobOptions(round_size=None), description="How the search goes about it.")
+
+
+class JobCreate(JobCheck):
+    """A request to tune a model."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"model_id": "mdl_01k8z3v6q4m9t2c7x5n8b1r0sd", **_TERMS}]}
+    )
+
+    model_id: str = Field(max_length=100, description="The model; it must be ready.")
+
+
+class CheckedJob(Output):
+    """What the request comes to."""
+
+    device_key: str = Field(description="The pool that would measure.")
+    target: dict[str, Any] = Field(description="What would be compiled for, as TVM's target JSON.")
+    target_key: str = Field(description="The target as text; records are kept under it.")
 
 
 class Budget(Output):

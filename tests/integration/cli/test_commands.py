@@ -144,6 +144,20 @@ def test_what_can_be_wrong(run: Any, farm: Any, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tunefarm"))
 
 
+def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx")
+    for option, value in (
+        ("--device-key", "poll"),
+        ("--tuner", "xgp"),
+        ("--target", "llvmm"),
+        ("--seed", "-1"),
+        ("--min-gain", "2"),
+    ):
+        result = run("tune", model_file, "--trials", "4", option, value, code=2)
+        assert "upload" not in result.stderr
+    assert parsed(run, "models", "list") == []
+
+
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
     job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]

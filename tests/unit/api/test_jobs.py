@@ -48,38 +48,38 @@ def test_a_job_is_queued(client: TestClient, services: Services, body: dict[str,
     assert (event["seq"], event["kind"]) == (1, "queued")
 
 
-@pytest.mark.parametrize(
-    ("changes", "status", "code"),
-    [
-        ({"budget": {}}, 422, "invalid-budget"),
-        ({"budget": {"trials": 0}}, 422, "invalid-budget"),
-        ({"budget": {"trials": -1}}, 422, "invalid-budget"),
-        ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
-        ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
-        ({"budget": {"min_gain_per_min": 0}}, 422, "invalid-budget"),
-        ({"budget": {"min_gain_per_min": 1.5}}, 422, "invalid-budget"),
-        # Beyond what anybody means, and beyond what the search can count with.
-        ({"budget": {"wall_sec": 1e308}}, 422, "invalid-budget"),
-        ({"budget": {"trials": 1 << 31}}, 422, "invalid-budget"),
-        ({"budget": {"patience_trials": 10**23}}, 422, "invalid-budget"),
-        ({"budget": {"wall_sec": "60"}}, 422, "invalid-request"),
-        ({"budget": {"wall_sec": True}}, 422, "invalid-request"),
-        ({"budget": {"trials": 1.5}}, 422, "invalid-request"),
-        ({"budget": {"trials": True}}, 422, "invalid-request"),
-        ({"budget": None}, 422, "invalid-request"),
-        ({"model_id": "mdl_nothing"}, 404, "model-not-found"),
-        ({"model_id": None}, 422, "invalid-request"),
-        ({"device_key": "lab-gpu"}, 422, "unknown-device-key"),
-        ({"target": "llvm-on-the-moon"}, 422, "unknown-target"),
-        ({"target": {"kind": "cuda", "arch": "sm_90"}}, 422, "incompatible-target"),
-        ({"tuner": "xgbb"}, 422, "unknown-tuner"),
-        ({"seed": -1}, 422, "invalid-seed"),
-        ({"seed": 1 << 64}, 422, "invalid-seed"),
-        ({"options": {"round_size": 0}}, 422, "invalid-round-size"),
-        ({"options": {"speed": "fast"}}, 422, "invalid-request"),
-        ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
-    ],
-)
+WRONG = [
+    ({"budget": {}}, 422, "invalid-budget"),
+    ({"budget": {"trials": 0}}, 422, "invalid-budget"),
+    ({"budget": {"trials": -1}}, 422, "invalid-budget"),
+    ({"budget": {"wall_sec": 0}}, 422, "invalid-budget"),
+    ({"budget": {"patience_trials": 0}}, 422, "invalid-budget"),
+    ({"budget": {"min_gain_per_min": 0}}, 422, "invalid-budget"),
+    ({"budget": {"min_gain_per_min": 1.5}}, 422, "invalid-budget"),
+    # Beyond what anybody means, and beyond what the search can count with.
+    ({"budget": {"wall_sec": 1e308}}, 422, "invalid-budget"),
+    ({"budget": {"trials": 1 << 31}}, 422, "invalid-budget"),
+    ({"budget": {"patience_trials": 10**23}}, 422, "invalid-budget"),
+    ({"budget": {"wall_sec": "60"}}, 422, "invalid-request"),
+    ({"budget": {"wall_sec": True}}, 422, "invalid-request"),
+    ({"budget": {"trials": 1.5}}, 422, "invalid-request"),
+    ({"budget": {"trials": True}}, 422, "invalid-request"),
+    ({"budget": None}, 422, "invalid-request"),
+    ({"model_id": "mdl_nothing"}, 404, "model-not-found"),
+    ({"model_id": None}, 422, "invalid-request"),
+    ({"device_key": "lab-gpu"}, 422, "unknown-device-key"),
+    ({"target": "llvm-on-the-moon"}, 422, "unknown-target"),
+    ({"target": {"kind": "cuda", "arch": "sm_90"}}, 422, "incompatible-target"),
+    ({"tuner": "xgbb"}, 422, "unknown-tuner"),
+    ({"seed": -1}, 422, "invalid-seed"),
+    ({"seed": 1 << 64}, 422, "invalid-seed"),
+    ({"options": {"round_size": 0}}, 422, "invalid-round-size"),
+    ({"options": {"speed": "fast"}}, 422, "invalid-request"),
+    ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
+]
+
+
+@pytest.mark.parametrize(("changes", "status", "code"), WRONG)
 def test_what_is_wrong_is_said_before_anything_is_queued(
     client: TestClient,
     body: dict[str, Any],
@@ -92,6 +92,32 @@ def test_what_is_wrong_is_said_before_anything_is_queued(
     if code == "unknown-device-key":
         assert document["known"] == ["lab-cpu"]
     assert client.get("/v1/jobs").json()["items"] == []
+
+
+@pytest.mark.parametrize(("changes", "status", "code"), [case for case in WRONG if "model_id" not in case[0]])
+def test_it_is_said_before_there_is_a_model(
+    client: TestClient, device: dict[str, Any], problem: Any, changes: dict[str, Any], status: int, code: str
+) -> None:
+    problem(client.post("/v1/jobs/check", json={"budget": {"trials": 64}, **changes}), status, code)
+
+
+def test_what_a_request_comes_to(client: TestClient, device: dict[str, Any], problem: Any) -> None:
+    answer = client.post("/v1/jobs/check", json={"budget": {"trials": 64}})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {
+            "device_key": "lab-cpu",
+            "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
+            "target_key": "llvm -mcpu=znver5 -num-cores=2",
+        },
+    )
+    assert client.get("/v1/jobs").json()["items"] == []
+    given = {"model_id": "mdl_1", "budget": {"trials": 64}}
+    problem(client.post("/v1/jobs/check", json=given), 422, "invalid-request")
+
+
+def test_a_farm_without_devices_says_so_at_once(client: TestClient, problem: Any) -> None:
+    problem(client.post("/v1/jobs/check", json={"budget": {"trials": 64}}), 409, "no-devices")
 
 
 def test_models_that_cannot_be_tuned(

@@ -143,6 +143,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
 
     def answer(asked: Any) -> Any:
         match asked.method, asked.path:
+            case "POST", "/v1/jobs/check":
+                return make_reply(body={})
             case "POST", "/v1/models":
                 return make_reply(status=202, body={**MODEL, "state": "importing"})
             case "GET", "/v1/models/mdl_1":
@@ -180,6 +182,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         "seed": 3,
         "budget": {"wall_sec": 90.0, "patience_trials": 9, "min_gain_per_min": 0.01},
     }
+    assert [asked.path for asked in server.asked][:2] == ["/v1/jobs/check", "/v1/models"]
+    assert {"model_id": "mdl_1", **server.asked[0].json} == sent
     seen: list[str] = []
     assert job.wait(lambda j: seen.append(j.state), poll_sec=0.001).state == "succeeded"
     assert seen == ["queued", "tuning", "compiling", "succeeded"]
@@ -187,6 +191,13 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     assert got.artifact.read_bytes() == b"zip"
     assert got.report.name == "net.report.json"
     assert json.loads(got.report.read_text()) == {"latency": {}}
+
+
+def test_a_typo_costs_no_upload(server: Any, client: Client, make_problem: Any, tmp_path: Path) -> None:
+    server.replies = [make_problem(422, "unknown-tuner", "there is no tuner xgp")]
+    with pytest.raises(InvalidRequestError, match="no tuner xgp"):
+        client.tune(tmp_path / "net.onnx", trials=8, tuner="xgp")
+    assert [asked.path for asked in server.asked] == ["/v1/jobs/check"]
 
 
 def test_jobs_that_end_badly(server: Any, client: Client, make_reply: Any) -> None:
