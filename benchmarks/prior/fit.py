@@ -1,9 +1,10 @@
-"""Fit the prior that ships with the engine.
+"""Fit the priors that ship with the engine: throughput, and how long a trial takes.
 
-    python -m benchmarks.prior.fit                 # tell how well it orders workloads that it was not fitted on
-    python -m benchmarks.prior.fit --write         # fit it on all of them, and put it where the engine finds it
+    python -m benchmarks.prior.fit                 # tell how well they order workloads that they were not fitted on
+    python -m benchmarks.prior.fit --write         # fit them on all, and put them where the engine finds them
 
-It reads `trials.jsonl.xz` beside this file, as `collect` wrote it (then ``xz``).
+It reads `trials.jsonl.xz` and `build_times.jsonl.xz` beside this file, as `collect` and `build_times` wrote them (then
+``xz``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model import prior
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
+from tunefarm_tuning.factorization import IntArray
 
 TRIALS = Path(__file__).with_name("trials.jsonl.xz")
+BUILD_TIMES = Path(__file__).with_name("build_times.jsonl.xz")
+MEASURE_SEC = 0.1  # of a trial, beside its build
 WORST = -3.0  # log2 of the relative throughput below which all are equally bad
 ROUNDS, FOLDS = 150, 6
 PARAMETERS = {
@@ -41,63 +45,106 @@ PARAMETERS = {
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one workload: nest features, and throughput relative to the best of them."""
+    """The trials of one workload: nest features, and what is to be expected of them."""
 
     names: tuple[str, ...]
     features: np.ndarray
-    throughputs: np.ndarray
+    labels: np.ndarray
 
 
-def load(path: Path) -> list[Group]:
+def throughput_groups() -> list[Group]:
+    """Return, labelled, log2 of each trial's throughput relative to the best of its workload."""
     groups = []
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            data = json.loads(line)
-            space = ConfigSpace.from_json(data["space"])
-            nest = NestFeatures(space)
-            found = [(space.row_of(Config.from_json(config)), cost) for config, cost in data["trials"]]
-            known = [(row, cost) for row, cost in found if row is not None]
-            best = min(cost for _, cost in known if cost is not None)
-            groups.append(
-                Group(
-                    names=nest.names,
-                    features=nest(np.array([row for row, _ in known])),
-                    throughputs=np.array([0.0 if cost is None else best / cost for _, cost in known]),
-                )
-            )
+    for space, trials in _trials().values():
+        found = [(space.row_of(config), cost) for config, cost in trials]
+        known = [(row, cost) for row, cost in found if row is not None]
+        best = min(cost for _, cost in known if cost is not None)
+        throughputs = np.array([0.0 if cost is None else best / cost for _, cost in known])
+        groups.append(_group(space, [row for row, _ in known], np.log2(np.maximum(throughputs, 2.0**WORST))))
     return groups
 
 
+def trial_sec_groups() -> list[Group]:
+    """Return, labelled, log2 of the seconds of some trials."""
+    every = _trials()
+    groups = []
+    with lzma.open(BUILD_TIMES, "rt", encoding="utf-8") as lines:
+        for data in map(json.loads, lines):
+            space, trials = every[data["workload"]]
+            found = [(space.row_of(trials[place][0]), sec) for place, sec in data["build_sec"]]
+            known = [(row, sec) for row, sec in found if row is not None]
+            seconds = np.array([sec for _, sec in known]) + MEASURE_SEC
+            groups.append(_group(space, [row for row, _ in known], np.log2(seconds)))
+    return groups
+
+
+def _trials() -> dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]]:
+    with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
+        return {
+            data["workload"]: (
+                ConfigSpace.from_json(data["space"]),
+                [(Config.from_json(config), cost) for config, cost in data["trials"]],
+            )
+            for data in map(json.loads, lines)
+        }
+
+
+def _group(space: ConfigSpace, rows: list[IntArray], labels: np.ndarray) -> Group:
+    nest = NestFeatures(space)
+    return Group(names=nest.names, features=nest(np.array(rows)), labels=labels)
+
+
 def fit(groups: list[Group]) -> xgboost.Booster:
-    labels = [np.log2(np.maximum(group.throughputs, 2.0**WORST)) for group in groups]
     features = np.concatenate([group.features for group in groups])
-    data = xgboost.DMatrix(features, label=np.concatenate(labels), feature_names=list(groups[0].names))
+    labels = np.concatenate([group.labels for group in groups])
+    data = xgboost.DMatrix(features, label=labels, feature_names=list(groups[0].names))
     return xgboost.train(PARAMETERS, data, ROUNDS)
 
 
-def cross_validate(groups: list[Group]) -> None:
-    """Print what the best predicted of a workload's trials reach, where the workload was left out of the fit."""
+def left_out(groups: list[Group]) -> list[np.ndarray]:
+    """Return what is predicted of each workload by a fit to others."""
     fold_of = np.random.default_rng(0).permutation(len(groups)) % FOLDS
-    reached: dict[int, list[float]] = {1: [], 4: [], 8: []}
+    predicted: list[np.ndarray] = [np.zeros(0)] * len(groups)
     for fold in range(FOLDS):
-        booster = fit([group for group, f in zip(groups, fold_of, strict=True) if f != fold])
-        for group, of in zip(groups, fold_of, strict=True):
-            if of == fold:
-                data = xgboost.DMatrix(group.features, feature_names=list(group.names))
-                order = np.argsort(-booster.predict(data))
-                for count, values in reached.items():
-                    values.append(float(group.throughputs[order[:count]].max()))
-    for count, values in reached.items():
-        print(f"best of the {count} predicted best: {mean(values):.3f} of the workload's best trial")
+        booster = fit([group for group, of in zip(groups, fold_of, strict=True) if of != fold])
+        for i in np.flatnonzero(fold_of == fold):
+            predicted[i] = booster.predict(
+                xgboost.DMatrix(groups[i].features, feature_names=list(groups[i].names))
+            )
+    return predicted
+
+
+def judge_throughput(groups: list[Group]) -> None:
+    """Print what the best predicted of a workload's trials reach."""
+    predicted = left_out(groups)
+    for count in (1, 4, 8):
+        reached = [
+            float(2 ** group.labels[np.argsort(-guess)[:count]].max())
+            for group, guess in zip(groups, predicted, strict=True)
+        ]
+        print(f"best of the {count} predicted best: {mean(reached):.3f} of the workload's best trial")
+
+
+def judge_trial_sec(groups: list[Group]) -> None:
+    """Print how well seconds are told."""
+    predicted = left_out(groups)
+    errors = [np.abs(group.labels - guess) for group, guess in zip(groups, predicted, strict=True)]
+    orders = [np.corrcoef(group.labels, guess)[0, 1] for group, guess in zip(groups, predicted, strict=True)]
+    print(
+        f"seconds of a trial: off by a factor of {2 ** np.median(np.concatenate(errors)):.2f}, in the median"
+    )
+    print(f"correlation within a workload: {np.mean(orders):.2f}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--write", action="store_true")
-    every = load(TRIALS)
-    print(len(every), "workloads,", sum(len(group.throughputs) for group in every), "trials")
+    throughputs, seconds = throughput_groups(), trial_sec_groups()
+    print(len(throughputs), "workloads,", sum(len(group.labels) for group in throughputs), "trials")
     if parser.parse_args().write:
         prior.FOLDER.mkdir(exist_ok=True)
-        fit(every).save_model(prior.path_of(every[0].names))
+        fit(throughputs).save_model(prior.path_of(throughputs[0].names, "throughput"))
+        fit(seconds).save_model(prior.path_of(seconds[0].names, "trial_sec"))
     else:
-        cross_validate(every)
+        judge_throughput(throughputs)
+        judge_trial_sec(seconds)

@@ -113,11 +113,22 @@ def test_a_broken_computation_is_refused(broken: dict[str, object]) -> None:
 def test_the_prior_reads_the_features_that_the_engine_makes() -> None:
     """It breaks when features change and the prior was not fitted anew (`benchmarks/prior/fit.py`)."""
     names = NestFeatures(matmul_space()).names
-    prior = load_prior(names)
+    prior = load_prior(names, "throughput")
     assert prior is not None
     assert prior.names == names
-    assert load_prior(()) is None
-    assert load_prior(("XYZ.trips0",)) is None
+    assert load_prior((), "throughput") is None
+    assert load_prior(("XYZ.trips0",), "throughput") is None
+
+
+def test_far_unrolled_nests_are_expected_to_take_longer_to_try() -> None:
+    space = matmul_space()
+    blocks = ((4, 2, 2, 4), (8, 1, 4, 4), (4, 8))
+    unrolled, rolled = Config(0, (*blocks, 3)), Config(0, (*blocks, 0))
+    rows = np.array([space.row_of(unrolled), space.row_of(rolled)])
+    prior = load_prior(NestFeatures(space).names, "trial_sec")
+    assert prior is not None
+    longer, shorter = prior.predict(NestFeatures(space)(rows))
+    assert longer > shorter
 
 
 def test_the_prior_prefers_full_vectors_in_registers() -> None:
@@ -125,7 +136,7 @@ def test_the_prior_prefers_full_vectors_in_registers() -> None:
     good = Config(0, ((8, 1, 1, 8), (4, 1, 1, 32), (32, 1), 2))
     scalar = Config(0, ((8, 8, 1, 1), (128, 1, 1, 1), (1, 32), 0))
     rows = np.array([space.row_of(good), space.row_of(scalar)])
-    prior = load_prior(NestFeatures(space).names)
+    prior = load_prior(NestFeatures(space).names, "throughput")
     assert prior is not None
     better, worse = prior.predict(NestFeatures(space)(rows))
     assert better > worse + 1

@@ -34,7 +34,8 @@ class TrialData:
     def __init__(self, space: ConfigSpace, *, use_prior: bool = True) -> None:
         self._space = space
         self._map = FeatureMap(space)
-        self._prior: Prior | None = load_prior(self._map.shared) if use_prior else None
+        self._prior: Prior | None = load_prior(self._map.shared, "throughput") if use_prior else None
+        self._trial_sec: Prior | None = load_prior(self._map.shared, "trial_sec") if use_prior else None
         self._histories: list[TrialGroup] = []
         self._same: list[list[tuple[float, IntArray]]] = []
         self._loaded: list[tuple[str, tuple[object, ...]]] = []
@@ -49,6 +50,16 @@ class TrialData:
         features = self._map(rows)
         margins = self._margins(features)
         return np.hstack([features, margins[:, None]]), margins
+
+    def expected_trial_sec(self, features: FloatArray) -> FloatArray:
+        """Return log2 of how long trying each row should take, up to a constant; zeros where nothing is known.
+
+        Args:
+            features: As `features` returned them. Shape ``(n, f)``.
+        """
+        if self._trial_sec is None:
+            return np.zeros(len(features), dtype=np.float32)
+        return self._trial_sec.predict(features[:, : len(self._map.shared)])
 
     def groups(self, trials: Sequence[tuple[IntArray, float | None]]) -> list[TrialGroup]:
         """Return the task's own trials (row, cost in seconds or None for a failure) and the histories."""

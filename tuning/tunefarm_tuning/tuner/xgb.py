@@ -22,13 +22,20 @@ _CHAINS = 256
 _STEPS = 12
 _PER_RANDOM_PICK = 16
 
+_THRIFT = 0.15
+"""How many doublings of throughput make up for twice the seconds of a trial, at the first."""
+
+_THRIFT_HALVES_AFTER = 32
+"""Trials after which seconds count half as much: the last few per cent may be where building takes long."""
+
 
 class XGBTuner(SearchTuner):
     """Fits the trials so far, anneals over the fit's predictions, and measures the best of them.
 
     Where nothing is known (no prior for this kind of loop nest, no history) the first batch fills the space. A share
     of each batch is explored: the best predicted of a few random configs each. No two of a batch differ in one
-    knob alone.
+    knob alone. Trials that should take long (most of it is building what is unrolled far) are put off while quicker ones promise
+    about as much; less so, the more is known.
 
     Args:
         space: What to search.
@@ -39,7 +46,8 @@ class XGBTuner(SearchTuner):
         model: Another cost model; XGBoost's regression if left out.
         use_prior: Whether to start from what is known of loop nests in general (`cost_model.prior`).
 
-    Source: ``autotvm.tuner.XGBTuner`` (TVM v0.19): there, 64 blind trials come first.
+    Source: ``autotvm.tuner.XGBTuner`` (TVM v0.19): there, 64 blind trials come first. Weighing seconds less and less:
+    Lee et al., "Cost-aware Bayesian optimization" (2020).
     """
 
     name: ClassVar[str] = "xgb"
@@ -123,8 +131,11 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array(late))
 
     def _score(self, rows: IntArray) -> FloatArray:
+        """Return what to climb: the predicted log2 of throughput, less a share of the expected log2 of the seconds."""
         features, margins = self._data.features(rows)
-        return self._model.predict(features, margins) if self._fitted else margins
+        scores = self._model.predict(features, margins) if self._fitted else margins
+        thrift = _THRIFT / (1 + len(self._results) / _THRIFT_HALVES_AFTER)
+        return np.asarray(scores - thrift * self._data.expected_trial_sec(features), dtype=np.float32)
 
     def _fit(self) -> None:
         """Fit the model to all that is known, if there is anything new."""

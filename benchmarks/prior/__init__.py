@@ -1,0 +1,1 @@
+"""Collecting trials, and fitting the priors that ship with the engine."""
