@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -37,57 +38,48 @@ def run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     return np.asarray(y)
 
 
-def test_resnet18_is_resnet18() -> None:
-    model = load("resnet18").build_resnet18()
-    onnx.checker.check_model(model, full_check=True)
-    kinds = [node.op_type for node in model.graph.node]
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
-        "Conv": 20,
-        "BatchNormalization": 20,
-        "Relu": 17,
-        "Add": 8,
-        "MaxPool": 1,
-        "GlobalAveragePool": 1,
-        "Flatten": 1,
-        "Gemm": 1,
-    }
-    parameters = sum(
-        int(np.prod(w.dims)) for w in model.graph.initializer if not w.name.endswith((".mean", ".var"))
-    )
-    assert parameters == 11_689_512
-    x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
-    y = run(model, x)
-    assert y.shape == (1, 1000)
-    assert np.isfinite(y).all()
-    assert 0.2 < y.std() < 5.0
-    other = run(model, np.random.default_rng(2).normal(size=x.shape).astype(np.float32))
-    assert np.abs(other - y).max() > 0.05
+RESNET18 = {
+    "Conv": 20,
+    "BatchNormalization": 20,
+    "Relu": 17,
+    "Add": 8,
+    "MaxPool": 1,
+    "GlobalAveragePool": 1,
+    "Flatten": 1,
+    "Gemm": 1,
+}
+MOBILENET_V2 = {
+    "Conv": 52,
+    "BatchNormalization": 52,
+    "Clip": 35,
+    "Add": 10,
+    "GlobalAveragePool": 1,
+    "Flatten": 1,
+    "Gemm": 1,
+}
+NO_PARAMETERS = {"zero", "six"}  # limits of the clipping
 
 
-def test_mobilenet_v2_is_mobilenet_v2() -> None:
-    model = load("mobilenet_v2").build_mobilenet_v2()
+@pytest.mark.parametrize(
+    ("name", "operators", "num_parameters", "least_spread"),
+    [("resnet18", RESNET18, 11_689_512, 0.2), ("mobilenet_v2", MOBILENET_V2, 3_504_872, 0.1)],
+)
+def test_a_network_is_what_its_name_says(
+    name: str, operators: dict[str, int], num_parameters: int, least_spread: float
+) -> None:
+    model = getattr(load(name), f"build_{name}")()
     onnx.checker.check_model(model, full_check=True)
-    kinds = [node.op_type for node in model.graph.node]
-    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
-        "Conv": 52,
-        "BatchNormalization": 52,
-        "Clip": 35,
-        "Add": 10,
-        "GlobalAveragePool": 1,
-        "Flatten": 1,
-        "Gemm": 1,
-    }
-    parameters = sum(
+    assert Counter(node.op_type for node in model.graph.node) == operators
+    assert num_parameters == sum(
         int(np.prod(w.dims))
         for w in model.graph.initializer
-        if not w.name.endswith((".mean", ".var")) and w.name not in ("zero", "six")
+        if not w.name.endswith((".mean", ".var")) and w.name not in NO_PARAMETERS
     )
-    assert parameters == 3_504_872
     x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
     y = run(model, x)
     assert y.shape == (1, 1000)
     assert np.isfinite(y).all()
-    assert 0.1 < y.std() < 5.0
+    assert least_spread < y.std() < 5.0
     other = run(model, np.random.default_rng(2).normal(size=x.shape).astype(np.float32))
     assert np.abs(other - y).max() > 0.05
 
@@ -116,22 +108,24 @@ def test_dynamic_batch_has_a_name() -> None:
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
+@pytest.mark.parametrize(
+    ("script", "options", "graph", "told"),
+    [
+        ("tiny_convnet", ["--kind", "mlp", "--dynamic-batch"], "tiny_mlp", "tiny_mlp"),
+        ("resnet18", ["--size", "32", "--classes", "10"], "resnet18", "ResNet-18"),
+        ("mobilenet_v2", ["--size", "32", "--classes", "10"], "mobilenet_v2", "MobileNetV2"),
+    ],
+)
 def test_scripts_write_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    options: list[str],
+    graph: str,
+    told: str,
 ) -> None:
-    monkeypatch.setattr(
-        sys, "argv", ["tiny_convnet.py", str(tmp_path / "t.onnx"), "--kind", "mlp", "--dynamic-batch"]
-    )
-    load("tiny_convnet").main()
-    assert "tiny_mlp" in capsys.readouterr().out
-    assert onnx.load(tmp_path / "t.onnx").graph.name == "tiny_mlp"
-    monkeypatch.setattr(
-        sys, "argv", ["resnet18.py", str(tmp_path / "r.onnx"), "--size", "32", "--classes", "10"]
-    )
-    load("resnet18").main()
-    assert onnx.load(tmp_path / "r.onnx").graph.name == "resnet18"
-    monkeypatch.setattr(
-        sys, "argv", ["mobilenet_v2.py", str(tmp_path / "m.onnx"), "--size", "32", "--classes", "10"]
-    )
-    load("mobilenet_v2").main()
-    assert onnx.load(tmp_path / "m.onnx").graph.name == "mobilenet_v2"
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", str(tmp_path / "net.onnx"), *options])
+    load(script).main()
+    assert told in capsys.readouterr().out
+    assert onnx.load(tmp_path / "net.onnx").graph.name == graph
