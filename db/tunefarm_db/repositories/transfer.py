@@ -9,12 +9,12 @@ from sqlalchemy import ColumnElement, select, tuple_
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.records import Records
+from tunefarm_db.repositories.spaces import Spaces
 from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_db.values import Record, Space
 from tunefarm_tuning.nearness import distance
 
 _RECORDS = table_of(RecordRow)
-_SPACES = table_of(SpaceRow)
 
 _MAX_OUTLINES = 500  # spaces looked at for nearness: three short columns each
 _MAX_CANDIDATES = 64  # of these, the nearest whose records are looked for
@@ -123,14 +123,7 @@ class Transfer(Repository):
         return [row[0] for row in self._run(query)]
 
     def _space(self, workload_key: str, target_key: str, toolchain: str) -> Space | None:
-        return self._first(
-            Space,
-            select(_SPACES).where(
-                SpaceRow.workload_key == workload_key,
-                SpaceRow.target_key == target_key,
-                SpaceRow.toolchain == toolchain,
-            ),
-        )
+        return Spaces(self._connection).get(workload_key, target_key=target_key, toolchain=toolchain)
 
     def _history(self, space: Space, device_model: str, most: int) -> History:
         fastest = Records(self._connection).top(
