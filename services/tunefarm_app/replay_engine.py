@@ -20,6 +20,7 @@ from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
@@ -55,6 +56,8 @@ class Scenario:
         failing: Share of candidates that fail.
         extent: Iterations of the loops to be tiled; 1 gives a space of four configs.
         unschedulable: Positions of tasks without a config space.
+        nests: The kernels are matrix products, and their spaces say so: then the records of one can be learned from for
+            another, as of real kernels.
     """
 
     tasks: int = 2
@@ -64,6 +67,7 @@ class Scenario:
     failing: float = 0.0
     extent: int = 64
     unschedulable: tuple[int, ...] = ()
+    nests: bool = False
 
     def to_bytes(self) -> bytes:
         """Return the scenario as a file to upload."""
@@ -212,10 +216,30 @@ def scenario_space(task: TuningTask) -> ConfigSpace:
     facts = _facts(task)
     if facts["unschedulable"]:
         raise InvalidInputError(f"no schedule rule fits {task.workload.name}", code="cannot-be-scheduled")
+    if facts.get("nests"):
+        return _matmul_space(facts["extent"])
     knobs = [Knob.categorical("unroll", [0, 16, 64, 512])]
     if facts["extent"] > 1:
         knobs += [Knob.tile(name, facts["extent"], 3, 64) for name in ("i", "j")]
     return ConfigSpace([Sketch(tuple(knobs))])
+
+
+def _matmul_space(extent: int) -> ConfigSpace:
+    """Return a space of a square matrix product, tiled as MetaSchedule does it for a CPU."""
+    axes = tuple(Axis(extent=extent, reduces=reduces) for reduces in (False, False, True))
+    row, column, inner = (((axis, 1),) for axis in range(3))
+    accesses = tuple(
+        Access(itemsize_bytes=4, writes=writes, dims=dims)
+        for writes, dims in ((False, (row, inner)), (False, (inner, column)), (True, (row, column)))
+    )
+    knobs = (
+        Knob.tile("i", extent, 4, 64),
+        Knob.tile("j", extent, 4, 64),
+        Knob.tile("k", extent, 2, 64),
+        Knob.categorical("unroll", [0, 16, 64, 512]),
+    )
+    sketch = Sketch(knobs, (0, 1, 2, -1), "SSRSRS", 1)
+    return ConfigSpace([sketch], Computation(axes=axes, accesses=accesses, vector_bytes=64))
 
 
 def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
@@ -226,13 +250,15 @@ def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Fa
 
 
 def _workload(scenario: Scenario, position: int) -> Workload:
-    facts = {
+    facts: dict[str, Any] = {
         "seed": scenario.seed * 1000 + position,
         "trial_sec": scenario.trial_sec,
         "failing": scenario.failing,
         "extent": scenario.extent,
         "unschedulable": position in scenario.unschedulable,
     }
+    if scenario.nests:
+        facts["nests"] = True
     text = json.dumps(facts, sort_keys=True)
     return Workload(
         key=hashlib.sha256(text.encode()).hexdigest()[:32],

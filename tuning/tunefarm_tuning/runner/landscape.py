@@ -45,11 +45,11 @@ class SyntheticLandscape:
         self._outcomes = tuple(outcomes)
         self._features = FeatureMap(space)
         rng = np.random.default_rng(seed)
-        sample = self._features(space.sample_rows(rng, 256))
+        sample = self._features_of(space.sample_rows(rng, 256))
         spread = sample.std(axis=0)
         self._scale = np.where(spread > 0, 1 / np.maximum(spread, 1e-6), 0.0)
         self._weights = rng.dirichlet(np.full(sample.shape[1], 0.3)) * 2.0
-        self._optimum = self._features(space.sample_rows(rng, 1))[0]
+        self._optimum = self._features_of(space.sample_rows(rng, 1))[0]
 
     def cost_sec(self, config: Config) -> float:
         """Return the cost of a config, in seconds.
@@ -60,7 +60,7 @@ class SyntheticLandscape:
         row = self._space.row_of(config)
         if row is None:
             raise ValueError(f"config {config.key} is of another space")
-        away = (self._features(row[None])[0] - self._optimum) * self._scale
+        away = (self._features_of(row[None])[0] - self._optimum) * self._scale
         rough = 1.0 + 0.05 * self._chance("rough", config)
         return float(self._best_sec * np.exp((self._weights * away**2).sum()) * rough)
 
@@ -69,6 +69,10 @@ class SyntheticLandscape:
             which = int(self._chance("how", config) * len(self._outcomes))
             return Failure(self._outcomes[which], "so the landscape has it")
         return (self.cost_sec(config),) * 3
+
+    def _features_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the features, zero where a loop nest does not have one."""
+        return np.nan_to_num(self._features(rows), nan=0.0)
 
     def _chance(self, what: str, config: Config) -> float:
         """Return a number in [0, 1) that is fixed for a config."""
