@@ -41,8 +41,9 @@ class TuneResult:
     Attributes:
         records: Of the trials of this run, in order, then those of the confirmations: `pick_best` weighs them.
         tasks: In the order given.
-        stop_reason: The limit that was reached (``"trials"``, ``"wall_sec"``, ``"patience_trials"``, ``"min_gain_per_min"``), or ``"exhausted"``
-            (every space is spent), ``"interrupted"`` (Ctrl-C), ``"device-lost"``, ``"no-tasks"``.
+        stop_reason: The limit that was reached (``"trials"``, ``"wall_sec"``, ``"patience_trials"``,
+            ``"min_gain_per_min"``), or ``"exhausted"`` (every space is spent), ``"interrupted"`` (Ctrl-C),
+            ``"device-lost"``, ``"no-tasks"``.
         best_latency_sec: Sum over all tasks of calls × best cost; None unless each task has one.
     """
 

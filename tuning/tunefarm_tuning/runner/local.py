@@ -66,7 +66,8 @@ class LocalRunner(Closing):
             return []
         params = interleaved_params(inputs, self._timing, rounds)
         results: list[MeasureResult] | None = None
-        with contextlib.suppress(TunefarmError):  # whatever it is, the candidates' own measurements say it
+        # Whatever goes wrong, the candidates' own measurements say it.
+        with contextlib.suppress(TunefarmError):
             self._child.start()
             started = time.monotonic()
             reply = self._child.call(

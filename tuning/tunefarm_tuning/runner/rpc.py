@@ -73,9 +73,8 @@ class RpcRunner(Closing):
         results: list[MeasureResult] | None = None
         if self._connect(timeout_sec) is None:
             started = time.monotonic()
-            with contextlib.suppress(
-                TunefarmError
-            ):  # whatever it is, the candidates' own measurements say it
+            # Whatever goes wrong, the candidates' own measurements say it.
+            with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started)
         return results if results is not None else self._run_all(inputs, lambda _: None, lambda *_: None)

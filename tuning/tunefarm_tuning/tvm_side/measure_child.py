@@ -1,7 +1,7 @@
 """Child process: times kernels, here or over RPC.
 
-Over RPC a measurement is two calls, `connect` and `measure` (or `measure_interleaved`): so the parent can tell a device that is away from a
-kernel that takes too long.
+Over RPC a measurement is two calls, `connect` and `measure` (or `measure_interleaved`): so the parent can tell a
+device that is away from a kernel that takes too long.
 """
 
 from __future__ import annotations
