@@ -4,7 +4,8 @@
 
 A kernel made by TVM's own LLVM: ten independent chains of fused multiply-adds, as wide as the target's vectors, all
 operands in registers. Two such instructions a cycle with a latency of four or five need eight to ten chains; with two
-registers for the operands, nothing spills on the sixteen registers of AVX2 either. The assembly is looked through: a loop that loads or stores, or multiplies and adds apart, is an error rather than a figure.
+registers for the operands, nothing spills on the sixteen registers of AVX2 either. The assembly is looked through: a
+loop that loads or stores, or multiplies and adds apart, is an error rather than a figure.
 """
 
 from __future__ import annotations
