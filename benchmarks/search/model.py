@@ -76,9 +76,14 @@ class ModelBenchmark:
             earlier = load_records(self._record_path(model, seed, "cold"))
             records = [record for record in earlier if record.workload_key in known]
             goal_sec = (cold["latency_sec"] or 0.0) * (1 - options.margin)
+        minutes = {
+            "cold": options.minutes,
+            "half": options.half_minutes or options.minutes / 2,
+            "all": options.all_minutes,
+        }
         plan = RunPlan(
             tasks=tasks,
-            minutes=options.all_minutes if side == "all" else options.minutes,
+            minutes=minutes[side],
             seed=seed,
             tuner=options.tuner,
             cores=options.cores,
@@ -148,8 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="file of results, JSON lines")
     parser.add_argument("--model", nargs="+", default=list(MODELS), help="those, or ONNX files")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--minutes", type=float, default=20.0, help="of the cold run")
     parser.add_argument(
-        "--minutes", type=float, default=20.0, help="of the cold run, and at most of the half"
+        "--half-minutes", type=float, help="at most, with the records of half of the tasks; half of --minutes"
     )
     parser.add_argument(
         "--all-minutes", type=float, default=2.0, help="at most, with the records of all tasks"
