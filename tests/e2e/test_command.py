@@ -7,27 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE_SEC = 600.0
-
-
-def wait_until(condition: Callable[[], Any], what: str, within_sec: float = PATIENCE_SEC) -> Any:
-    deadline = time.monotonic() + within_sec
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"waited {within_sec:g} s in vain: {what}")
 
 
 class Place:
@@ -80,7 +70,7 @@ class Place:
         return found
 
     def expect_nothing_left(self) -> None:
-        wait_until(lambda: not self.processes(), f"the end of {self.processes()}", 60)
+        wait_until(lambda: not self.processes(), lambda: f"the end of {self.processes()}")
         assert list((self.folder / "tmp").iterdir()) == []
 
 
@@ -167,6 +157,7 @@ def test_serve_and_use_it(place: Place) -> None:
         wait_until(
             lambda: any(j["trials"] > 0 for j in json.loads(place.run("jobs", "list", "--json").stdout)),
             "a first trial",
+            within_sec=PATIENCE_SEC,
         )
         job.send_signal(signal.SIGINT)
         _, err = job.communicate(timeout=PATIENCE_SEC)

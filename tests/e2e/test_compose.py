@@ -14,7 +14,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from waiting import wait_until
 
 from tunefarm.client import Client
 from tunefarm.embedded import valkey
@@ -32,13 +32,6 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PATIENCE_SEC = 240.0
 
 sys.path.insert(0, str(ROOT / "examples"))
-
-
-def wait_until(condition: Callable[[], Any], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE_SEC
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.2)
 
 
 def free_port() -> int:

@@ -7,11 +7,9 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,18 +18,8 @@ from typing import Any
 import psutil
 import pytest
 from parentage import die_with_parent
-from rpc_client import Client
-
-PATIENCE_SEC = 90.0
-
-
-def wait_until(condition: Callable[[], Any], what: str, within_sec: float = PATIENCE_SEC) -> Any:
-    deadline = time.monotonic() + within_sec
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"waited {within_sec:g} s in vain: {what}")
+from rpc_client import PATIENCE_SEC, Client
+from waiting import gone, wait_until
 
 
 class Child:
@@ -64,9 +52,9 @@ class Child:
         return [one for one in self.events if one.get("event") == event]
 
     def wait_for(self, event: str, count: int = 1) -> dict[str, Any]:
-        return wait_until(lambda: self.named(event)[count - 1 : count], f"{count} x {event}; {self.events}")[
-            0
-        ]
+        return wait_until(
+            lambda: self.named(event)[count - 1 : count], lambda: f"{count} x {event}; {self.events}"
+        )[0]
 
     def end(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -278,7 +266,7 @@ class AgentProcess(Child):
                 # When a server dies, the API still has its last heartbeat: online, and yet not serving.
                 if event.get("online") and event["state"] == "serving" and event["server_pid"] != other_than
             ],
-            f"online; {self.events}",
+            lambda: f"online; {self.events}",
         )
         return dict(online[-1])
 
@@ -292,27 +280,3 @@ def start_agent(start: Callable[..., Any], api: FarmApi, tmp_path: Path) -> Call
 def agent(start_agent: Callable[..., Any]) -> AgentProcess:
     process: AgentProcess = start_agent()
     return process
-
-
-def gone(pid: int) -> bool:
-    """Whether a process is no more (a zombie is no more)."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
-def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SEC)
-
-
-@pytest.fixture
-def tools() -> Any:
-    """The functions above: test modules cannot import a conftest."""
-
-    class Tools:
-        gone = staticmethod(gone)
-        connect = staticmethod(connect)
-        wait_until = staticmethod(wait_until)
-
-    return Tools

@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_gone, wait_until
 
 
 def test_a_device_comes_online_and_is_measured_through(
@@ -36,10 +37,10 @@ def test_a_killed_server_comes_back(agent: Any, api: Any, tracker: Any, make_cli
     make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
-def test_a_frozen_server_is_replaced(agent: Any, tracker: Any, make_client: Any, tools: Any) -> None:
+def test_a_frozen_server_is_replaced(agent: Any, tracker: Any, make_client: Any) -> None:
     first = agent.wait_online()
     os.kill(first["server_pid"], signal.SIGSTOP)
-    tools.wait_until(lambda: tools.gone(first["server_pid"]), "the end of the frozen server")
+    wait_gone([first["server_pid"]], "the frozen server")
     agent.wait_online(other_than=first["server_pid"])
     make_client(tracker.port, agent.rpc_key).assert_serves()
 
@@ -55,12 +56,10 @@ def test_a_crashing_kernel_does_not_cost_the_server(agent: Any, tracker: Any, ma
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_killed_agent_leaves_nothing(
-    agent: Any, tracker: Any, make_client: Any, tools: Any, frozen: bool
-) -> None:
+def test_a_killed_agent_leaves_nothing(agent: Any, tracker: Any, make_client: Any, frozen: bool) -> None:
     agent.wait_online()
     session = make_client(tracker.port, agent.rpc_key).session()
-    below = tools.wait_until(
+    below = wait_until(
         lambda: (found := psutil.Process(agent.pid).children(recursive=True)) and len(found) == 2 and found,
         "the server and its session",
     )
@@ -68,14 +67,14 @@ def test_a_killed_agent_leaves_nothing(
         for process in below:
             process.suspend()
     agent.end(signal.SIGKILL)
-    tools.wait_until(lambda: all(tools.gone(process.pid) for process in below), "the end of everything")
+    wait_gone((process.pid for process in below), "everything")
     if not frozen:
         assert list((agent.work_dir / "sessions").iterdir()) == []
     del session
 
 
 def test_an_asked_agent_says_goodbye_and_leaves_nothing(
-    agent: Any, api: Any, tracker: Any, make_client: Any, tools: Any
+    agent: Any, api: Any, tracker: Any, make_client: Any
 ) -> None:
     agent.wait_online()
     session = make_client(tracker.port, agent.rpc_key).session()
@@ -84,19 +83,17 @@ def test_an_asked_agent_says_goodbye_and_leaves_nothing(
     assert agent.process.returncode == 0
     assert api.heartbeats[-1]["reason"] == "the agent is stopping"
     assert api.heartbeats[-1]["ready"] is False
-    tools.wait_until(lambda: all(tools.gone(process.pid) for process in below), "the end of everything")
+    wait_gone((process.pid for process in below), "everything")
     assert list((agent.work_dir / "sessions").iterdir()) == []
     del session
 
 
 def test_a_tracker_that_comes_back_finds_the_device(
-    agent: Any, api: Any, tracker: Any, start_tracker: Callable[..., Any], make_client: Any, tools: Any
+    agent: Any, api: Any, tracker: Any, start_tracker: Callable[..., Any], make_client: Any
 ) -> None:
     first = agent.wait_online()
     tracker.end()
-    tools.wait_until(
-        lambda: api.heartbeats[-1]["reason"] == "the tracker does not answer", "the agent's notice"
-    )
+    wait_until(lambda: api.heartbeats[-1]["reason"] == "the tracker does not answer", "the agent's notice")
     seen = len(agent.events)
     start_tracker(tracker.port)
     again = agent.wait_online(after=seen)
@@ -104,12 +101,10 @@ def test_a_tracker_that_comes_back_finds_the_device(
     make_client(tracker.port, agent.rpc_key).assert_serves()
 
 
-def test_an_absent_api_does_not_end_the_service(
-    agent: Any, api: Any, tracker: Any, make_client: Any, tools: Any
-) -> None:
+def test_an_absent_api_does_not_end_the_service(agent: Any, api: Any, tracker: Any, make_client: Any) -> None:
     agent.wait_online()
     api.status = 503
-    tools.wait_until(lambda: not agent.events[-1]["online"], "the agent's notice")
+    wait_until(lambda: not agent.events[-1]["online"], "the agent's notice")
     make_client(tracker.port, agent.rpc_key).assert_serves()
     seen = len(agent.events)
     api.status = 200
@@ -117,13 +112,11 @@ def test_an_absent_api_does_not_end_the_service(
     assert len(api.registrations) == 1
 
 
-def test_a_forgotten_device_registers_again(
-    agent: Any, api: Any, tracker: Any, make_client: Any, tools: Any
-) -> None:
+def test_a_forgotten_device_registers_again(agent: Any, api: Any, tracker: Any, make_client: Any) -> None:
     first = agent.wait_online()
     api.devices.clear()
-    tools.wait_until(lambda: len(api.registrations) >= 2, "the second registration")
-    tools.wait_until(
+    wait_until(lambda: len(api.registrations) >= 2, "the second registration")
+    wait_until(
         lambda: agent.events[-1]["device_id"] == "dev_2" and agent.events[-1]["online"], "the new device"
     )
     assert agent.events[-1]["server_pid"] == first["server_pid"]

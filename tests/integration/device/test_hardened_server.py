@@ -13,6 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
+from rpc_client import connect
+from waiting import wait_gone, wait_until
 
 from tunefarm_workers.device import probe
 from tunefarm_workers.device.rpc_wire import CODE_MISMATCH, INT, RPC_MAGIC, pack_hello, receive_exactly
@@ -31,7 +33,7 @@ HELLOS = {
 }
 
 
-def test_a_session_runs_and_leaves_nothing(server: Any, client: Any, tools: Any) -> None:
+def test_a_session_runs_and_leaves_nothing(server: Any, client: Any) -> None:
     for _ in range(3):
         client.call("good")
     assert server.wait_for("session-ended", count=3)["ending"] == "finished"
@@ -73,12 +75,10 @@ def test_a_client_without_a_limit_gets_the_servers(
     assert server.wait_for("session-ended")["ending"] == "timed-out"
 
 
-def test_a_killed_clients_endless_kernel_does_not_hold_the_device(
-    server: Any, client: Any, tools: Any
-) -> None:
+def test_a_killed_clients_endless_kernel_does_not_hold_the_device(server: Any, client: Any) -> None:
     with subprocess.Popen(client.command("spin", timeout_sec=0)) as process:
         server.wait_for("session-started")
-        tools.wait_until(lambda: list(server.work_dir.glob("session-*/spinning")), "the kernel to run")
+        wait_until(lambda: list(server.work_dir.glob("session-*/spinning")), "the kernel to run")
         process.kill()
     assert server.wait_for("session-ended")["ending"] == "abandoned"
     client.assert_serves()
@@ -90,26 +90,26 @@ def test_what_a_kernel_forks_ends_with_the_session(server: Any, client: Any) -> 
     server.wait_childless()
 
 
-def test_bad_hellos_cost_their_own_connection_only(server: Any, client: Any, tools: Any) -> None:
+def test_bad_hellos_cost_their_own_connection_only(server: Any, client: Any) -> None:
     for data in HELLOS.values():
-        with tools.connect(server.port) as connection:
+        with connect(server.port) as connection:
             connection.sendall(data)
     assert probe.answers_hello(("127.0.0.1", server.port))
     client.assert_serves()
 
 
 @pytest.mark.parametrize("data", [b"", pack_hello("client:no-such-key"), b"\x71\xf2\x0f"])
-def test_a_reset_after_connecting(server: Any, client: Any, tools: Any, data: bytes) -> None:
+def test_a_reset_after_connecting(server: Any, client: Any, data: bytes) -> None:
     for _ in range(5):
-        with tools.connect(server.port) as connection:
+        with connect(server.port) as connection:
             connection.sendall(data)
             _reset_on_close(connection)
     client.assert_serves()
 
 
-def test_a_reset_after_the_right_key(tracker: Any, server: Any, client: Any, tools: Any) -> None:
+def test_a_reset_after_the_right_key(tracker: Any, server: Any, client: Any) -> None:
     for count in range(1, 4):
-        with tools.connect(tracker.port) as asking, tools.connect(server.port) as connection:
+        with connect(tracker.port) as asking, connect(server.port) as connection:
             _, _, match_key = _ask_tracker_for_device(asking, server.key)
             connection.sendall(pack_hello(f"client:{match_key}"))
             assert INT.unpack(receive_exactly(connection, 4))[0] == RPC_MAGIC
@@ -118,8 +118,8 @@ def test_a_reset_after_the_right_key(tracker: Any, server: Any, client: Any, too
     client.assert_serves()
 
 
-def test_silent_peers_hold_up_nobody(server: Any, client: Any, tools: Any) -> None:
-    silent = [tools.connect(server.port) for _ in range(100)]
+def test_silent_peers_hold_up_nobody(server: Any, client: Any) -> None:
+    silent = [connect(server.port) for _ in range(100)]
     try:
         client.assert_serves()
         # Each is hung up on in the end.
@@ -130,21 +130,19 @@ def test_silent_peers_hold_up_nobody(server: Any, client: Any, tools: Any) -> No
             peer.close()
 
 
-def test_a_wrong_key_is_refused_harmlessly_even_during_a_session(
-    server: Any, client: Any, tools: Any
-) -> None:
+def test_a_wrong_key_is_refused_harmlessly_even_during_a_session(server: Any, client: Any) -> None:
     session = client.session()
     server.wait_for("session-started")
     for _ in range(3):
-        with tools.connect(server.port) as connection:
+        with connect(server.port) as connection:
             connection.sendall(pack_hello("client:wrong"))
             assert INT.unpack(receive_exactly(connection, 4))[0] == CODE_MISMATCH
     session.upload(str(client.kernels))
     session.load_module("kernels.so")["good"]()
 
 
-def test_a_key_that_nobody_comes_with_is_replaced(tracker: Any, server: Any, client: Any, tools: Any) -> None:
-    with tools.connect(tracker.port) as asking:
+def test_a_key_that_nobody_comes_with_is_replaced(tracker: Any, server: Any, client: Any) -> None:
+    with connect(tracker.port) as asking:
         _ask_tracker_for_device(asking, server.key)
     client.assert_serves()
 
@@ -169,9 +167,7 @@ def test_the_tracker_can_come_late(
     make_client(port).assert_serves()
 
 
-def test_a_frozen_tracker_does_not_freeze_the_server(
-    tracker: Any, server: Any, client: Any, tools: Any
-) -> None:
+def test_a_frozen_tracker_does_not_freeze_the_server(tracker: Any, server: Any, client: Any) -> None:
     server.wait_for("tracker")
     os.kill(tracker.pid, signal.SIGSTOP)
     server.wait_for("tracker", count=2)
@@ -194,22 +190,22 @@ def test_files_stay_in_the_sessions_folder(server: Any, client: Any, tmp_path: P
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_the_end_of_stdin_ends_everything(server: Any, client: Any, tools: Any, busy: bool) -> None:
+def test_the_end_of_stdin_ends_everything(server: Any, client: Any, busy: bool) -> None:
     session = client.session() if busy else None
     children = psutil.Process(server.pid).children(recursive=True)
     assert bool(children) == busy
     server.process.stdin.close()
     assert server.process.wait(90) == 0
-    tools.wait_until(lambda: all(tools.gone(child.pid) for child in children), "the end of its children")
+    wait_gone((child.pid for child in children), "its children")
     assert server.session_folders() == []
     del session
 
 
-def test_a_killed_server_takes_its_session_along(server: Any, client: Any, tools: Any) -> None:
+def test_a_killed_server_takes_its_session_along(server: Any, client: Any) -> None:
     session = client.session()
     (child,) = psutil.Process(server.pid).children()
     server.end(signal.SIGKILL)
-    tools.wait_until(lambda: tools.gone(child.pid), "the session's end")
+    wait_gone([child.pid], "the session")
     del session
 
 

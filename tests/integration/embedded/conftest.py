@@ -9,32 +9,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from waiting import wait_until
 
 PATIENCE_SEC = 120.0
-
-
-def wait_until(condition: Callable[[], Any], what: str, within_sec: float = PATIENCE_SEC) -> Any:
-    deadline = time.monotonic() + within_sec
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"waited {within_sec:g} s in vain: {what}")
-
-
-def gone(pid: int) -> bool:
-    """Whether a process is no more (a zombie is no more)."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 class ToyFarm:
@@ -63,7 +46,9 @@ class ToyFarm:
         return [event["part"] for event in self.events if event["kind"] == kind]
 
     def wait_for(self, kind: str, part: str = "", count: int = 1) -> None:
-        wait_until(lambda: self.kinds(part).count(kind) >= count, f"{count} x {kind} {part}: {self.events}")
+        wait_until(
+            lambda: self.kinds(part).count(kind) >= count, lambda: f"{count} x {kind} {part}: {self.events}"
+        )
 
     def log(self, part: str) -> str:
         return (self.home / "logs" / f"{part}.log").read_text()
@@ -109,14 +94,3 @@ def toy_farm(tmp_path: Path) -> Iterator[Callable[..., ToyFarm]]:
     yield start
     for farm in farms:
         farm.close()
-
-
-@pytest.fixture(scope="session")
-def tools() -> Any:
-    """The functions above: test modules cannot import a conftest."""
-
-    class Tools:
-        gone = staticmethod(gone)
-        wait_until = staticmethod(wait_until)
-
-    return Tools

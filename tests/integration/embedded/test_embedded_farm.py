@@ -7,13 +7,14 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
+from waiting import wait_gone, wait_until
 
 from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome
 from tunefarm_tuning.errors import ConflictError, TransientError
@@ -30,8 +31,7 @@ MARKS = {
 class Farm:
     """A farm, its events, and its processes as the system sees them."""
 
-    def __init__(self, home: Path, wait_until: Callable[..., Any]) -> None:
-        self.wait_until = wait_until
+    def __init__(self, home: Path) -> None:
         self.events: list[FarmEvent] = []
         self.handle = EmbeddedFarm(home, on_event=self.events.append)
 
@@ -51,7 +51,7 @@ class Farm:
             found[:] = [c for c in self.supervisor().children() if MARKS[name] in command_line(c)]
             return len(found) == 1
 
-        self.wait_until(is_there, f"the {name}'s process")
+        wait_until(is_there, f"the {name}'s process")
         return found[0]
 
     def count(self, kind: str, part: str) -> int:
@@ -66,7 +66,7 @@ class Farm:
 
     def expect_device_online(self) -> None:
         """A busy machine can be late with a sign of life: what counts is that it comes."""
-        self.wait_until(lambda: self.device_state() == "online", "the device to be online")
+        wait_until(lambda: self.device_state() == "online", "the device to be online")
 
     def device_state(self) -> str:
         try:
@@ -85,8 +85,8 @@ def command_line(process: psutil.Process) -> str:
 
 
 @pytest.fixture(scope="module")
-def farm(tmp_path_factory: pytest.TempPathFactory, tools: Any) -> Iterator[Farm]:
-    farm = Farm(tmp_path_factory.mktemp("farm") / "home", tools.wait_until)
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
+    farm = Farm(tmp_path_factory.mktemp("farm") / "home")
     with farm.handle:
         farm.handle.wait_ready()
         yield farm
@@ -118,24 +118,22 @@ def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:
 
 
 @pytest.mark.parametrize("name", list(MARKS))
-def test_a_killed_part_comes_back_at_its_place(farm: Farm, tools: Any, name: str) -> None:
+def test_a_killed_part_comes_back_at_its_place(farm: Farm, name: str) -> None:
     before = farm.part(name)
     below = before.children(recursive=True)
     listening = {c.laddr.port for c in before.net_connections(kind="inet") if c.status == "LISTEN"}
     ups = farm.count("up", name)
     before.kill()
-    tools.wait_until(lambda: farm.count("up", name) > ups, f"the {name}'s return")
+    wait_until(lambda: farm.count("up", name) > ups, f"the {name}'s return")
     after = farm.part(name)
     assert after.pid != before.pid
     assert listening == {c.laddr.port for c in after.net_connections(kind="inet") if c.status == "LISTEN"}
-    tools.wait_until(
-        lambda: all(tools.gone(process.pid) for process in below), "the end of the old one's children"
-    )
+    wait_gone((process.pid for process in below), "the old one's children")
     farm.expect_device_online()
 
 
-def test_two_farms_side_by_side(farm: Farm, tmp_path: Path, tools: Any) -> None:
-    other = Farm(tmp_path / "other", tools.wait_until)
+def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
+    other = Farm(tmp_path / "other")
     with other.handle:
         other.handle.wait_ready()
         assert other.handle.url != farm.handle.url
@@ -144,7 +142,7 @@ def test_two_farms_side_by_side(farm: Farm, tmp_path: Path, tools: Any) -> None:
         other.expect_device_online()
         everything = other.supervisor().children(recursive=True)
         key = other.handle.api_key
-    tools.wait_until(lambda: all(tools.gone(one.pid) for one in everything), "the end of everything")
+    wait_gone((one.pid for one in everything), "everything")
     assert FarmHome(tmp_path / "other").running() is None
     farm.expect_device_online()
     # The next start goes on where this one ended.
@@ -177,18 +175,18 @@ with EmbeddedFarm(Path(sys.argv[1])) as farm:
 
 
 @pytest.mark.parametrize("victim", ["owner", "supervisor"])
-def test_nothing_is_left_after_a_kill(tmp_path: Path, tools: Any, victim: str) -> None:
+def test_nothing_is_left_after_a_kill(tmp_path: Path, victim: str) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline().startswith(b"http://")
         process = psutil.Process(owner.pid)
         # Supervisor, five parts, two pool children and their tracker, and the RPC server at least.
-        everything = tools.wait_until(
+        everything = wait_until(
             lambda: (found := process.children(recursive=True)) and len(found) >= 9 and found,
             "all of the farm's processes",
         )
         (supervisor,) = process.children()
         os.kill(owner.pid if victim == "owner" else supervisor.pid, signal.SIGKILL)
-        tools.wait_until(lambda: all(tools.gone(one.pid) for one in everything), "the end of everything")
+        wait_gone((one.pid for one in everything), "everything")
         owner.kill()
     assert FarmHome(tmp_path).running() is None

@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from waiting import gone, wait_gone, wait_until
+
 SERVE = "import os, time; print(f'pid={os.getpid()}'); print('up'); time.sleep(1000)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SERVE
 PARENT = (
@@ -40,7 +42,7 @@ def test_parts_start_when_what_they_need_is_up(toy_farm: Callable[..., Any]) -> 
     assert farm.events[-1]["kind"] == "stopped"
 
 
-def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("a"), part("b", needs=["a"]))
     farm.wait_for("ready")
     (first,) = farm.pids("a")
@@ -51,17 +53,13 @@ def test_a_part_that_dies_is_started_again(toy_farm: Callable[..., Any], tools: 
     assert len(farm.pids("a")) == 2
 
 
-def test_a_part_that_cannot_live_ends_the_farm_with_its_last_words(
-    toy_farm: Callable[..., Any], tools: Any
-) -> None:
+def test_a_part_that_cannot_live_ends_the_farm_with_its_last_words(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("good"), part("bad", "raise SystemExit('the port is taken')"))
     assert farm.process.wait(120) == 1
-    failed = tools.wait_until(lambda: [one for one in farm.events if one["kind"] == "failed"], "the failure")[
-        0
-    ]
+    failed = wait_until(lambda: [one for one in farm.events if one["kind"] == "failed"], "the failure")[0]
     assert "the port is taken" in failed["message"]
     assert failed["data"]["error"]["code"] == "farm-failed"
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in farm.pids("good")), "the end of the good part")
+    wait_gone(farm.pids("good"), "the good part")
 
 
 def test_a_command_that_does_not_exist_is_a_failure_too(toy_farm: Callable[..., Any]) -> None:
@@ -69,48 +67,48 @@ def test_a_command_that_does_not_exist_is_a_failure_too(toy_farm: Callable[..., 
     assert farm.process.wait(120) == 1
 
 
-def test_parts_end_in_reverse_and_the_deaf_are_killed(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_parts_end_in_reverse_and_the_deaf_are_killed(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("a"), part("deaf", DEAF, needs=["a"], grace_sec=0.5))
     farm.wait_for("ready")
     pids = farm.all_pids()
     assert farm.end() == 0
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in pids), "the end of all parts")
+    wait_gone(pids, "all parts")
 
 
-def test_a_frozen_part_does_not_hold_up_the_end(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_a_frozen_part_does_not_hold_up_the_end(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("a", grace_sec=0.5))
     farm.wait_for("ready")
     (pid,) = farm.pids("a")
     os.kill(pid, signal.SIGSTOP)
     assert farm.end() == 0
-    tools.wait_until(lambda: tools.gone(pid), "the end of the frozen part")
+    wait_gone([pid], "the frozen part")
 
 
-def test_what_a_part_started_ends_with_the_farm(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_what_a_part_started_ends_with_the_farm(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("parent", PARENT))
     farm.wait_for("ready")
     pids = farm.pids("parent")
     assert len(pids) == 3
     assert farm.end() == 0
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in pids), "the end of all parts")
+    wait_gone(pids, "all parts")
 
 
-def test_what_a_killed_part_leaves_behind_is_ended(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_what_a_killed_part_leaves_behind_is_ended(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("parent", PARENT))
     farm.wait_for("ready")
     parent, *orphans = farm.pids("parent")
     os.kill(parent, signal.SIGKILL)
     farm.wait_for("up", "parent", count=2)
     # The one in a session of its own, too: the supervisor adopted it.
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in orphans), "the end of the orphans")
+    wait_gone(orphans, "the orphans")
     after = farm.pids("parent")[3:]
     assert len(after) == 3
-    assert all(not tools.gone(pid) for pid in after)
+    assert all(not gone(pid) for pid in after)
     assert farm.end() == 0
-    tools.wait_until(lambda: all(tools.gone(pid) for pid in after), "the end of the second life's processes")
+    wait_gone(after, "the second life's processes")
 
 
-def test_a_killed_supervisor_takes_all_groups_along(toy_farm: Callable[..., Any], tools: Any) -> None:
+def test_a_killed_supervisor_takes_all_groups_along(toy_farm: Callable[..., Any]) -> None:
     farm = toy_farm(part("a"), part("deaf", DEAF), part("parent", PARENT))
     farm.wait_for("ready")
     parent, same_group, own_session = farm.pids("parent")
@@ -119,6 +117,6 @@ def test_a_killed_supervisor_takes_all_groups_along(toy_farm: Callable[..., Any]
     farm.process.kill()
     ends = [frozen, *farm.pids("deaf"), parent, same_group]
     try:
-        tools.wait_until(lambda: all(tools.gone(pid) for pid in ends), "the end of the parts")
+        wait_gone(ends, "the parts")
     finally:
         os.kill(own_session, signal.SIGKILL)  # real parts tie what they start themselves

@@ -6,16 +6,15 @@ import os
 import shutil
 import signal
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.child import ChildClosed
+from tunefarm_tuning.child import ChildClosed, ChildProcess
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.measure import BuildInput, BuildResult, Outcome
 from tunefarm_tuning.target import Target
@@ -32,11 +31,8 @@ def outcomes(results: list[BuildResult]) -> list[Outcome]:
     return [Outcome.OK if one.failure is None else one.failure.outcome for one in results]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, "the condition did not come true within 60 s"
-        time.sleep(0.002)
+def wait_for_a_build(child: ChildProcess) -> None:
+    wait_until(lambda: child._in_call, "a build to begin", every_sec=0.002)
 
 
 def test_a_time_out_fails_the_candidate_alone(tmp_path: Path) -> None:
@@ -55,7 +51,7 @@ def test_a_crash_fails_the_candidate_alone(tmp_path: Path) -> None:
         results: list[BuildResult] = []
         thread = threading.Thread(target=lambda: results.extend(builder.build(inputs)))
         thread.start()
-        wait_for(lambda: child._in_call)
+        wait_for_a_build(child)
         assert child.pid is not None
         os.kill(child.pid, signal.SIGSEGV)
         thread.join()
@@ -134,7 +130,7 @@ def test_closing_ends_a_build_in_another_thread(tmp_path: Path) -> None:
     results: list[BuildResult] = []
     thread = threading.Thread(target=lambda: results.extend(builder.build(inputs)))
     thread.start()
-    wait_for(lambda: child._in_call)
+    wait_for_a_build(child)
     builder.close()
     thread.join(60)
     assert not thread.is_alive()
@@ -152,7 +148,7 @@ def test_an_interrupt_ends_a_build_and_the_builder_stays_usable(tmp_path: Path) 
         child = builder._workers[0]._child
 
         def interrupt() -> None:
-            wait_for(lambda: child._in_call)
+            wait_for_a_build(child)
             os.kill(os.getpid(), signal.SIGINT)
 
         thread = threading.Thread(target=interrupt)

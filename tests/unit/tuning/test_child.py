@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import gone, wait_gone, wait_until
 
 from tunefarm_tuning.child import (
     ChildClosed,
@@ -35,21 +35,6 @@ LONG_SEC = 120.0
 def child() -> Iterator[ChildProcess]:
     with ChildProcess(MODULE, env=ENV) as process:
         yield process
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, "the condition did not come true within 60 s"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 def test_answers_and_stays(child: ChildProcess) -> None:
@@ -108,7 +93,7 @@ def test_an_early_exit_is_a_crash(child: ChildProcess) -> None:
 def test_a_child_killed_between_calls_is_replaced(child: ChildProcess) -> None:
     first = child.call("pid", {}, timeout_sec=LONG_SEC)
     os.kill(first, signal.SIGKILL)
-    wait_for(lambda: not child.alive)
+    wait_until(lambda: not child.alive, "its end")
     assert child.call("pid", {}, timeout_sec=LONG_SEC) != first
 
 
@@ -117,7 +102,7 @@ def test_a_timeout_kills_the_child(child: ChildProcess, method: str) -> None:
     first = child.call("pid", {}, timeout_sec=LONG_SEC)
     with pytest.raises(ChildTimedOut):
         child.call(method, {}, timeout_sec=0.3)
-    assert not is_running(first)
+    assert gone(first)
     assert child.call("echo", {}, timeout_sec=LONG_SEC) == {}
 
 
@@ -174,11 +159,11 @@ def test_close_from_another_thread_ends_the_call(child: ChildProcess) -> None:
     pid = child.call("pid", {}, timeout_sec=LONG_SEC)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
-        wait_for(lambda: child._in_call)
+        wait_until(lambda: child._in_call, "the call to begin")
         child.close()
         with pytest.raises(ChildClosed):
             call.result(timeout=60)
-    assert not is_running(pid)
+    assert gone(pid)
     with pytest.raises(ChildClosed):
         child.call("echo", {}, timeout_sec=LONG_SEC)
     child.close()
@@ -188,7 +173,7 @@ def test_kill_from_another_thread_leaves_the_object_usable(child: ChildProcess) 
     child.call("pid", {}, timeout_sec=LONG_SEC)
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(child.call, "sleep", {"sec": 600}, timeout_sec=600)
-        wait_for(lambda: child._in_call)
+        wait_until(lambda: child._in_call, "the call to begin")
         child.kill()
         with pytest.raises((ChildCrashed, ChildOutOfMemory)):
             call.result(timeout=60)
@@ -197,9 +182,9 @@ def test_kill_from_another_thread_leaves_the_object_usable(child: ChildProcess) 
 
 def test_close_ends_grandchildren(child: ChildProcess) -> None:
     grandchild = child.call("grandchild", {}, timeout_sec=LONG_SEC)
-    assert is_running(grandchild)
+    assert not gone(grandchild)
     child.close()
-    wait_for(lambda: not is_running(grandchild))
+    wait_gone([grandchild], "the grandchild")
 
 
 def test_a_child_outlives_the_thread_that_started_it(child: ChildProcess) -> None:
@@ -225,11 +210,11 @@ threading.Event().wait()
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert len(pids) == 2
-        assert all(is_running(pid) for pid in pids)
+        assert not any(map(gone, pids))
     finally:
         parent.kill()
         parent.communicate()
-    wait_for(lambda: not any(is_running(pid) for pid in pids))
+    wait_gone(pids, "both")
 
 
 def test_nothing_is_left_open() -> None:
@@ -240,7 +225,7 @@ def test_nothing_is_left_open() -> None:
                 child.call(method, {"code": 1}, timeout_sec=LONG_SEC)
             except ChildCrashed:
                 pass
-    wait_for(lambda: len(list(Path("/proc/self/fd").iterdir())) == before)
+    wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) == before, "all files to be closed")
 
 
 def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,41 @@
+"""Waiting for what must come true, however busy the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import psutil
+
+Value = TypeVar("Value")
+
+
+def wait_until(
+    condition: Callable[[], Value],
+    what: str | Callable[[], str],
+    *,
+    within_sec: float = 300.0,
+    every_sec: float = 0.05,
+) -> Value:
+    """Return the first true value of the condition; `what` says what was waited for in vain."""
+    deadline = time.monotonic() + within_sec
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {within_sec:g} s in vain for {what() if callable(what) else what}")
+        time.sleep(every_sec)
+    return value
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more (a zombie is no more)."""
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_gone(pids: Iterable[int], what: str) -> None:
+    """Wait for the end of processes: of what was killed something is there for a moment longer."""
+    left = list(pids)
+    wait_until(lambda: all(map(gone, left)), f"the end of {what}")
