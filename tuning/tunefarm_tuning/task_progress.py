@@ -69,7 +69,6 @@ class TaskProgress:
             spent_sec=self.spent_sec,
             best_sec=self.best_sec,
             exhausted=self.exhausted or self.failed is not None,
-            family=self.space.family if self.space is not None else "",
         )
 
     @property

@@ -1,6 +1,7 @@
 """Which task of a model gets the next round: the one with most latency to win per second spent.
 
-Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds.
+Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds. Ansor
+also expects no task to get beyond what like tasks have shown; that did not help (`benchmarks/results/scheduling.md`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class TaskState:
         spent_sec: Wall-clock of all its rounds.
         best_sec: Best cost known, also from before this run; None where there is none.
         exhausted: Nothing is left to try, or the task failed.
-        family: `ConfigSpace.family`; empty where it is not known.
     """
 
     weight: int
@@ -46,7 +46,6 @@ class TaskState:
     spent_sec: float = 0.0
     best_sec: float | None = None
     exhausted: bool = False
-    family: str = ""
 
 
 class TaskScheduler:
