@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
     from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.toolchain import versions as versions
+    from tunefarm_tuning.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.tune import tune as tune
     from tunefarm_tuning.tune_result import TuneResult as TuneResult
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
@@ -151,6 +152,7 @@ _HOMES = {
     "TaskState": "task_scheduler",
     "toolchain_key": "toolchain",
     "versions": "toolchain",
+    "TaskHistory": "transfer",
     "TuneResult": "tune_result",
     "tune": "tune",
     "TrialResult": "tuner.base",
