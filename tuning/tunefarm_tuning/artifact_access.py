@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.loader import ArtifactError, extract_library, read_manifest
+from tunefarm_tuning.artifact.container import ArtifactError, extract_library, read_manifest
 from tunefarm_tuning.errors import InvalidInputError
 
 

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.loader import FORMAT, FORMAT_VERSION, KNOWN_CPU_FEATURES, library_machine
+from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
+from tunefarm_tuning.artifact.library import library_machine
+from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
 from tunefarm_tuning.compile_session import LoadedInfo
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.host import cpu_flags

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import zlib
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
+from zipfile import BadZipFile
 
 import typer
 
@@ -114,12 +116,12 @@ def _read(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
 
     try:
         found = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        if isinstance(found, np.ndarray):
+            return found
+        with found:
+            return {name: found[name] for name in found.files}
+    except (ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise InvalidInputError(f"{path} is not a .npy or .npz file: {error}", code="bad-input") from error
-    if isinstance(found, np.ndarray):
-        return found
-    with found:
-        return {name: found[name] for name in found.files}
 
 
 def write_outputs(outputs: dict[str, NDArray[Any]], folder: Path) -> dict[str, Path]:

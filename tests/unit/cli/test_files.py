@@ -73,7 +73,18 @@ def test_inputs_that_are_none(tmp_path: Path) -> None:
     text.write_text("hello")
     pickled = tmp_path / "pickled.npy"
     np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
-    for texts in ([str(text)], [str(pickled)], [str(x)] * 3, [f"x={x}", f"x={x}"], [f"y={x}"]):
+    cut, odd = tmp_path / "cut.npz", tmp_path / "odd.npz"
+    cut.write_bytes(b"PK\3\4 and no more")
+    np.savez(odd, x=np.array([{}], dtype=object))
+    for texts in (
+        [str(text)],
+        [str(pickled)],
+        [str(cut)],
+        [str(odd)],
+        [str(x)] * 3,
+        [f"x={x}", f"x={x}"],
+        [f"y={x}"],
+    ):
         with pytest.raises(InvalidInputError):
             read_inputs(SPECS, texts)
     with pytest.raises(FileNotFoundError):

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tuning_records import RECORD
 
+from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import (
     KNOWN_CPU_FEATURES,
     ArtifactError,
     cpu_flags,
     extract_library,
-    library_machine,
     load,
     read_manifest,
 )
@@ -58,7 +58,7 @@ def test_entries_and_their_checksums(tmp_path: Path) -> None:
         names = archive.namelist()
         assert names[0] == "manifest.json"
         assert set(names) == {
-            "manifest.json", "lib.so", "report.json", "records.jsonl", "loader.py", "__main__.py", "README.md",
+            "manifest.json", "lib.so", "report.json", "records.jsonl", "container.py", "loader.py", "__main__.py", "README.md",
         }  # fmt: skip
         manifest = json.loads(archive.read("manifest.json"))
         assert set(manifest["entries"]) == set(names) - {"manifest.json"}
@@ -148,15 +148,15 @@ def _flip_a_bit_of_the_library(path: Path) -> None:
         (_gone, "not-an-artifact"),
         (_other_zip, "not-an-artifact"),
         (_rewrite(lambda m: m.update(format="other")), "not-an-artifact"),
-        (_rewrite(lambda m: m.pop("inputs")), "not-an-artifact"),
-        (_rewrite(lambda m: m.update(inputs=[{"name": 1}])), "not-an-artifact"),
-        (_rewrite(lambda m: m["inputs"][0].update(shape=["a"])), "not-an-artifact"),
-        (_rewrite(lambda m: m["outputs"][0].update(shape=[-1])), "not-an-artifact"),
-        (_rewrite(lambda m: m.pop("target")), "not-an-artifact"),
+        (_rewrite(lambda m: m.pop("inputs")), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(inputs=[{"name": 1}])), "damaged-artifact"),
+        (_rewrite(lambda m: m["inputs"][0].update(shape=["a"])), "damaged-artifact"),
+        (_rewrite(lambda m: m["outputs"][0].update(shape=[-1])), "damaged-artifact"),
+        (_rewrite(lambda m: m.pop("target")), "damaged-artifact"),
         (_rewrite(lambda m: m.update(target=None)), "damaged-artifact"),
-        (_rewrite(lambda m: m.pop("target_key")), "not-an-artifact"),
-        (_rewrite(lambda m: m.update(versions=None)), "not-an-artifact"),
-        (_rewrite(lambda m: m.update(cpu_features=None)), "not-an-artifact"),
+        (_rewrite(lambda m: m.pop("target_key")), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(versions=None)), "damaged-artifact"),
+        (_rewrite(lambda m: m.update(cpu_features=["avx2", 1])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(entries=[])), "damaged-artifact"),
         (_rewrite(lambda m: m.update(format_version=2)), "format-too-new"),
         (_flip_a_bit_of_the_library, "damaged-artifact"),

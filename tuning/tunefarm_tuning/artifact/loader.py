@@ -1,6 +1,6 @@
 """Load and run a tunefarm artifact. Needs Python 3.11, apache-tvm and numpy; nothing of tunefarm.
 
-This one file is also inside every artifact::
+This file is also inside every artifact::
 
     import sys
     sys.path.insert(0, "resnet18.tunefarm")
@@ -14,30 +14,54 @@ An artifact is native code: load one only from somebody whom you would let run a
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-FORMAT = "tunefarm-artifact"
-FORMAT_VERSION = 1
-LIBRARY = "lib.so"
-MANIFEST = "manifest.json"
-_MAX_MANIFEST_BYTES = 64 << 20
-_CHUNK_BYTES = 1 << 20
-_PACKAGES = ("apache-tvm", "apache-tvm-ffi")
-_ELF_MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
+if __package__:
+    from tunefarm_tuning.artifact.container import (
+        LIBRARY,
+        PACKAGES,
+        ArtifactError,
+        extract_library,
+        manifest_in,
+        open_zip,
+        read_manifest,
+        unpack_library,
+    )
+else:  # beside this file, in the zip
+    from container import (  # type: ignore[import-not-found,no-redef]
+        LIBRARY,
+        PACKAGES,
+        ArtifactError,
+        extract_library,
+        manifest_in,
+        open_zip,
+        read_manifest,
+        unpack_library,
+    )
+
+__all__ = [
+    "KNOWN_CPU_FEATURES",
+    "ArtifactError",
+    "ArtifactInputError",
+    "TunedModel",
+    "cpu_flags",
+    "extract_library",
+    "load",
+    "read_manifest",
+]
+
+_TVM_ERRORS = (RuntimeError, OSError, ValueError, TypeError, LookupError, AttributeError)
 
 _SAME_NAME = (
     "sse2 ssse3 popcnt movbe avx avx2 fma fma4 f16c xop bmi2 aes gfni vaes avx512f avx512dq avx512bw avx512vl avx512cd "
@@ -56,32 +80,8 @@ KNOWN_CPU_FEATURES: Mapping[str, str] = {
 """LLVM's name of a CPU feature: what /proc/cpuinfo calls it. Only what compilers put into loops is here."""
 
 
-class ArtifactError(Exception):
-    """The artifact cannot be used here; the message says why, and what to do.
-
-    Attributes:
-        code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
-            ``"version-mismatch"``, ``"wrong-machine"``, ``"no-device"``.
-    """
-
-    def __init__(self, message: str, *, code: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-
-
 class ArtifactInputError(ValueError):
     """The model cannot take these inputs."""
-
-
-def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return an artifact's manifest; the library is not read.
-
-    Raises:
-        ArtifactError: If the file is not an artifact that this loader knows.
-    """
-    with _open_zip(Path(path)) as archive:
-        return _manifest(archive, Path(path))
 
 
 def load(
@@ -112,8 +112,8 @@ class TunedModel:
     """
 
     def __init__(self, path: Path, *, threads: int | None = None, check_versions: bool = True) -> None:
-        with _open_zip(path) as archive:
-            self.manifest: dict[str, Any] = _manifest(archive, path)
+        with open_zip(path) as archive:
+            self.manifest: dict[str, Any] = manifest_in(archive, path)
             self.inputs: list[dict[str, Any]] = self.manifest["inputs"]
             self.outputs: list[dict[str, Any]] = self.manifest["outputs"]
             if check_versions:
@@ -123,7 +123,7 @@ class TunedModel:
             # as it is loaded: the system keeps a mapped file's contents. Nothing is left behind, even after a crash.
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
                 library = Path(folder) / LIBRARY
-                _extract_library(archive, self.manifest, library)
+                unpack_library(archive, self.manifest, library)
                 self.threads = _set_threads(threads, self.manifest)
                 self._vm, self._device = _start(library, self.manifest)
         self._lock = threading.Lock()
@@ -147,9 +147,13 @@ class TunedModel:
         """Run the model on inputs by name (see `__call__`)."""
         arrays = self._arrays(inputs)
         with self._lock:
-            self._set_inputs(arrays)
-            self._vm.invoke_stateful("main")
+            self._invoke(arrays)
             results = _flatten(self._vm.get_outputs("main"))
+            if len(results) != len(self.outputs):
+                raise ArtifactError(
+                    f"{LIBRARY} has {len(results)} outputs, the manifest {len(self.outputs)}",
+                    code="damaged-artifact",
+                )
             return {
                 spec["name"]: _to_numpy(result) for spec, result in zip(self.outputs, results, strict=True)
             }
@@ -172,7 +176,7 @@ class TunedModel:
             raise ValueError("the number of samples and of inferences in each must be at least 1")
         arrays = self._arrays(inputs if inputs is not None else self._ones())
         with self._lock:
-            self._set_inputs(arrays)
+            self._invoke(arrays)
             started = time.perf_counter()
             self._vm.invoke_stateful("main")
             self._device.sync()
@@ -182,10 +186,14 @@ class TunedModel:
             timer = self._vm.time_evaluator("invoke_stateful", self._device, number=number, repeat=repeat)
             return [float(sample) for sample in timer("main").results]
 
-    def _set_inputs(self, arrays: Sequence[NDArray[Any]]) -> None:
+    def _invoke(self, arrays: Sequence[NDArray[Any]]) -> None:
         import tvm
 
-        self._vm.set_input("main", *[tvm.runtime.tensor(array, self._device) for array in arrays])
+        try:
+            self._vm.set_input("main", *[tvm.runtime.tensor(array, self._device) for array in arrays])
+            self._vm.invoke_stateful("main")
+        except _TVM_ERRORS as error:  # the inputs are what the manifest says, so it is not they
+            raise ArtifactError(f"{LIBRARY} cannot be run: {_why(error)}", code="run-failed") from error
 
     def _ones(self) -> dict[str, NDArray[Any]]:
         import numpy as np
@@ -222,88 +230,8 @@ class TunedModel:
         return arrays
 
 
-def extract_library(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write an artifact's compiled library to `output`, checked against its SHA-256; return the manifest.
-
-    Raises:
-        ArtifactError: If the file is damaged or not an artifact.
-    """
-    with _open_zip(Path(path)) as archive:
-        manifest = _manifest(archive, Path(path))
-        _extract_library(archive, manifest, Path(output))
-        return manifest
-
-
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    if not path.is_file():
-        raise ArtifactError(f"{path} does not exist or is not a file", code="not-an-artifact")
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
-
-
-def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    try:
-        with archive.open(MANIFEST) as entry:
-            text = entry.read(_MAX_MANIFEST_BYTES + 1)
-        manifest = json.loads(text[:_MAX_MANIFEST_BYTES])
-        found, version = manifest["format"], manifest["format_version"]
-        library = manifest["entries"][LIBRARY]
-        complete = isinstance(library["sha256"], str) and isinstance(library["size_bytes"], int)
-        complete = complete and all(
-            isinstance(spec["name"], str)
-            and isinstance(spec["dtype"], str)
-            and isinstance(spec["shape"], list)
-            and all(type(dim) is int and dim >= 0 for dim in spec["shape"])
-            for spec in [*manifest["inputs"], *manifest["outputs"]]
-        )
-        complete = complete and isinstance(manifest["target"]["kind"], str)
-        complete = complete and isinstance(manifest["target_key"], str)
-        complete = complete and isinstance(manifest["versions"], dict)
-        complete = complete and isinstance(manifest.get("cpu_features", []), list)
-    except KeyError as error:
-        raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
-    except (zipfile.BadZipFile, OSError, ValueError, TypeError, RuntimeError, NotImplementedError) as error:
-        raise ArtifactError(
-            f"{path}: the manifest cannot be read: {error}", code="damaged-artifact"
-        ) from error
-    if found != FORMAT or not complete:
-        raise ArtifactError(f"{path} is not a tunefarm artifact", code="not-an-artifact")
-    if version != FORMAT_VERSION:
-        raise ArtifactError(
-            f"{path} has format version {version}, this loader reads {FORMAT_VERSION}: use the loader.py inside it",
-            code="format-too-new",
-        )
-    return dict(manifest)
-
-
-def _extract_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output: Path) -> None:
-    """Copy the one entry that is wanted, by its own name, up to the size that the manifest gives, and no more."""
-    expected = manifest["entries"][LIBRARY]
-    try:
-        with archive.open(LIBRARY) as entry, output.open("xb") as file:
-            digest, size = _copy(entry, file, expected["size_bytes"])  # type: ignore[arg-type]
-    except (zipfile.BadZipFile, KeyError, EOFError, RuntimeError, NotImplementedError) as error:
-        raise ArtifactError(f"{LIBRARY} cannot be read: {error}", code="damaged-artifact") from error
-    if size != expected["size_bytes"] or digest != expected["sha256"]:
-        raise ArtifactError(
-            f"{LIBRARY} is not the one that the manifest describes (SHA-256): get the artifact again",
-            code="damaged-artifact",
-        )
-
-
-def _copy(source: BinaryIO, target: BinaryIO, limit: int) -> tuple[str, int]:
-    hasher, size = hashlib.sha256(), 0
-    while size <= limit and (chunk := source.read(_CHUNK_BYTES)):
-        hasher.update(chunk)
-        target.write(chunk)
-        size += len(chunk)
-    return hasher.hexdigest(), size
-
-
 def _check_versions(manifest: Mapping[str, Any]) -> None:
-    made_with = {name: manifest["versions"].get(name) for name in _PACKAGES}
+    made_with = {name: manifest["versions"].get(name) for name in PACKAGES}
     wanted = " ".join(f"{name}=={version}" for name, version in made_with.items() if version)
     for name, version in made_with.items():
         try:
@@ -327,7 +255,7 @@ def _check_cpu(manifest: Mapping[str, Any]) -> None:
             f"the artifact is for {machine}, this machine is {platform.machine()}", code="wrong-machine"
         )
     flags = cpu_flags()
-    needed = manifest.get("cpu_features", [])
+    needed = manifest.get("cpu_features") or []
     missing = [
         name for name in needed if name in KNOWN_CPU_FEATURES and KNOWN_CPU_FEATURES[name] not in flags
     ]
@@ -352,24 +280,26 @@ def cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
-def library_machine(path: Path) -> str | None:
-    """Return which machine a shared library is for, as `platform.machine` names it; None if unknown."""
-    with path.open("rb") as file:
-        header = file.read(20)
-    if len(header) < 20 or header[:4] != b"\x7fELF":
-        return None
-    return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little" if header[5] == 1 else "big"))
-
-
 def _start(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     import tvm
     from tvm import relax
 
     kind = manifest["target"]["kind"]
-    device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    try:
+        device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    except _TVM_ERRORS as error:
+        raise ArtifactError(f"TVM knows no device {kind!r}: {_why(error)}", code="no-device") from error
     if not device.exist:
         raise ArtifactError(f"the artifact needs a {kind} device; there is none here", code="no-device")
-    return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
+    try:
+        return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
+    except _TVM_ERRORS as error:
+        raise ArtifactError(f"{LIBRARY} cannot be loaded: {_why(error)}", code="damaged-artifact") from error
+
+
+def _why(error: Exception) -> str:
+    """Return the last line of what TVM says: a C++ stack trace may come before it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _set_threads(threads: int | None, manifest: Mapping[str, Any]) -> int:
@@ -383,7 +313,7 @@ def _set_threads(threads: int | None, manifest: Mapping[str, Any]) -> int:
     if threads is None and os.environ.get("TVM_NUM_THREADS", "").isdigit():
         threads = int(os.environ["TVM_NUM_THREADS"])
     elif threads is None:
-        threads = max(1, min(cores, int(manifest.get("threads") or cores)))
+        threads = max(1, min(cores, manifest.get("threads") or cores))
     # TVM keeps a pool of threads for every thread that calls it. The variable sizes the pools to come (unset, TVM takes
     # half of the cores); the call narrows this thread's, which may have been made before.
     os.environ["TVM_NUM_THREADS"] = str(threads)

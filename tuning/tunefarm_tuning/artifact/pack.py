@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.loader import LIBRARY, MANIFEST
+from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST
 from tunefarm_tuning.artifact.readme import readme_text
 from tunefarm_tuning.record import TuningRecord
 
 SUFFIX = ".tunefarm"
 REPORT = "report.json"
 RECORDS = "records.jsonl"
-LOADER = "loader.py"
+PROGRAMS = {"container.py": "container.py", "loader.py": "loader.py", "__main__.py": "command.py"}
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 _CHUNK_BYTES = 1 << 20
 _REGULAR_FILE = 0o100644 << 16
@@ -48,8 +48,7 @@ def pack(
     """
     here = Path(__file__).parent
     texts = {
-        LOADER: (here / "loader.py").read_text(encoding="utf-8"),
-        "__main__.py": (here / "command.py").read_text(encoding="utf-8"),
+        **{name: (here / source).read_text(encoding="utf-8") for name, source in PROGRAMS.items()},
         "README.md": readme_text(manifest),
         RECORDS: "".join(record.to_json() + "\n" for record in records),
         REPORT: _json_text(report),

@@ -1,0 +1,174 @@
+"""The artifact as a file: a zip that is looked into, and never believed. Needs Python 3.11 and nothing else.
+
+This file is also inside every artifact, for `loader.py` there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+FORMAT = "tunefarm-artifact"
+FORMAT_VERSION = 1
+LIBRARY = "lib.so"
+MANIFEST = "manifest.json"
+_MAX_MANIFEST_BYTES = 64 << 20
+_CHUNK_BYTES = 1 << 20
+_MAX_DIMENSIONS = 32  # as many as numpy knows
+_MAX_ELEMENTS = 1 << 33
+_DTYPE = re.compile(r"bool|bfloat16|u?int(8|16|32|64)|float(16|32|64)")
+# NotImplementedError (a way of packing that Python does not know) and RecursionError are RuntimeErrors.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, RuntimeError, struct.error)
+PACKAGES = ("apache-tvm", "apache-tvm-ffi")
+
+
+class ArtifactError(Exception):
+    """The artifact cannot be used here; the message says why, and what to do.
+
+    Attributes:
+        code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
+            ``"version-mismatch"``, ``"wrong-machine"``, ``"no-device"``, ``"run-failed"``.
+    """
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return an artifact's manifest; the library is not read.
+
+    Raises:
+        ArtifactError: If the file is not an artifact that this loader knows.
+    """
+    with open_zip(Path(path)) as archive:
+        return manifest_in(archive, Path(path))
+
+
+def extract_library(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> dict[str, Any]:
+    """Write an artifact's compiled library to `output`, checked against its SHA-256; return the manifest.
+
+    Raises:
+        ArtifactError: If the file is damaged or not an artifact.
+    """
+    with open_zip(Path(path)) as archive:
+        manifest = manifest_in(archive, Path(path))
+        unpack_library(archive, manifest, Path(output))
+        return manifest
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    if not path.is_file():
+        raise ArtifactError(f"{path} does not exist or is not a file", code="not-an-artifact")
+    try:
+        return zipfile.ZipFile(path)
+    except _UNREADABLE as error:
+        raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
+
+
+def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    try:
+        with archive.open(MANIFEST) as entry:
+            manifest = json.loads(entry.read(_MAX_MANIFEST_BYTES))
+    except KeyError as error:
+        raise ArtifactError(f"{path} is not a tunefarm artifact: {error}", code="not-an-artifact") from error
+    except _UNREADABLE as error:
+        raise ArtifactError(
+            f"{path}: the manifest cannot be read: {error}", code="damaged-artifact"
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ArtifactError(f"{path} is not a tunefarm artifact", code="not-an-artifact")
+    # Before anything else: another format may look quite different.
+    version = manifest.get("format_version")
+    if type(version) is int and version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path} has format version {version}, this loader reads {FORMAT_VERSION}: use the loader.py inside it",
+            code="format-too-new",
+        )
+    for part, is_right in _PARTS.items():
+        if not is_right(manifest.get(part)):
+            raise ArtifactError(f"{path}: the manifest's {part!r} makes no sense", code="damaged-artifact")
+    return manifest
+
+
+def _is_text(value: object) -> bool:
+    # What JSON can write but UTF-8 cannot would fail wherever it is printed.
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _is_library(entries: Any) -> bool:
+    library = entries.get(LIBRARY) if isinstance(entries, dict) else None
+    return (
+        isinstance(library, dict)
+        and _is_text(library.get("sha256"))
+        and type(library.get("size_bytes")) is int
+    )
+
+
+def _are_specs(specs: Any) -> bool:
+    if not isinstance(specs, list) or not all(isinstance(spec, dict) for spec in specs):
+        return False
+    names = [spec.get("name") for spec in specs]
+    return (
+        all(map(_is_text, names))
+        and len(set(names)) == len(names)
+        and all(isinstance(spec.get("dtype"), str) and _DTYPE.fullmatch(spec["dtype"]) for spec in specs)
+        and all(_is_shape(spec.get("shape")) for spec in specs)
+    )
+
+
+def _is_shape(shape: Any) -> bool:
+    if not isinstance(shape, list) or not all(type(dim) is int and dim >= 0 for dim in shape):
+        return False
+    return len(shape) <= _MAX_DIMENSIONS and math.prod(shape) <= _MAX_ELEMENTS
+
+
+_PARTS: Mapping[str, Callable[[Any], bool]] = {
+    "format_version": lambda it: type(it) is int,
+    "entries": _is_library,
+    "inputs": _are_specs,
+    "outputs": _are_specs,
+    "target": lambda it: isinstance(it, dict) and _is_text(it.get("kind")),
+    "target_key": _is_text,
+    "versions": lambda it: (
+        isinstance(it, dict) and all(it.get(name) is None or _is_text(it[name]) for name in PACKAGES)
+    ),
+    "cpu_features": lambda it: it is None or (isinstance(it, list) and all(map(_is_text, it))),
+    "machine": lambda it: it is None or _is_text(it),
+    "threads": lambda it: it is None or (type(it) is int and it > 0),
+}
+"""What the loader uses of a manifest: how it tells nonsense there."""
+
+
+def unpack_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output: Path) -> None:
+    """Copy the one entry that is wanted, by its own name, up to the size that the manifest gives, and no more."""
+    expected = manifest["entries"][LIBRARY]
+    try:
+        with archive.open(LIBRARY) as entry, output.open("xb") as file:
+            digest, size = _copy(entry, file, expected["size_bytes"])  # type: ignore[arg-type]
+    except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, EOFError, RuntimeError) as error:
+        raise ArtifactError(f"{LIBRARY} cannot be read: {error}", code="damaged-artifact") from error
+    if size != expected["size_bytes"] or digest != expected["sha256"]:
+        raise ArtifactError(
+            f"{LIBRARY} is not the one that the manifest describes (SHA-256): get the artifact again",
+            code="damaged-artifact",
+        )
+
+
+def _copy(source: BinaryIO, target: BinaryIO, limit: int) -> tuple[str, int]:
+    hasher, size = hashlib.sha256(), 0
+    while size <= limit and (chunk := source.read(_CHUNK_BYTES)):
+        hasher.update(chunk)
+        target.write(chunk)
+        size += len(chunk)
+    return hasher.hexdigest(), size
