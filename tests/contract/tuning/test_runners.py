@@ -17,7 +17,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.runner_contract import REPEAT, RunnerContract
 from tunefarm_tuning.testing.workloads import sample_task
 
-TIMING = TimingOption(repeat=REPEAT, number=1, min_repeat_ms=2, timeout_sec=4.0)
+TIMING = TimingOption(repeat=REPEAT, number=1, min_repeat_ms=2, timeout_sec=10.0)
 
 
 @pytest.fixture(scope="module")
