@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import structlog
 
@@ -16,6 +17,7 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_model, engine_record
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.errors import TransientError
@@ -91,8 +93,19 @@ def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, b
             manifest=dict(compiled.manifest),
             report=dict(compiled.report),
         )
+        _note_untuned(repos, job, compiled.report)
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
         repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
+
+
+def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
+    """Note with each task how fast its untuned kernel was when the compiler compared it with the tuned one."""
+    untuned_sec = {
+        hit["workload_key"]: hit["untuned_sec"] for hit in report.get("coverage", {}).get("hits", ())
+    }
+    for task in repos.jobs.tasks(job.id):
+        if untuned_sec.get(task.workload_key) is not None:
+            repos.jobs.update_task(job.id, task.position, untuned_cost_sec=untuned_sec[task.workload_key])
 
 
 class _Notes:

@@ -98,7 +98,7 @@ def list_job_tasks(
         out.data([task.raw for task in tasks])
         return
     out.table(
-        (">#", "kernel", ">calls", ">trials", ">failed", ">best", ">share", "outcomes"),
+        (">#", "kernel", ">calls", ">trials", ">failed", ">best", ">untuned", ">share", "outcomes"),
         (
             (
                 task.position,
@@ -107,6 +107,7 @@ def list_job_tasks(
                 task.trials,
                 task.failures,
                 show.latency(task.best_cost_sec),
+                show.latency(task.untuned_cost_sec),
                 _share(task, tasks),
                 ", ".join(f"{count} {outcome}" for outcome, count in task.outcomes.items()),
             )

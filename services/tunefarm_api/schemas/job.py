@@ -213,7 +213,8 @@ class JobTask(Output):
     )
     best_cost_sec: float | None = Field(description="Its fastest kernel so far, seconds per call.")
     untuned_cost_sec: float | None = Field(
-        description="The kernel as TVM makes it untuned, seconds per call."
+        description="The kernel as TVM makes it untuned, seconds per call, when the compiler compared it with the tuned "
+        "one that is in the artifact; null where it did not."
     )
     spent_sec: float = Field(description="Seconds spent on it.")
     rounds: int = Field(description="Rounds so far.")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engine import CompiledFile
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState, StepKind, StepState
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.coverage import Coverage, CoveredTask
 
 
 def test_upload_tune_compile(farm) -> None:
@@ -54,6 +57,30 @@ def test_upload_tune_compile(farm) -> None:
     assert all(b.seq == a.seq + 1 for a, b in pairwise(events))
     assert {s.state for s in farm.steps(job.id)} == {StepState.DONE}
     assert farm.device(device.id).lease_owner is None
+
+
+class ComparingEngine(ReplayEngine):
+    """Reports one kernel as compared with the untuned one, one as used without."""
+
+    def compile(self, *args: Any, **named: Any) -> CompiledFile:
+        compiled = super().compile(*args, **named)
+        first, second = sorted(record.workload_key for record in args[2].records)
+        hits = [
+            CoveredTask(workload_key=first, name="a", weight=1, record_cost_sec=1e-3, untuned_sec=0.25),
+            CoveredTask(workload_key=second, name="b", weight=1, record_cost_sec=1e-3),
+        ]
+        report = {**compiled.report, "coverage": Coverage(hits=tuple(hits), misses=()).to_json()}
+        return replace(compiled, report=report)
+
+
+def test_a_task_knows_how_fast_it_was_untuned(farm) -> None:
+    farm = farm.with_engine(ComparingEngine())
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=2)), trials=8)
+    farm.run()
+    with farm.services.uow.read() as repos:
+        tasks = sorted(repos.jobs.tasks(job.id), key=lambda task: task.workload_key)
+    assert [task.untuned_cost_sec for task in tasks] == [0.25, None]
 
 
 def test_a_second_job_learns_from_the_first(farm) -> None:
