@@ -7,16 +7,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Select, insert, select, union_all, update
+from sqlalchemy import Select, insert, select, tuple_, union_all, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import RecordRow, table_of
 from tunefarm_db.values import NewRecord, Page, Record
+from tunefarm_tuning.errors import InvalidInputError
 
 _RECORDS = table_of(RecordRow)
 _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
 _PLACE = ("workload_key", "target_key", "device_model", "toolchain")
+_PLACE_COLUMNS = tuple(_RECORDS.c[name] for name in _PLACE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,36 @@ class Records(Repository):
                 limit=1,
             ).items()
         }
+
+    def best_page(
+        self, wanted: RecordFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[Record]:
+        """Return the fastest standing record of each workload, target, device model and toolchain, ordered by these.
+
+        Only of the records that match. One index seek per record on the page, however many records there are.
+
+        Raises:
+            InvalidInputError: If the cursor did not come from here.
+        """
+        limit = checked_limit(limit)
+        query = select(_RECORDS).where(RecordRow.cost_sec.is_not(None), ~RecordRow.superseded)
+        query = _matching(query, wanted).order_by(*_PLACE_COLUMNS, RecordRow.cost_sec).limit(1)
+        found: list[Record] = []
+        place = None if cursor is None else self._place(cursor)
+        while len(found) <= limit:
+            after = query if place is None else query.where(tuple_(*_PLACE_COLUMNS) > place)
+            record = self._first(Record, after)
+            if record is None:
+                break
+            found.append(record)
+            place = tuple(getattr(record, name) for name in _PLACE)
+        return page_of(tuple(found), limit, lambda shown: shown.id)
+
+    def _place(self, record_id: str) -> tuple[str, ...]:
+        row = self._run(select(*_PLACE_COLUMNS).where(RecordRow.id == record_id)).first()
+        if row is None:
+            raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+        return tuple(row)
 
     def top_of(
         self,
@@ -188,12 +220,17 @@ class Records(Repository):
         """Return the records that match, newest first."""
         limit = checked_limit(limit)
         query = select(_RECORDS).order_by(RecordRow.id.desc()).limit(limit + 1)
-        for name, value in asdict(wanted or RecordFilter()).items():
-            if value is not None:
-                query = query.where(_RECORDS.c[name] == value)
+        query = _matching(query, wanted)
         if cursor is not None:
             query = query.where(RecordRow.id < cursor)
         return page_of(self._all(Record, query), limit, lambda record: record.id)
+
+
+def _matching(query: Select[Any], wanted: RecordFilter | None) -> Select[Any]:
+    for name, value in asdict(wanted or RecordFilter()).items():
+        if value is not None:
+            query = query.where(_RECORDS.c[name] == value)
+    return query
 
 
 def _by_cost(workload_key: str, target_key: str, device_model: str, toolchain: str) -> Select[Any]:

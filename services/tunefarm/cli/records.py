@@ -63,17 +63,10 @@ def list_best(
     device_model: DeviceModel = None,
     limit: Limit = 50,
 ) -> None:
-    """List the fastest record of every workload, target, device model and toolchain."""
-    best: dict[tuple[str, str, str, str], Record] = {}
+    """List the fastest record of every workload, target, device model and toolchain; as JSON, one a line."""
     with server.connect() as client:
-        for record in client.records.all(
-            workload_key=workload, target_key=target, device_model=device_model, outcome="ok"
-        ):
-            key = (record.workload_key, record.target_key, record.device_model, record.toolchain)
-            cost_sec, held = record.cost_sec, best.get(key)
-            if cost_sec is not None and (held is None or held.cost_sec is None or cost_sec < held.cost_sec):
-                best[key] = record
-    _print(out, list(islice(best.values(), limit)))
+        found = client.records.best(workload_key=workload, target_key=target, device_model=device_model)
+        _print(out, list(islice(found, limit)))
 
 
 @command(app, "export")
@@ -98,10 +91,11 @@ def export_records(
     from tunefarm_tuning.standing import pick_best
 
     with server.connect() as client:
+        ask = client.records.best if best else client.records.all
         found = (
             (r for r in client.jobs.records(job) if _is(r, workload, target, device_model))
             if job is not None
-            else client.records.all(workload_key=workload, target_key=target, device_model=device_model)
+            else ask(workload_key=workload, target_key=target, device_model=device_model)
         )
         records = [_tuning_record(record.raw) for record in found]
     if best:

@@ -78,3 +78,25 @@ class Records:
                 cursor=cursor,
             )
         )
+
+    def best(
+        self,
+        *,
+        workload_key: str | None = None,
+        target_key: str | None = None,
+        device_model: str | None = None,
+        toolchain: str | None = None,
+    ) -> Iterator[Record]:
+        """Yield the fastest record of every workload, target, device model and toolchain that matches, page by page."""
+        query = {
+            "workload_key": workload_key,
+            "target_key": target_key,
+            "device_model": device_model,
+            "toolchain": toolchain,
+            "limit": 100,
+        }
+        return walk(
+            lambda cursor: Page.read(
+                self._transport.get("records/best", {**query, "cursor": cursor}), Record.read
+            )
+        )

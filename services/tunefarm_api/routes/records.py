@@ -46,6 +46,29 @@ def list_records(
 
 
 @router.get(
+    "/records/best", dependencies=[needs("read")], summary="List the best records", responses=problems()
+)
+def list_best_records(
+    services: ServicesDep,
+    workload_key: Annotated[_Text, Query(description="Only of this computation.")] = None,
+    target_key: Annotated[_Text, Query(description="Only for this target.")] = None,
+    device_model: Annotated[_Text, Query(description="Only from such devices.")] = None,
+    toolchain: Annotated[_Text, Query(description="Only by this compiler version.")] = None,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, cursor_of("rec")] = None,
+) -> Page[Record]:
+    """The fastest of every workload, target, device model and toolchain, in the order of these.
+
+    A config that was confirmed counts by its newest confirmation.
+    """
+    wanted = RecordFilter(
+        workload_key=workload_key, target_key=target_key, device_model=device_model, toolchain=toolchain
+    )
+    with services.uow.read() as repos:
+        return Page[Record].model_validate(repos.records.best_page(wanted, cursor=cursor, limit=limit))
+
+
+@router.get(
     "/workloads/{workload_key}",
     dependencies=[needs("read")],
     summary="Look at a workload",

@@ -131,6 +131,66 @@ def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
     assert "TEMP B-TREE" not in plan
 
 
+def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> None:
+    rng, expected, records = random.Random(1), {}, []
+    for _ in range(300):
+        cost_sec = rng.choice([None, rng.uniform(1e-4, 1e-2)])
+        place = (f"w{rng.randrange(4)}", rng.choice("tu"), rng.choice("mn"), rng.choice("ab"))
+        names = ("workload_key", "target_key", "device_model", "toolchain")
+        changes = dict(zip(names, place, strict=True))
+        records.append(new_record(cost_sec=cost_sec, config=[0, [len(records)]], **changes))
+        if cost_sec is not None:
+            expected[place] = min(cost_sec, expected.get(place, cost_sec))
+    with uow.write() as repos:
+        repos.records.add_many(records)
+    with uow.read() as repos:
+
+        def walk(limit: int, **wanted: str) -> dict[tuple[str, ...], float | None]:
+            found, cursor = {}, None
+            while True:
+                page = repos.records.best_page(RecordFilter(**wanted), cursor=cursor, limit=limit)
+                assert len(page.items) <= limit
+                for r in page.items:
+                    place = (r.workload_key, r.target_key, r.device_model, r.toolchain)
+                    assert place not in found
+                    found[place] = r.cost_sec
+                cursor = page.next_cursor
+                if cursor is None:
+                    return found
+
+        for limit in (1, 7, 500):
+            assert walk(limit) == expected
+        assert list(walk(3)) == sorted(expected)
+        assert walk(2, device_model="m", toolchain="b") == {
+            place: cost for place, cost in expected.items() if place[2:] == ("m", "b")
+        }
+        assert walk(2, workload_key="none") == {}
+        with pytest.raises(InvalidInputError) as caught:
+            repos.records.best_page(cursor="rec_none")
+        assert caught.value.code == "invalid-cursor"
+
+
+def test_the_best_by_pages_are_seeks_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
+    with uow.write() as repos:
+        repos.records.add_many(
+            [new_record(workload_key=f"w{n % 50}", cost_sec=1e-3 + n) for n in range(5000)]
+        )
+    seen: list[tuple[str, Any]] = []
+    event.listen(
+        uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
+    )
+    with uow.read() as repos:
+        assert len(repos.records.best_page(limit=20).items) == 20
+    sql, given = seen[-1]
+    explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
+    with uow.engine.connect() as connection:
+        connection.exec_driver_sql("ANALYZE")
+        plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+    assert "ix_records_best" in plan, plan
+    assert "Sort" not in plan
+    assert "TEMP B-TREE" not in plan
+
+
 def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
     costs = [5e-3, None, 1e-3, 3e-3]
     with uow.write() as repos:

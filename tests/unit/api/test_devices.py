@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings
+from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord
 
 
@@ -108,3 +109,15 @@ def test_records(client: TestClient, services: Services, problem: Any) -> None:
     page = client.get("/v1/records", params={"limit": 3}).json()
     assert page["items"][0]["config"] == [0, [[4, 2], 1]]
     assert found(cursor=page["next_cursor"]) == [ids[0]]
+
+    first = client.get("/v1/records/best", params={"limit": 1}).json()
+    second = client.get("/v1/records/best", params={"limit": 1, "cursor": first["next_cursor"]}).json()
+    assert [record["workload_key"] for part in (first, second) for record in part["items"]] == ["w0", "w1"]
+    assert second["next_cursor"] is None
+    (only,) = client.get(
+        "/v1/records/best", params={"workload_key": "w1", "target_key": "llvm -mcpu=x"}
+    ).json()["items"]
+    assert only["workload_key"] == "w1"
+    assert client.get("/v1/records/best", params={"device_model": "other"}).json()["items"] == []
+    for cursor in ("nonsense", new_id("rec")):
+        problem(client.get("/v1/records/best", params={"cursor": cursor}), 422, "invalid-cursor")
