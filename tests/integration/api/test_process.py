@@ -11,7 +11,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from waiting import wait_until
 
 WAIT_SEC = 120.0
 
@@ -81,13 +81,6 @@ def running_api(folder: Path, **environment: str) -> Iterator[Api]:
         process.stdout.close()
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SEC
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
-
-
 def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -134,9 +127,9 @@ def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
                 body = b"\x08" * (3 << 20)
                 chunked = framing.endswith("chunked")
                 connection.sendall(f"{len(body):x}\r\n".encode() + body + b"\r\n" if chunked else body)
-                wait_for(lambda: bool(files_in(store)), "the upload to begin")
-            wait_for(lambda: files_in(store) == [], "the upload to be cleaned up")
-        wait_for(lambda: api.log.read_text().count('"aborted": true') == 2, "the log")
+                wait_until(lambda: bool(files_in(store)), "the upload to begin")
+            wait_until(lambda: files_in(store) == [], "the upload to be cleaned up")
+        wait_until(lambda: api.log.read_text().count('"aborted": true') == 2, "the log")
         with api.client() as client:
             assert client.get("/v1/models").json()["items"] == []
         assert api.stop() == 0

@@ -7,27 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
+from waiting import wait_until
 
 from tunefarm.cli.main import make_app
 from tunefarm.client import Client
 from tunefarm_tuning.record import load_records
 
 PATIENCE_SEC = 120.0
-
-
-def wait_until(condition: Any, what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_SEC
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"waited in vain: {what}")
 
 
 @pytest.fixture

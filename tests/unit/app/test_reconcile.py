@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+from waiting import wait_until
 
 from tunefarm_app.delete_model import delete_model
 from tunefarm_app.reconcile import Reconciler, send_due
@@ -79,9 +79,7 @@ def test_the_thread_ticks_until_it_is_stopped(farm) -> None:
     with farm.services.uow.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE steps SET sent_at = 0")
     reconciler.start()
-    deadline = time.monotonic() + 60
-    while not farm.inbox.messages and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: farm.inbox.messages, "the step to be sent", every_sec=0.01)
     reconciler.stop()
     assert len(farm.inbox.messages) == 1
     assert reconciler.last_tick_at is not None

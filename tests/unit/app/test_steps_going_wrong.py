@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.reconcile import Reconciler, reap, send_due
@@ -21,13 +21,6 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Closing, Failure, Outcome
-
-
-def wait_until(condition, timeout_sec: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_sec
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 class Pausing(ReplayEngine):
@@ -146,7 +139,7 @@ def test_a_cancelled_round_is_closed_at_once(farm) -> None:
     job = farm.submit(model, trials=10_000, round_size=256)
     thread = threading.Thread(target=farm.run)
     thread.start()
-    wait_until(lambda: farm.job(job.id).state is JobState.TUNING)
+    wait_until(lambda: farm.job(job.id).state is JobState.TUNING, "the search to begin")
     cancel_job(farm.services, job.id)
     thread.join(60)
     assert not thread.is_alive()
@@ -198,7 +191,7 @@ def test_waiting_for_a_device(farm) -> None:
     assert waiting.progress["waiting"] == "waiting for a device: 0 of 0 online are free (1 in pool pool)"
     assert waiting.tuned_sec == 0.0
     for _ in range(5):  # however often it looks, that is no failed attempt
-        wait_until(lambda: send_due(farm.services, resend_after_sec=0) > 0)
+        wait_until(lambda: send_due(farm.services, resend_after_sec=0) > 0, "the step to be due")
         farm.run()
     assert farm.steps(job.id)[-1].attempts == 0
     assert farm.events(job.id).count("waiting") == 1
