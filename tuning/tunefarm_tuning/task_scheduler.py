@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from tunefarm_tuning.budget import Budget
@@ -16,6 +17,8 @@ _WINDOW = 3  # rounds over which recent progress is looked at
 _RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
 _MINOR_SHARE = 0.005  # of the model's operations
 _FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
+_FADING = 0.2  # gain of a task's next round, times its rounds so far, relative to its cost: before a run has shown its own
+_FADING_ROUNDS = 3  # rounds that it takes to believe that as much
 _HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
 
 
@@ -111,9 +114,11 @@ class TaskScheduler:
         return max(1, size)
 
     def gain_per_min(self, states: Sequence[TaskState]) -> float | None:
-        """Return the share of the model's latency that the next minute is expected to win.
+        """Return the share of the model's latency that the next minute is expected to win, from 0 to 1.
 
-        None while that cannot be said: some task has had no round yet, or has no kernel and may get one.
+        Unlike the forecast that ranks tasks, it is to be right and not only in order: it goes by how gains have faded
+        in this run so far, over all its tasks. None while that cannot be said: some task has had no round yet, or has
+        no kernel and may get one.
         """
         alive = [state for state in states if not state.exhausted]
         if any(
@@ -122,9 +127,7 @@ class TaskScheduler:
         ):
             return None
         latency_sec = sum(state.weight * (state.best_sec or 0.0) for state in states)
-        sec_per_flop = self._sec_per_flop(states)
-        gains = [_expected_gain(s, sec_per_flop)[1] for s in alive if s.best_sec is not None]
-        return 60.0 * max(gains, default=0.0) / latency_sec if latency_sec > 0 else None
+        return _gain_within(60.0, alive, _fading(states)) / latency_sec if latency_sec > 0 else None
 
     @staticmethod
     def _sec_per_trial(states: Sequence[TaskState], index: int) -> float:
@@ -159,3 +162,42 @@ def _expected_gain(state: TaskState, sec_per_flop: float) -> tuple[bool, float]:
     recent = (window[0] - window[-1]) / (len(window) - 1) if len(window) > 1 else 0.0
     gain = _RECENT * max(recent, 0.0) + (1 - _RECENT) * state.best_sec / rounds
     return True, state.weight * gain / sec_per_round
+
+
+def _fading(states: Sequence[TaskState]) -> float:
+    """Return how much gains are worth in this run: the n-th round of a task wins this share of its cost over n."""
+    total, seen = _FADING * _FADING_ROUNDS, _FADING_ROUNDS
+    for state in states:
+        bests = [one.best_sec for one in state.history]
+        for number, (before, after) in enumerate(pairwise(bests), start=1):
+            if before is not None and after is not None:
+                total += number * max(before - after, 0.0) / before
+                seen += 1
+    return total / seen
+
+
+def _gain_within(sec: float, states: Sequence[TaskState], fading: float) -> float:
+    """Return the whole-model seconds that so much more tuning should win, spent where it wins most.
+
+    A task's cost falls as rounds ** -fading, and rounds take their time: then its gain per second is
+    weight x cost x fading / time spent. Time goes to the task where that is highest, until it is down to the next
+    one's; what is sought is the rate to which it brings down all that get any.
+    """
+    worth = [
+        (state.weight * state.best_sec * fading, max(state.spent_sec, 1e-3))
+        for state in states
+        if state.best_sec is not None
+    ]
+    worth.sort(key=lambda one: -one[0] / one[1])
+    gains, spent_sec, rate = 0.0, sec, 0.0
+    count = 0
+    for gain, task_sec in worth:
+        if gain / task_sec <= rate:
+            break
+        gains, spent_sec, count = gains + gain, spent_sec + task_sec, count + 1
+        rate = gains / spent_sec
+    won_sec = 0.0
+    for gain, task_sec in worth[:count]:
+        if gain > 0:
+            won_sec += gain / fading * (1.0 - float((rate * task_sec / gain) ** fading))
+    return won_sec

@@ -138,3 +138,44 @@ def test_a_minor_task_begins_with_a_third() -> None:
     budget = Budget(trials=1000)
     assert SCHEDULER.round_size(states, 0, 9, budget, trials=0, wall_sec=0.0) == 9
     assert SCHEDULER.round_size(states, 1, 9, budget, trials=0, wall_sec=0.0) == 3
+
+
+def gain(*states: TaskState) -> float:
+    expected = SCHEDULER.gain_per_min(list(states))
+    assert expected is not None
+    return expected
+
+
+def test_nothing_is_said_of_the_gain_before_every_task_had_its_rounds() -> None:
+    assert SCHEDULER.gain_per_min([state(1e-3), state()]) is None
+    assert SCHEDULER.gain_per_min([state(1e-3), state(None)]) is None
+    assert SCHEDULER.gain_per_min([state(1e-3), state(None, None, None)]) is not None  # it is not waited for
+    assert gain(replace(state(1e-3), exhausted=True)) == 0.0
+    assert SCHEDULER.gain_per_min([]) is None
+
+
+def test_the_expected_gain_goes_by_what_the_run_has_shown() -> None:
+    fast, slow = state(4e-3, 2e-3, 1.4e-3, 1.2e-3), state(1.22e-3, 1.2e-3, 1.2e-3, 1.2e-3)
+    assert 0.0 < gain(slow) < gain(fast) < 1.0
+    still = [state(*[1e-3] * rounds) for rounds in (1, 5, 20, 80)]
+    gains = [gain(one) for one in still]
+    assert gains == sorted(gains, reverse=True)
+    assert gains[-1] < 0.01
+
+
+def test_the_expected_gain_is_of_one_minute_over_all_tasks() -> None:
+    """Costs that fall as rounds ** -0.2 go on doing so: the forecast is what comes true."""
+    costs = [1e-3 * rounds**-0.2 for rounds in range(1, 100)]
+    now, later = state(*costs[:20]), state(*costs[:50])  # rounds take two seconds: thirty of them a minute
+    true = 1 - costs[49] / costs[19]
+    assert abs(gain(now) - true) < 0.1 * true
+    assert gain(later) < gain(now)
+    # Two such tasks share the minute, and one that is slow to tune gets less of it.
+    assert true / 2 < gain(now, now) < true
+    assert gain(now, replace(now, weight=1, spent_sec=400.0)) < gain(now, now)
+
+
+@given(st.lists(st.tuples(costs, st.integers(1, 50), st.floats(0, 1e12)), max_size=6))
+def test_an_expected_gain_is_a_share(drawn: list[tuple[list[float | None], int, float]]) -> None:
+    expected = SCHEDULER.gain_per_min([state(*c, weight=w, flops=f) for c, w, f in drawn])
+    assert expected is None or 0.0 <= expected <= 1.0
