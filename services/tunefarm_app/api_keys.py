@@ -12,10 +12,14 @@ import re
 import secrets
 from collections.abc import Sequence
 
+import structlog
+
 from tunefarm_app.composition import Services
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
 
 SCOPES = ("read", "write", "device", "admin")
 """What a key may do: look; upload, tune and cancel; register devices; all of these and keys."""
@@ -25,9 +29,15 @@ _TOUCH_AFTER_SEC = 60.0
 
 
 def create_api_key(
-    services: Services, *, name: str, scopes: Sequence[str] = ("admin",)
+    services: Services, *, name: str, scopes: Sequence[str] = ("admin",), by_key_id: str | None = None
 ) -> tuple[ApiKey, str]:
     """Make a key; return it and its full text, which is not kept anywhere.
+
+    Args:
+        services: The process's services.
+        name: What it is for.
+        scopes: What it may do, of `SCOPES`.
+        by_key_id: Whose request this is, for the log.
 
     Raises:
         InvalidInputError: ``unknown-scope``.
@@ -42,8 +52,12 @@ def create_api_key(
     key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     with services.uow.write() as repos:
         key = repos.api_keys.add(
-            key_id=key_id, name=clean(name), secret_sha256=_digest(secret), scopes=list(scopes)
+            key_id=key_id,
+            name=clean(name),
+            secret_sha256=_digest(secret),
+            scopes=[scope for scope in SCOPES if scope in scopes],
         )
+    log.info("api key created", api_key_id=key.id, name=key.name, scopes=key.scopes, by_key_id=by_key_id)
     return key, f"tfk_{key_id}_{secret}"
 
 
@@ -66,10 +80,33 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     return key
 
 
-def revoke_api_key(services: Services, key_id: str) -> ApiKey:
-    """Make the key worthless from now on. Raises `NotFoundError` if there is no such key."""
+def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
+    """Return all keys, oldest first, the revoked ones too."""
+    with services.uow.read() as repos:
+        return repos.api_keys.list()
+
+
+def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
+    """Make the key worthless from now on; revoking it again changes nothing.
+
+    Raises:
+        NotFoundError: ``key-not-found``.
+        ConflictError: ``last-admin-key``: without it nobody could make keys any more.
+    """
     with services.uow.write() as repos:
-        return repos.api_keys.revoke(key_id)
+        admins = [key.id for key in repos.api_keys.list(lock=True) if _is_admin(key)]
+        if admins == [key_id]:
+            raise ConflictError(
+                "this is the last key for admin, and without one nobody could make keys: make another one first",
+                code="last-admin-key",
+            )
+        key = repos.api_keys.revoke(key_id)
+    log.info("api key revoked", api_key_id=key.id, name=key.name, by_key_id=by_key_id)
+    return key
+
+
+def _is_admin(key: ApiKey) -> bool:
+    return "admin" in key.scopes and key.revoked_at is None
 
 
 def _digest(secret: str) -> str:

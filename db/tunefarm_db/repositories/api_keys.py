@@ -27,9 +27,14 @@ class ApiKeys(Repository):
         """Return the key, revoked or not."""
         return self._first(ApiKey, select(_KEYS).where(ApiKeyRow.id == key_id))
 
-    def list(self) -> tuple[ApiKey, ...]:
-        """Return all keys, oldest first."""
-        return self._all(ApiKey, select(_KEYS).order_by(ApiKeyRow.created_at, ApiKeyRow.id))
+    def list(self, *, lock: bool = False) -> tuple[ApiKey, ...]:
+        """Return all keys, oldest first.
+
+        Args:
+            lock: Hold their rows until the end of the unit of work (SQLite holds the whole database anyway).
+        """
+        query = select(_KEYS).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+        return self._all(ApiKey, query.with_for_update() if lock else query)
 
     def touch(self, key_id: str) -> None:
         """Note that the key was used now."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefarm.cli import artifact_run, database, jobs, models, records, roles, serve, tune, version
+from tunefarm.cli import artifact_run, database, jobs, keys, models, records, roles, serve, tune, version
 from tunefarm.cli.commands import group
 
 
@@ -22,7 +22,7 @@ def make_app() -> typer.Typer:
     )
     for part in (tune, artifact_run, serve, roles, version):
         part.register(app)
-    for part in (models, jobs, records, database):
+    for part in (models, jobs, records, keys, database):
         app.add_typer(part.app)
     return app
 

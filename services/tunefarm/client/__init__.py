@@ -19,11 +19,13 @@ from tunefarm.client.errors import (
     WaitTimeoutError,
 )
 from tunefarm.client.handle import Download, JobHandle
+from tunefarm.client.keys import ApiKey, NewApiKey
 from tunefarm.client.results import Device, Event, Job, JobTask, Model, ModelTask, Page, Record, Tensor, Trial
 from tunefarm.client.retry import NO_RETRY, RetryPolicy
 
 __all__ = [
     "NO_RETRY",
+    "ApiKey",
     "AuthenticationError",
     "Client",
     "ClientError",
@@ -41,6 +43,7 @@ __all__ = [
     "Model",
     "ModelFailedError",
     "ModelTask",
+    "NewApiKey",
     "NotFoundError",
     "Page",
     "ProtocolError",

@@ -12,6 +12,7 @@ from tunefarm.client.errors import InvalidRequestError
 from tunefarm.client.farm import Devices, Records
 from tunefarm.client.handle import JobHandle
 from tunefarm.client.jobs import Jobs
+from tunefarm.client.keys import Keys
 from tunefarm.client.models import Models, Shapes
 from tunefarm.client.retry import RetryPolicy
 from tunefarm.client.transport import ByteProgress, Transport
@@ -61,6 +62,7 @@ class Client:
         self.jobs = Jobs(self._transport)
         self.devices = Devices(self._transport)
         self.records = Records(self._transport)
+        self.keys = Keys(self._transport)
 
     @property
     def url(self) -> str:

@@ -95,7 +95,15 @@ def test_every_route_needs_a_scope(
             continue
         document = problem(stranger.request(method, concrete(path), headers=useless), 403, "forbidden")
         needed = document["scope"]
-        assert needed == ("read" if method == "GET" else "device" if "devices" in path else "write")
+        assert needed == (
+            "admin"
+            if "keys" in path
+            else "read"
+            if method == "GET"
+            else "device"
+            if "devices" in path
+            else "write"
+        )
         for scope, headers in keys.items():
             status = stranger.request(method, concrete(path), headers=headers).status_code
             assert (status == 403) is (scope not in (needed, "admin")), (method, path, scope)

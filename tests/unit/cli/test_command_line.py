@@ -40,7 +40,19 @@ def test_every_command_has_help_and_the_shared_options(name: list[str]) -> None:
 
 def test_the_commands_of_the_house() -> None:
     top = {name[0] for name in commands(APP)}
-    assert {"serve", "worker", "device", "tune", "models", "jobs", "records", "run", "db", "version"} <= top
+    assert {
+        "serve",
+        "worker",
+        "device",
+        "tune",
+        "models",
+        "jobs",
+        "keys",
+        "records",
+        "run",
+        "db",
+        "version",
+    } <= top
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -1,0 +1,97 @@
+"""``tunefarm keys``: who may use the server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.connect import Server
+from tunefarm.cli.output import Output
+
+app = group("keys", "API keys: make them, list them, revoke them. Needs a key with the scope admin.")
+
+
+@command(app, "create")
+def create_key(
+    out: Output,
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")],
+    scopes: Annotated[
+        list[str],
+        typer.Option(
+            "--scope",
+            "-s",
+            help="What it may do: read, write (upload, tune, cancel), device (register devices), "
+            "admin (all of these, and keys). Can be given several times.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the key to a new file that only you can read."
+        ),
+    ] = None,
+) -> None:
+    """Make an API key. It is shown this once: the server keeps a hash."""
+    with server.connect() as client:
+        # The file first: a key that cannot be written down would be good, and lost.
+        descriptor = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            made = client.keys.create(name, scopes=scopes)
+        except BaseException:
+            if output is not None and descriptor is not None:
+                os.close(descriptor)
+                output.unlink()
+            raise
+    if output is not None and descriptor is not None:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(made.key + "\n")
+    if out.json:
+        out.data({**made.raw, **({} if output is None else {"key": None, "output": str(output)})})
+        return
+    out.note(f"key {made.id} for {made.name}: {', '.join(made.scopes)}")
+    out.text(made.key if output is None else str(output))
+
+
+@command(app, "list")
+def list_keys(out: Output, server: Server) -> None:
+    """List the API keys, the revoked ones too."""
+    with server.connect() as client:
+        keys = client.keys.list()
+    if out.json:
+        out.data([key.raw for key in keys])
+        return
+    out.table(
+        ("key", "name", "scopes", "made", "last used", "revoked"),
+        (
+            (
+                key.id,
+                key.name,
+                ", ".join(key.scopes),
+                show.when(key.created_at),
+                show.when(key.last_used_at),
+                show.when(key.revoked_at),
+            )
+            for key in keys
+        ),
+    )
+
+
+@command(app, "revoke")
+def revoke_key(
+    out: Output,
+    server: Server,
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="The key's id, as `keys list` shows it.")],
+) -> None:
+    """Make an API key worthless from now on. The last one for admin cannot be revoked."""
+    with server.connect() as client:
+        key = client.keys.revoke(key_id)
+    if out.json:
+        out.data(key.raw)
+    else:
+        out.text(f"{key.id} ({key.name}) is revoked")

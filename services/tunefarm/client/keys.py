@@ -1,0 +1,88 @@
+"""``client.keys``: API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tunefarm.client.fields import Fields
+from tunefarm.client.paging import walk
+from tunefarm.client.results import Page
+from tunefarm.client.transport import Transport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key of the API, without its secret."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: float
+    last_used_at: float | None
+    revoked_at: float | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "key")
+        return cls(**_key_fields(f))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApiKey(ApiKey):
+    """A key that was just made. `key` is the key itself: the server does not know it any more."""
+
+    key: str = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "key")
+        return cls(**_key_fields(f), key=f.text("key"))
+
+
+class Keys:
+    """Who may use the server, and for what. Needs a key with the scope ``admin``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str, *, scopes: Sequence[str]) -> NewApiKey:
+        """Make a key. Its text is in the answer this once: the server keeps a hash.
+
+        Args:
+            name: What it is for.
+            scopes: ``read``, ``write``, ``device``, ``admin`` (all of these, and keys).
+
+        Raises:
+            InvalidRequestError: ``unknown-scope``.
+        """
+        return NewApiKey.read(self._transport.post("keys", {"name": name, "scopes": list(scopes)}))
+
+    def list(self) -> tuple[ApiKey, ...]:
+        """Return all keys, the revoked ones too, oldest first."""
+        return tuple(
+            walk(lambda cursor: Page.read(self._transport.get("keys", {"cursor": cursor}), ApiKey.read))
+        )
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """Make a key worthless from now on.
+
+        Raises:
+            NotFoundError: If there is no such key.
+            ConflictError: ``last-admin-key`` if nobody could make keys any more.
+        """
+        return ApiKey.read(self._transport.post(f"keys/{key_id}/revoke", repeatable=True))
+
+
+def _key_fields(f: Fields) -> dict[str, Any]:
+    return {
+        "id": f.text("id"),
+        "name": f.text("name", ""),
+        "scopes": tuple(str(scope) for scope in f.items("scopes")),
+        "created_at": f.number("created_at", 0.0),
+        "last_used_at": f.optional_number("last_used_at"),
+        "revoked_at": f.optional_number("revoked_at"),
+        "raw": f.data,
+    }

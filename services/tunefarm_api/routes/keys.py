@@ -1,0 +1,42 @@
+"""``/v1/keys``: who may use the API, and for what."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey
+from tunefarm_api.schemas.base import Page
+from tunefarm_app.api_keys import create_api_key, list_api_keys, revoke_api_key
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
+
+
+@router.post(
+    "", status_code=201, dependencies=[needs("admin")], summary="Make an API key", responses=problems()
+)
+def create_key(body: ApiKeyCreate, request: Request, services: ServicesDep) -> NewApiKey:
+    """The answer holds the key, this once: only a hash of it is kept."""
+    key, text = create_api_key(services, name=body.name, scopes=body.scopes, by_key_id=key_of(request).id)
+    return NewApiKey(**ApiKey.model_validate(key).model_dump(), key=text)
+
+
+@router.get("", dependencies=[needs("admin")], summary="List API keys", responses=problems())
+def list_keys(services: ServicesDep) -> Page[ApiKey]:
+    """Oldest first, the revoked ones too. Always one part."""
+    return Page[ApiKey](
+        items=[ApiKey.model_validate(key) for key in list_api_keys(services)], next_cursor=None
+    )
+
+
+@router.post(
+    "/{key_id}/revoke",
+    dependencies=[needs("admin")],
+    summary="Revoke an API key",
+    responses=problems(404, 409),
+)
+def revoke_key(key_id: str, request: Request, services: ServicesDep) -> ApiKey:
+    """It is worthless from now on; revoking it again changes nothing. The last key for `admin` cannot be revoked."""
+    return ApiKey.model_validate(revoke_api_key(services, key_id, by_key_id=key_of(request).id))

@@ -1,0 +1,72 @@
+"""``tunefarm keys`` against the real API."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tunefarm.cli.main import make_app
+from tunefarm.client import Client, ConflictError
+
+
+@pytest.fixture
+def run(farm: Any) -> Any:
+    env = {
+        "TUNEFARM_URL": farm.url,
+        "TUNEFARM_API_KEY": farm.api_key,
+        "COLUMNS": "250",
+        "TUNEFARM_DEBUG": None,
+    }
+
+    def run(*arguments: object, code: int = 0, **more: str | None) -> Result:
+        result = CliRunner().invoke(make_app(), [str(a) for a in arguments], env={**env, **more})
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_keys_come_and_go(run: Any, farm: Any, tmp_path: Path) -> None:
+    key = run("keys", "create", "ci", "--scope", "read", "-s", "write").stdout.strip()
+    assert key.startswith("tfk_")
+    run("models", "list", TUNEFARM_API_KEY=key)
+    run("keys", "list", TUNEFARM_API_KEY=key, code=5)
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    (made,) = [each for each in listed if each["name"] == "ci"]
+    assert made["id"] in key
+    assert key not in run("keys", "list").stdout
+    assert "is revoked" in run("keys", "revoke", made["id"]).stdout
+    run("models", "list", TUNEFARM_API_KEY=key, code=5)
+    run("keys", "revoke", "none", code=3)
+    assert "last key for admin" in run("keys", "revoke", farm.api_key.split("_")[1], code=3).stderr
+
+
+def test_a_key_goes_into_a_file(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    result = run("keys", "create", "node", "-s", "device", "-o", file, "--json")
+    assert json.loads(result.stdout)["key"] is None
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "tfk_" not in result.output
+    run("models", "list", "--api-key-file", file, TUNEFARM_API_KEY=None, code=5)  # it is for devices
+    before = file.read_text()
+    run("keys", "create", "node", "-s", "device", "-o", file, code=2)  # what is there stays
+    assert file.read_text() == before
+    run("keys", "create", "odd", "-s", "everything", "-o", tmp_path / "odd", code=2)
+    assert not (tmp_path / "odd").exists()
+    assert len(json.loads(run("keys", "list", "--json").stdout)) == 2
+
+
+def test_keys_from_python(client: Client) -> None:
+    made = client.keys.create("ci", scopes=["read"])
+    assert made.key not in repr(made)
+    assert [key.id for key in client.keys.list()][-1] == made.id
+    assert client.keys.revoke(made.id).revoked_at is not None
+    admin = next(key for key in client.keys.list() if key.scopes == ("admin",))
+    with pytest.raises(ConflictError) as caught:
+        client.keys.revoke(admin.id)
+    assert caught.value.code == "last-admin-key"
