@@ -9,6 +9,7 @@ from dataclasses import replace
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Closing, DeviceInfo, Failure, MeasureInput, MeasureResult, Outcome
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.runner.timing import check_one_task
 from tunefarm_tuning.task import TuningTask
 
 Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure"]
@@ -55,8 +56,7 @@ class ReplayRunner(Closing):
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Answer as `run` does, each sample as often as it takes for `rounds` of them."""
-        if len({(one.task.workload.key, one.task.target.key) for one in inputs}) > 1:
-            raise ValueError("kernels of different tasks cannot be timed in turn")
+        check_one_task(inputs)
         results = []
         for result in self.run(inputs):
             given = result.samples_sec

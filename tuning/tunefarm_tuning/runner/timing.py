@@ -30,6 +30,12 @@ def _task_key(one: MeasureInput) -> tuple[str, str]:
     return one.task.workload.key, one.task.target.key
 
 
+def check_one_task(inputs: Sequence[MeasureInput]) -> None:
+    """Refuse kernels that cannot be timed in turn, with a `ValueError`."""
+    if len({_task_key(one) for one in inputs}) > 1:
+        raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
+
+
 def measure_params(one: MeasureInput, timing: TimingOption, rival_sec: float | None) -> dict[str, Any]:
     """Return the parameters of ``measure`` and ``measure_here``."""
     return {"path": str(one.artifact_path), "rival_sec": rival_sec, **_common_params(one, timing)}
@@ -41,8 +47,7 @@ def interleaved_params(inputs: Sequence[MeasureInput], timing: TimingOption, rou
     Raises:
         ValueError: If the inputs are of different workloads or targets.
     """
-    if len({_task_key(one) for one in inputs}) > 1:
-        raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
+    check_one_task(inputs)
     paths = [str(one.artifact_path) for one in inputs]
     return {"paths": paths, "rounds": rounds, **_common_params(inputs[0], timing)}
 
