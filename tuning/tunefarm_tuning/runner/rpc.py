@@ -10,7 +10,7 @@ from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildProcess, ChildT
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.measure import Closing, DeviceInfo, MeasureInput, MeasureResult, Outcome, TimingOption
-from tunefarm_tuning.runner.this_machine import is_this_machine
+from tunefarm_tuning.runner.own_address import is_own_address
 from tunefarm_tuning.runner.timing import (
     Rivals,
     failed,
@@ -160,7 +160,7 @@ class RpcRunner(Closing):
             return f"device {self._remote.key} opened no session within {self._connect_timeout_sec:g} s"
         except TunefarmError as error:
             return error.message
-        self._is_here = is_this_machine(reply["host"])
+        self._is_here = is_own_address(reply["host"])
         return None
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @functools.lru_cache(maxsize=256)
-def is_this_machine(host: str) -> bool:
+def is_own_address(host: str) -> bool:
     """Return whether `host` is a loopback address or another address of this machine; True where nobody can tell.
 
     A tunnel's near end looks like this machine, too: whoever measures through one only loses that builds and
