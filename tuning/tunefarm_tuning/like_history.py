@@ -20,9 +20,10 @@ from tunefarm_tuning.transfer import TaskHistory
 MAX_RECORDS = 600
 """Records given to a tuner, over all histories."""
 
-_SAME_WORKLOAD_RECORDS = 240
-_SAME_FAMILY_RECORDS = 120
-_OTHER_RECORDS = 40
+_SAME, _FAMILY, _OTHER = range(
+    3
+)  # what a history has in common with the task: its workload, its family, neither
+_RECORDS_OF = {_SAME: 240, _FAMILY: 120, _OTHER: 40}  # of each history
 _MAX_OTHERS = 4  # histories of workloads of another family
 _FASTEST_SHARE = 0.5
 _FAILED_SHARE = 0.15
@@ -78,10 +79,6 @@ def thinned(records: Sequence[TuningRecord], most: int) -> tuple[TuningRecord, .
         *_spread(fails, num_fails),
     }
     return tuple(records[i] for i in sorted(kept))
-
-
-_SAME, _FAMILY, _OTHER = range(3)
-_RECORDS_OF = {_SAME: _SAME_WORKLOAD_RECORDS, _FAMILY: _SAME_FAMILY_RECORDS, _OTHER: _OTHER_RECORDS}
 
 
 def _rank(space: ConfigSpace, workload_key: str, history: TaskHistory) -> tuple[int, float]:
