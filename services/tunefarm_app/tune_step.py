@@ -36,7 +36,6 @@ def run_tune(context: StepContext) -> None:
     with context.services.uow.read() as repos:
         job = repos.jobs.get(context.job_id)
         rows = repos.jobs.tasks(job.id)
-    budget = Budget.from_json(job.budget)
     if any(row.toolchain != context.engine.toolchain for row in rows):
         raise ConflictError(
             "the workers' compiler was changed while this job ran: submit it again",
@@ -51,8 +50,7 @@ def run_tune(context: StepContext) -> None:
     tasks = _with_known_costs(context, job, rows, device)
     scheduler = TaskScheduler()
     states = [scheduler_state(task) for task in tasks]
-    with context.services.uow.read() as repos:
-        search = _search_budget(budget, _doubts(context, repos, job, rows, device))
+    search = _search_budget(context, job, rows, device)
     position = scheduler.next(states)
     stop_reason = (
         "exhausted" if position is None else _budget_spent(search, job, scheduler.gain_per_min(states))
@@ -76,7 +74,7 @@ def run_tune(context: StepContext) -> None:
     )
     context.lease.check()
     check_measured(context, device, found.outcomes)
-    _commit(context, budget, device, tasks, found, began)
+    _commit(context, search, device, tasks, found, began)
 
 
 def _with_known_costs(
@@ -108,7 +106,7 @@ def _with_known_costs(
 
 def _commit(
     context: StepContext,
-    budget: Budget,
+    search: Budget,
     device: DeviceLease,
     tasks: Sequence[TaskRow],
     found: Round,
@@ -168,9 +166,9 @@ def _commit(
             },
         )
         repos.events.add(job.id, "round", _round_event(step.round, job, row, found))
-        doubts = _doubts(context, repos, job, repos.jobs.tasks(job.id), device)
-        stop_reason = _budget_spent(_search_budget(budget, doubts), job)
+        stop_reason = _budget_spent(search, job)
         if stop_reason is not None:
+            doubts = _doubts(context, repos, job, repos.jobs.tasks(job.id), device)
             confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
         else:
             context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
@@ -242,5 +240,11 @@ def _doubts(
     )
 
 
-def _search_budget(budget: Budget, doubts: Sequence[Doubt]) -> Budget:
+def _search_budget(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> Budget:
+    """Return the job's budget without the time that confirming the winners will take, as it looks now."""
+    budget = Budget.from_json(job.budget)
+    if budget.wall_sec is None:
+        return budget
+    with context.services.uow.read() as repos:
+        doubts = _doubts(context, repos, job, rows, device)
     return without_confirming(budget, sum(doubt.expected_sec for doubt in doubts))
