@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -246,6 +247,9 @@ def trial_outcome(
     samples = measured.samples_sec if measured else ()
     if failure is None and not samples:
         failure = Failure(Outcome.INFRASTRUCTURE_ERROR, "the runner gave neither samples nor a failure")
+    if failure is None and (odd := [one for one in samples if not 0.0 < one < inf]):
+        # A record of that could not be read again, and no model could learn from it.
+        failure = Failure(Outcome.RUN_ERROR, f"a call was timed at {odd[0]} s")
     return TrialOutcome(
         asked=asked,
         config=build.config,

@@ -11,9 +11,16 @@ import pytest
 
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.measure import Failure, MeasureInput, MeasureOption, MeasureResult, Outcome
+from tunefarm_tuning.measure import (
+    BuildResult,
+    Failure,
+    MeasureInput,
+    MeasureOption,
+    MeasureResult,
+    Outcome,
+)
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.round import TrialOutcome, run_round, trial_outcome
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.task import TuningTask
@@ -58,6 +65,16 @@ def test_cost_is_the_median_and_the_record_keeps_the_raw_samples() -> None:
     assert (record.device_model, record.toolchain, record.space_key) == ("replay", "tvm-0", space.key)
     assert record.extra["job"] == "j"
     assert TuningRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("odd_sec", [0.0, -1e-3, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_a_failure(odd_sec: float) -> None:
+    measured = MeasureResult(run_sec=0.1, samples_sec=(1e-3, odd_sec, 1e-3))
+    config = tiny_space().config_at(0)
+    built = BuildResult(config=config, build_sec=0.1, artifact_path=Path("kernel"))
+    outcome = trial_outcome(config, built, measured, measured_at=1.0, space_key="space")
+    assert (outcome.outcome, outcome.samples_sec) == (Outcome.RUN_ERROR, ())
+    assert outcome.message == f"a call was timed at {odd_sec} s"
 
 
 def test_artifacts_are_deleted(tmp_path: Path) -> None:
