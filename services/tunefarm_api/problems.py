@@ -44,7 +44,6 @@ _STATUS_BY_KIND: tuple[tuple[type[TunefarmError], int], ...] = (
     (TransientError, 503),
 )
 _CODE_BY_STATUS = {
-    400: "bad-request",
     401: "unauthenticated",
     403: "forbidden",
     404: "no-such-route",
@@ -145,6 +144,8 @@ async def _on_tunefarm_error(request: Request, error: Exception) -> ProblemRespo
 
 async def _on_http_exception(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == 400:  # so FastAPI says that a body is no text; where it is no JSON, it says 422
+        return _invalid_request(request, [{"where": "body", "message": "this is not JSON in UTF-8"}])
     code = _CODE_BY_STATUS.get(error.status_code, f"http-{error.status_code}")
     detail, headers = str(error.detail), error.headers
     if code == "no-such-route":
@@ -170,6 +171,10 @@ async def _on_validation_error(request: Request, error: Exception) -> ProblemRes
         {"where": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
         for item in error.errors()[:20]
     ]
+    return _invalid_request(request, errors)
+
+
+def _invalid_request(request: Request, errors: list[dict[str, str]]) -> ProblemResponse:
     detail = "; ".join(f"{clean(e['where'])}: {clean(e['message'])}" for e in errors)
     return problem_response(
         request.url.path,

@@ -9,6 +9,7 @@ from fastapi.responses import FileResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.download import Download
 from tunefarm_api.methods import method_of
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
@@ -105,7 +106,7 @@ def list_events(
         },
         206: {"description": "The part that `Range` asked for."},
         304: {"description": "It is what `If-None-Match` says."},
-        **problems(404, 409),
+        **problems(400, 404, 409, 416),
     },
 )
 def download_artifact(
@@ -121,7 +122,7 @@ def download_artifact(
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
         return Response(status_code=304, headers=headers)
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
-    return FileResponse(
+    return Download(
         services.blobs.path(artifact.sha256),
         media_type=ARTIFACT_MEDIA_TYPE,
         filename=artifact.name,

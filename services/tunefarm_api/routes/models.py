@@ -108,6 +108,7 @@ def list_model_tasks(
 @router.delete(
     "/{model_id}",
     status_code=204,
+    response_class=Response,
     dependencies=[needs("write")],
     summary="Delete a model",
     responses=problems(404, 409, 410),

@@ -247,7 +247,7 @@ def test_no_downloads_before_the_end(client: TestClient, job: dict[str, Any], pr
         assert problem(answer, 409, "no-artifact")["state"] == "queued"
 
 
-def test_downloads(client: TestClient, finished_job: dict[str, Any]) -> None:
+def test_downloads(client: TestClient, finished_job: dict[str, Any], problem: Any) -> None:
     path, content = f"/v1/jobs/{finished_job['id']}", finished_job["artifact"]
     etag = f'"{finished_job["artifact_sha256"]}"'
     assert client.get(path).json()["artifact_id"] == finished_job["artifact_id"]
@@ -261,5 +261,17 @@ def test_downloads(client: TestClient, finished_job: dict[str, Any]) -> None:
     part_of_it = client.get(f"{path}/artifact", headers={"Range": "bytes=10-19"})
     assert (part_of_it.status_code, part_of_it.content) == (206, content[10:20])
     assert part_of_it.headers["content-range"] == f"bytes 10-19/{len(content)}"
+    for odd, status, code in (
+        ("bytes=9999999-", 416, "range-not-satisfiable"),
+        ("bytes=9-1", 400, "bad-range"),
+        ("bytes=x", 400, "bad-range"),
+        ("lines=1-2", 400, "bad-range"),
+    ):
+        refused = client.get(f"{path}/artifact", headers={"Range": odd})
+        problem(refused, status, code)
+        assert (
+            client.head(f"{path}/artifact", headers={"Range": odd}).headers["content-type"]
+            == refused.headers["content-type"]
+        )
     same = client.get(f"{path}/artifact", headers={"If-None-Match": f'"other", {etag}'})
     assert (same.status_code, same.content) == (304, b"")

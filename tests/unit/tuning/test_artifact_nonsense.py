@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from json_mutations import mutated
 
 from tunefarm_tuning.artifact.loader import ArtifactError, extract_library, load, read_manifest
 from tunefarm_tuning.artifact_access import manifest_of
@@ -38,49 +38,7 @@ MANIFEST: dict[str, Any] = {
     "versions": versions(),
     "entries": {"lib.so": {"sha256": hashlib.sha256(LIBRARY).hexdigest(), "size_bytes": len(LIBRARY)}},
 }
-JSON = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(),
-        st.integers(-1, 3),
-        st.floats(),
-        st.text(max_size=5),
-        st.sampled_from(["float32", "object", "V8", "llvm", "cuda", "\ud800", "\0"]),
-    ),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["name", "shape", "dtype", "kind", "lib.so"]), inner, max_size=3)
-    ),
-    max_leaves=4,
-)
-
-
-def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the way to every part of a JSON value."""
-    yield way
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in items:
-        yield from places(part, (*way, key))
-
-
-@st.composite
-def mutated(draw: st.DrawFn) -> Any:
-    manifest: Any = copy.deepcopy(MANIFEST)
-    for _ in range(draw(st.integers(1, 3))):
-        way = draw(st.sampled_from(list(places(manifest))))
-        if not way:
-            return draw(JSON)
-        holder = manifest
-        for key in way[:-1]:
-            holder = holder[key]
-        if draw(st.booleans()):
-            holder[way[-1]] = draw(JSON)
-        else:
-            del holder[way[-1]]
-        if not isinstance(manifest, dict) or not manifest:
-            break
-    return manifest
+KEYS = ("name", "shape", "dtype", "kind", "lib.so")
 
 
 def write(path: Path, manifest: Any) -> Path:
@@ -97,7 +55,7 @@ def with_change(**changes: Any) -> dict[str, Any]:
 SPEC = {"name": "x", "shape": [1], "dtype": "float32"}
 
 
-@given(manifest=mutated())
+@given(manifest=mutated(MANIFEST, *KEYS))
 @example(manifest=with_change(versions={"apache-tvm": 1, "apache-tvm-ffi": []}))
 @example(manifest=with_change(threads="many"))
 @example(manifest=with_change(threads=float("inf")))

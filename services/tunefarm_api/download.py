@@ -1,0 +1,37 @@
+"""Sending a file, with every refusal as a problem document."""
+
+from __future__ import annotations
+
+from fastapi.responses import FileResponse
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+
+from tunefarm_api.problems import problem_response
+
+_CODES = {400: "bad-range", 416: "range-not-satisfiable"}
+
+
+class Download(FileResponse):
+    """A file or the parts of it that `Range` asks for. A range that makes no sense is refused in plain text by the base."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = False
+
+        async def send_or_refuse(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] in _CODES:
+                refused = True
+                size = Headers(raw=message["headers"]).get("content-range")
+                await problem_response(
+                    scope["path"],
+                    str(scope.get("tunefarm.request_id", "")),
+                    status=message["status"],
+                    code=_CODES[message["status"]],
+                    detail="the file has no such part"
+                    + (f": its size is {size.rpartition('/')[2]}" if size else ""),
+                    headers={} if size is None else {"Content-Range": size},
+                )(scope, receive, send)
+            elif not refused:
+                await send(message)
+
+        await super().__call__(scope, receive, send_or_refuse)
