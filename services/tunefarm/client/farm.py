@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tunefarm.client.paging import walk
 from tunefarm.client.results import Device, Page, Record
-from tunefarm.client.transport import Transport
+from tunefarm.client.transport import Transport, segment
 
 
 class Devices:
@@ -16,7 +16,7 @@ class Devices:
         self._transport = transport
 
     def get(self, device_id: str) -> Device:
-        return Device.read(self._transport.get(f"devices/{device_id}"))
+        return Device.read(self._transport.get(f"devices/{segment(device_id)}"))
 
     def list(self) -> tuple[Device, ...]:
         return tuple(

@@ -12,7 +12,7 @@ from typing import Any
 from tunefarm.client.errors import InvalidRequestError, ProtocolError
 from tunefarm.client.paging import walk
 from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
-from tunefarm.client.transport import ByteProgress, Transport
+from tunefarm.client.transport import ByteProgress, Transport, segment
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -85,7 +85,7 @@ class Jobs:
         self._transport.post("jobs/check", terms, repeatable=True)
 
     def get(self, job_id: str) -> Job:
-        return Job.read(self._transport.get(f"jobs/{job_id}"))
+        return Job.read(self._transport.get(f"jobs/{segment(job_id)}"))
 
     def list(
         self,
@@ -104,14 +104,14 @@ class Jobs:
 
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; it may take some seconds until its state says so."""
-        return Job.read(self._transport.post(f"jobs/{job_id}/cancel", repeatable=True))
+        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
     def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and how far each is; none before they were extracted."""
         return tuple(
             walk(
                 lambda cursor: Page.read(
-                    self._transport.get(f"jobs/{job_id}/tasks", {"cursor": cursor}), JobTask.read
+                    self._transport.get(f"jobs/{segment(job_id)}/tasks", {"cursor": cursor}), JobTask.read
                 )
             )
         )
@@ -120,7 +120,8 @@ class Jobs:
         """Yield the job's trials in the order in which they were measured."""
         return walk(
             lambda cursor: Page.read(
-                self._transport.get(f"jobs/{job_id}/trials", {"limit": 500, "cursor": cursor}), Trial.read
+                self._transport.get(f"jobs/{segment(job_id)}/trials", {"limit": 500, "cursor": cursor}),
+                Trial.read,
             )
         )
 
@@ -128,13 +129,14 @@ class Jobs:
         """Yield the records that the job made."""
         return walk(
             lambda cursor: Page.read(
-                self._transport.get(f"jobs/{job_id}/records", {"limit": 500, "cursor": cursor}), Record.read
+                self._transport.get(f"jobs/{segment(job_id)}/records", {"limit": 500, "cursor": cursor}),
+                Record.read,
             )
         )
 
     def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
         """Return the job's events whose number is above `after`, oldest first, 500 at most: ask again after the last."""
-        answer = self._transport.get(f"jobs/{job_id}/events", {"after": after})
+        answer = self._transport.get(f"jobs/{segment(job_id)}/events", {"after": after})
         return Page.read(answer, Event.read).items
 
     def report(self, job_id: str) -> Mapping[str, Any]:
@@ -143,7 +145,7 @@ class Jobs:
         Raises:
             ConflictError: If the job has no artifact (yet).
         """
-        report = self._transport.get(f"jobs/{job_id}/report")
+        report = self._transport.get(f"jobs/{segment(job_id)}/report")
         if not isinstance(report, dict):
             raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
         return report
@@ -172,7 +174,7 @@ class Jobs:
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):
             raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
         target = folder / (name or f"{job_id}.tunefarm")
-        headers = self._transport.download(f"jobs/{job_id}/artifact", target, on_progress)
+        headers = self._transport.download(f"jobs/{segment(job_id)}/artifact", target, on_progress)
         if name is None and (given := file_name(headers.get("Content-Disposition", ""))):
             target = target.replace(folder / given)
         return target

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tunefarm.client.fields import Fields
 from tunefarm.client.paging import walk
 from tunefarm.client.results import Page
-from tunefarm.client.transport import Transport
+from tunefarm.client.transport import Transport, segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Keys:
             NotFoundError: If there is no such key.
             ConflictError: ``last-admin-key`` if nobody could make keys any more.
         """
-        return ApiKey.read(self._transport.post(f"keys/{key_id}/revoke", repeatable=True))
+        return ApiKey.read(self._transport.post(f"keys/{segment(key_id)}/revoke", repeatable=True))
 
 
 def _key_fields(f: Fields) -> dict[str, Any]:

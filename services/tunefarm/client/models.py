@@ -9,7 +9,7 @@ from pathlib import Path
 from tunefarm.client.errors import ModelFailedError, WaitTimeoutError
 from tunefarm.client.paging import walk
 from tunefarm.client.results import Model, ModelTask, Page
-from tunefarm.client.transport import ByteProgress, Query, Transport
+from tunefarm.client.transport import ByteProgress, Query, Transport, segment
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -44,13 +44,14 @@ class Models:
         """
         path = Path(path)
         query: Query = {
-            "name": name if name is not None else path.stem,
+            # The name of a file can be any bytes.
+            "name": (name if name is not None else path.stem).encode("utf-8", "replace").decode(),
             "shape": [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()],
         }
         return Model.read(self._transport.upload("models", query, path, on_progress))
 
     def get(self, model_id: str) -> Model:
-        return Model.read(self._transport.get(f"models/{model_id}"))
+        return Model.read(self._transport.get(f"models/{segment(model_id)}"))
 
     def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[Model]:
         return Page.read(self._transport.get("models", {"limit": limit, "cursor": cursor}), Model.read)
@@ -64,14 +65,15 @@ class Models:
         return tuple(
             walk(
                 lambda cursor: Page.read(
-                    self._transport.get(f"models/{model_id}/tasks", {"cursor": cursor}), ModelTask.read
+                    self._transport.get(f"models/{segment(model_id)}/tasks", {"cursor": cursor}),
+                    ModelTask.read,
                 )
             )
         )
 
     def delete(self, model_id: str) -> None:
         """Delete a model and its file. Its records and finished artifacts stay."""
-        self._transport.delete(f"models/{model_id}")
+        self._transport.delete(f"models/{segment(model_id)}")
 
     def wait(
         self,

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
+from urllib.parse import quote
 
 import httpx
 
@@ -154,7 +155,14 @@ class Transport:
 
     def _request(self, method: str, path: str, query: Query | None, **rest: Any) -> httpx.Request:
         params = {name: value for name, value in (query or {}).items() if value is not None}
-        return self._http.build_request(method, path, params=params, **rest)
+        try:
+            return self._http.build_request(method, path, params=params, **rest)
+        except (
+            ValueError,
+            TypeError,
+            httpx.InvalidURL,
+        ) as error:  # half a surrogate pair, an infinite number, NUL
+            raise InvalidRequestError(f"this cannot be sent: {error}", code="bad-request") from error
 
     def _send(
         self,
@@ -202,6 +210,11 @@ class Transport:
                 code="bad-answer",
                 status=response.status_code,
             ) from error
+
+
+def segment(text: str) -> str:
+    """Return an id as a part of a path: whatever it holds, it does not lead elsewhere."""
+    return quote(text, safe="", errors="replace").replace(".", "%2E")
 
 
 def _chunks(file: Path, total: int, on_progress: ByteProgress | None) -> Iterator[bytes]:

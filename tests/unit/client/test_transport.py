@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,33 @@ def test_answers_that_make_no_sense(server: Any, client: Client, make_reply: Any
     server.replies = [make_reply(body=body)]
     with pytest.raises(ProtocolError):
         client.models.get("mdl_1")
+
+
+def test_an_id_stays_in_its_place(server: Any, client: Client, make_problem: Any) -> None:
+    server.replies = [make_problem(404, "job-not-found")]
+    for odd in ("..", "../models", "a/b", "a?b=1", "a#b", "\0", "\udcff", "é", "%2E%2E", " "):
+        with pytest.raises(NotFoundError):
+            client.jobs.get(odd)
+        assert server.asked[-1].path.startswith("/v1/jobs/"), odd
+        assert server.asked[-1].path.count("/") == 3, odd
+        assert server.asked[-1].query == {}
+
+
+def test_what_cannot_be_sent(server: Any, client: Client, make_reply: Any, tmp_path: Path) -> None:
+    server.replies = [make_reply(body=MODEL)]
+    for wrong in (
+        {"seconds": float("inf")},
+        {"trials": 1, "target": "\udcff"},
+        {"trials": 1, "options": {"a": {1}}},
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            client.jobs.create("mdl_1", **wrong)
+        assert caught.value.code == "bad-request"
+    assert server.asked == []
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff.onnx"))
+    file.write_bytes(b"x")
+    client.models.upload(file)
+    assert server.asked[-1].query["name"] == ["n?"]
 
 
 def test_redirects_are_not_followed(server: Any, client: Client, make_reply: Any) -> None:
