@@ -1,7 +1,7 @@
 """Which task of a model gets the next round: the one with most latency to win per second spent.
 
 Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds. Ansor
-also expects no task to get beyond what like tasks have shown; that did not help (`benchmarks/results/scheduling.md`).
+also expects no task to get beyond what like tasks have shown; that did not help in simulation (`benchmarks/results/scheduling.md`).
 """
 
 from __future__ import annotations
