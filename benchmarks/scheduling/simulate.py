@@ -245,9 +245,11 @@ def main() -> None:
         models.append([(workloads[i], int(rng.choice([1, 1, 1, 2, 2, 3, 6]))) for i in chosen])
     lines = ["# Which task next: simulated", ""]
     lines += [
-        f"Made by `python benchmarks/scheduling/simulate.py --models {args.models}`. See its head for what it is. "
-        "A space ends near the best that was recorded of its own workload: that speaks against bounds by the bests of "
-        "others from the start.",
+        (
+            f"Made by `python benchmarks/scheduling/simulate.py --models {args.models}`. See its head for what it is. "
+            "A space ends near the best that was recorded of its own workload: that speaks against bounds by the bests of "
+            "others from the start."
+        ),
         "",
     ]
     for kind in ("xgb", "random"):
