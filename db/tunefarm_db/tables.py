@@ -325,6 +325,10 @@ class DeviceRow(Base):
     rpc_key: Mapped[str]
     state: Mapped[DeviceState]
     reason: Mapped[str] = mapped_column(default="")
+    ready: Mapped[bool] = mapped_column(default=False)
+    held: Mapped[bool] = mapped_column(default=False)
+    calibration: Mapped[Json | None]
+    calibrate_at: Mapped[float | None]
     last_seen_at: Mapped[float] = mapped_column(default=db_now())
     lease_owner: Mapped[str | None]
     lease_until: Mapped[float | None]
@@ -342,6 +346,9 @@ class ApiKeyRow(Base):
     created_at: Mapped[float] = mapped_column(default=db_now())
     last_used_at: Mapped[float | None]
     revoked_at: Mapped[float | None]
+    expires_at: Mapped[float | None]
+    device_name: Mapped[str | None]
+    device_key: Mapped[str | None]
 
 
 class EventRow(Base):

@@ -13,6 +13,7 @@ from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.api_keys import ApiKeys
 from tunefarm_db.repositories.artifacts import Artifacts
 from tunefarm_db.repositories.blobs import Blobs
+from tunefarm_db.repositories.calibrations import Calibrations
 from tunefarm_db.repositories.devices import Devices
 from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
@@ -41,6 +42,7 @@ class Repositories:
         self.spaces = Spaces(connection)
         self.transfer = Transfer(connection)
         self.devices = Devices(connection)
+        self.calibrations = Calibrations(connection)
         self.api_keys = ApiKeys(connection)
         self.events = Events(connection)
         self.artifacts = Artifacts(connection)

@@ -323,11 +323,19 @@ class Record(NewRecord):
 
 
 class DeviceState(StrEnum):
-    """Whether a device gets work: only online ones do."""
+    """Whether a device gets work: only online ones do. The ways between them are `device_state.TRANSITIONS`."""
 
-    ONLINE = "online"
     OFFLINE = "offline"
+    CHECKING = "checking"  # ready, but the calibration kernel has to run clean first
+    ONLINE = "online"
+    LEASED = "leased"  # online, and at work; shown, never stored
+    DRAINING = "draining"  # finishes its round, and gets no further one
     QUARANTINED = "quarantined"
+    REMOVED = "removed"
+
+
+UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
+"""Of a device that takes part: free, or at work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +347,12 @@ class Device:
         target: `Target.to_json` of what it runs best.
         device_model: Groups devices whose timings can be compared.
         rpc_key: The key under which its RPC server waits at the tracker; of this device alone.
-        reason: Why it is offline or quarantined; empty while online.
+        reason: Why it is in its state; empty while online.
+        ready: Whether its agent says that it can be measured on.
+        held: A person put it into quarantine: no calibration lets it out.
+        calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None where there was none.
+        calibrate_at: When it is to be calibrated (again).
+        fence: Of its newest lease.
     """
 
     id: str
@@ -353,6 +366,10 @@ class Device:
     rpc_key: str
     state: DeviceState
     reason: str
+    ready: bool
+    held: bool
+    calibration: Json | None
+    calibrate_at: float | None
     last_seen_at: float
     lease_owner: str | None
     lease_until: float | None
@@ -377,6 +394,9 @@ class ApiKey:
     Attributes:
         id: The public part, as it stands in the key itself.
         scopes: What it may do; ``["admin"]`` is everything.
+        expires_at: It is worthless from then on; None for never.
+        device_name: The one device that it may speak for; None for any.
+        device_key: The one pool that it may bring devices into; None for any.
     """
 
     id: str
@@ -386,6 +406,9 @@ class ApiKey:
     created_at: float
     last_used_at: float | None
     revoked_at: float | None
+    expires_at: float | None
+    device_name: str | None
+    device_key: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

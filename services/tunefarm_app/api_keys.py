@@ -62,7 +62,7 @@ def create_api_key(
 
 
 def verify_api_key(services: Services, token: str) -> ApiKey | None:
-    """Return the key that `token` is the text of; None where there is none, or it is revoked."""
+    """Return the key that `token` is the text of; None where there is none, or it is revoked, or its time is over."""
     parts = _TOKEN.fullmatch(token)
     if parts is None:
         return None
@@ -73,6 +73,8 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     # An unknown id takes as long as a wrong secret.
     expected = key.secret_sha256 if key is not None else "0" * 64
     if not hmac.compare_digest(_digest(secret), expected) or key is None or key.revoked_at is not None:
+        return None
+    if key.expires_at is not None and key.expires_at <= now:
         return None
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
         with services.uow.write() as repos:

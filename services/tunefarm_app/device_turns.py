@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import DeviceState, Job, Step
+from tunefarm_db.values import UP_STATES, Job, Step
 
 if TYPE_CHECKING:
     from tunefarm_app.step_context import StepContext  # it imports this module
@@ -43,7 +43,7 @@ def wait_for_device(context: StepContext, job: Job) -> None:
         repos.steps.release(context.step.id, context.step.fence, delay_sec=delay_sec)
         counts = repos.devices.count_by_state(job.device_key)
         text = (
-            f"waiting for a device: 0 of {counts.get(DeviceState.ONLINE, 0)} online are free "
+            f"waiting for a device: 0 of {sum(counts.get(state, 0) for state in UP_STATES)} online are free "
             f"({sum(counts.values())} in pool {job.device_key})"
         )
         repos.jobs.update(job.id, progress={**job.progress, "waiting": text, "waits": waits})

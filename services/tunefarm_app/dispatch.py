@@ -23,7 +23,10 @@ from tunefarm_db.values import StepKind
 log = structlog.stdlib.get_logger(__name__)
 
 RUN_STEP = "tunefarm.run_step"
-"""Name of the one Celery task; its only argument is a step's id."""
+"""Name of the Celery task that runs a step; its only argument is the step's id."""
+
+CALIBRATE = "tunefarm.calibrate"
+"""Name of the Celery task that calibrates a device; its arguments are the device's id and fence."""
 
 QUEUES = ("import", "tune", "compile")
 KEY_PREFIX = "tunefarm:"
@@ -46,6 +49,10 @@ class Dispatcher(Protocol):
     """
 
     def send(self, step_id: str, kind: StepKind) -> bool: ...
+
+    def send_calibration(self, device_id: str, fence: int) -> bool:
+        """Ask for a calibration of a device, as long as nobody has had it since the lease of this fence."""
+        ...
 
     def queue_length(self, kind: StepKind) -> int | None:
         """Return how many messages wait for a worker, None where the broker does not say."""
@@ -131,6 +138,24 @@ class CeleryDispatcher:
                     soft_time_limit=soft_limit_sec(self._settings, kind),
                 ),
                 step_id=step_id,
+            )
+            is not None
+        )
+
+    def send_calibration(self, device_id: str, fence: int) -> bool:
+        return (
+            self._guarded(
+                "calibration not asked for",
+                lambda: self._app.send_task(
+                    CALIBRATE,
+                    args=[device_id, fence],
+                    queue=queue_of(StepKind.TUNE),
+                    retry=False,
+                    ignore_result=True,
+                    time_limit=hard_limit_sec(self._settings, StepKind.TUNE),
+                    soft_time_limit=soft_limit_sec(self._settings, StepKind.TUNE),
+                ),
+                device_id=device_id,
             )
             is not None
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunefarm_db.values import Device
+from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.history import History
 from tunefarm_tuning.measure import MeasureOption
@@ -56,6 +57,10 @@ class Engine(Protocol):
         self, device: Device, *, cancellation: Cancellation
     ) -> AbstractContextManager[MeasureOption]:
         """Return a builder, and a runner for `device`, for the length of one step."""
+        ...
+
+    def calibrate(self, device: Device) -> CalibrationRun:
+        """Run the calibration kernel on a device that nobody else uses."""
         ...
 
     def compile(

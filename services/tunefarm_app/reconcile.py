@@ -12,6 +12,7 @@ from collections import defaultdict
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.device_calibration import ask_for_calibrations
 from tunefarm_app.finish import cancel, fail_subject
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_db.values import Step, StepKind, StepState
@@ -71,6 +72,7 @@ class Reconciler:
         reap(self._services)
         cancel_requested(self._services)
         mark_stale_devices(self._services)
+        ask_for_calibrations(self._services)
         send_due(self._services)
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + SWEEP_EVERY_SEC

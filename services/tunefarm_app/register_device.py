@@ -11,9 +11,10 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.device_turns import wake_next
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.untrusted_text import clean
 
@@ -81,7 +82,7 @@ def register_device(services: Services, registration: DeviceRegistration) -> Dev
             ready=registration.ready,
             reason="it is starting",
         )
-        woken = _wake(repos, device)
+        device, woken = _let_in(services, repos, device)
     log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
     _send(services, woken)
     return device
@@ -91,7 +92,7 @@ def heartbeat(
     services: Services,
     device_id: str,
     *,
-    healthy: bool | None = None,
+    device_name: str | None = None,
     ready: bool = True,
     reason: str = "",
     info: Mapping[str, Any] | None = None,
@@ -101,10 +102,9 @@ def heartbeat(
     Args:
         services: The process's services.
         device_id: The device.
-        healthy: True: a known kernel just ran clean (this ends a quarantine). False: it did not (this begins one).
-            None: no news.
+        device_name: The one device that the caller may speak for; None for any.
         ready: Whether it can be measured on now; if not, it is offline.
-        reason: Why it is not healthy, or not ready.
+        reason: Why it is not ready.
         info: What changed about it.
 
     Raises:
@@ -112,22 +112,25 @@ def heartbeat(
     """
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
+        if device_name not in (None, before.name):
+            # Of other devices, not even that they exist is this caller's business.
+            raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
         device = repos.devices.heartbeat(
-            device_id,
-            healthy=healthy,
-            ready=ready,
-            reason=clean(reason, 300),
-            info=None if info is None else dict(info),
+            device_id, ready=ready, reason=clean(reason, 300), info=None if info is None else dict(info)
         )
-        woken = _wake(repos, device) if before.state is not device.state else None
+        device, woken = _let_in(services, repos, device)
     if before.state is not device.state:
         log.info("device changed", device_id=device.id, state=device.state.value, reason=device.reason)
     _send(services, woken)
     return device
 
 
-def _wake(repos: Repositories, device: Device) -> Step | None:
-    return wake_next(repos, device.device_key) if device.state is DeviceState.ONLINE else None
+def _let_in(services: Services, repos: Repositories, device: Device) -> tuple[Device, Step | None]:
+    """Take a ready device as it is where no device is calibrated; return it, and the step that waited for it."""
+    if device.state is not DeviceState.CHECKING or services.settings.calibrate_every_sec > 0:
+        return device, None
+    device = repos.devices.apply(device.id, DeviceEvent.CLEAN)
+    return device, wake_next(repos, device.device_key)
 
 
 def _send(services: Services, step: Step | None) -> None:

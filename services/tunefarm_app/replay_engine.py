@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
@@ -95,10 +96,14 @@ class ReplayEngine:
 
     Args:
         answer: What measurements say, in place of the scenario's landscape.
+        calibrate: What calibrations say; a millisecond where it is None.
     """
 
-    def __init__(self, answer: Answer | None = None) -> None:
+    def __init__(
+        self, answer: Answer | None = None, calibrate: Callable[[Device], CalibrationRun] | None = None
+    ) -> None:
         self._answer = answer
+        self._calibrate = calibrate or (lambda _: CalibrationRun(key=TOOLCHAIN, time_sec=1e-3))
 
     @property
     def toolchain(self) -> str:
@@ -148,6 +153,9 @@ class ReplayEngine:
 
         with _ScenarioBuilder() as builder, ReplayRunner(unless_cancelled, device=info) as runner:
             yield MeasureOption(builder=builder, runner=runner)
+
+    def calibrate(self, device: Device) -> CalibrationRun:
+        return self._calibrate(device)
 
     def compile(
         self,

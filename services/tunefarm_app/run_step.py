@@ -30,6 +30,7 @@ from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
     CancelledError,
     ConflictError,
+    DeviceLostError,
     InvalidInputError,
     InvariantError,
     LeaseLostError,
@@ -120,6 +121,8 @@ def _run(step: Step, services: Services) -> list[Step]:
             log.info("step done", attempt=step.attempts, seconds=round(time.monotonic() - started, 3))
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
+            if isinstance(error, DeviceLostError) and lease.reason is None:
+                lease.doubt_device(error.message)
             # Children that were closed under the work fail in many ways; the wish to stop says more.
             _settle(services, step, lease.reason or error)
     return []

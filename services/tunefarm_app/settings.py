@@ -44,6 +44,11 @@ class Settings(BaseSettings):
         drain_sec: A worker that is told to stop hands its step back after this long.
         device_stale_sec: A device that has not been heard of for this long is offline.
         device_retry_sec: How soon a step that found no free device looks again.
+        calibrate_every_sec: How often a device runs the calibration kernel, beside when it joins and after trouble.
+            0 takes every device as it comes.
+        calibrate_retry_sec: When a device that failed its calibration tries again.
+        calibration_drift: A device whose calibration takes this many times as long as it should, or as little, is
+            quarantined.
         engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
         history_limit: Earlier records of the same workload that a tuner learns from.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function: no TVM, no device
@@ -71,6 +76,9 @@ class Settings(BaseSettings):
     drain_sec: Annotated[float, Field(ge=0.0)] = 5.0
     device_stale_sec: PositiveFloat = 30.0
     device_retry_sec: PositiveFloat = 3.0
+    calibrate_every_sec: Annotated[float, Field(ge=0.0)] = 600.0
+    calibrate_retry_sec: PositiveFloat = 30.0
+    calibration_drift: Annotated[float, Field(gt=1.0)] = 1.5
     engine_idle_sec: PositiveFloat = 120.0
     history_limit: Annotated[int, Field(ge=0)] = 512
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"

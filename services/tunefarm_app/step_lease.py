@@ -11,6 +11,7 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.device_turns import wake_next
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceLease, Step, StepState
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import (
@@ -21,6 +22,7 @@ from tunefarm_tuning.errors import (
     TransientError,
     TunefarmError,
 )
+from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -76,6 +78,20 @@ class StepLease:
         with self._lock:
             self._device = lease
         return lease
+
+    def doubt_device(self, why: str) -> None:
+        """Note that the device itself went wrong: it is calibrated before anybody else gets it."""
+        with self._lock:
+            device = self._device
+        if device is None or self._services.settings.calibrate_every_sec == 0:
+            return
+        try:
+            with self._services.uow.write() as repos:
+                repos.devices.apply(
+                    device.device.id, DeviceEvent.DOUBT, f"it is calibrated again after: {clean(why, 300)}"
+                )
+        except (NotFoundError, TransientError) as error:
+            self._log.warning("device not doubted", error=error.message)
 
     def forget_device(self) -> None:
         """Stop renewing the device's lease: it was given back, in the transaction that ended the step."""

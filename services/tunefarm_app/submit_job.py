@@ -14,7 +14,7 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, DeviceState, Job, Model, ModelState, StepKind
+from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.target import Target
@@ -218,7 +218,7 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
     known = repos.devices.keys()
     if not known:
         raise ConflictError(
-            "no device has been registered yet: start one with `tunefarm device`", code="no-devices"
+            "no device has been registered yet: start one with `tunefarm device join`", code="no-devices"
         )
     if device_key is None:
         if len(known) > 1:
@@ -233,7 +233,7 @@ def _device_of(repos: Repositories, device_key: str | None) -> Device:
             known=list(known),
         )
     pool = repos.devices.in_pool(device_key)
-    return max(pool, key=lambda d: (d.state is DeviceState.ONLINE, d.last_seen_at))
+    return max(pool, key=lambda d: (d.state in UP_STATES, d.last_seen_at))
 
 
 def _target_of(asked: str | Mapping[str, Any] | None, device: Device) -> Target:

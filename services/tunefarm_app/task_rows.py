@@ -117,9 +117,11 @@ def record_rows(
 ) -> list[NewRecord]:
     """Return what a job's step measured on a device, as records to be stored."""
     info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
+    # What the device took for the kernel that never changes: tells records of a throttled device apart.
+    extra = {} if device.calibration is None else {"calibration_sec": device.calibration["time_sec"]}
     return [
         record_row(
-            outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain),
+            outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain, extra=extra),
             device_id=device.id,
             job_id=job.id,
         )

@@ -13,6 +13,7 @@ from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.pool import LocalBuilder
+from tunefarm_tuning.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
@@ -89,6 +90,9 @@ class TvmEngine:
                 self._end_children()  # closed under the work: fresh ones next time
             else:
                 self._rest()
+
+    def calibrate(self, device: Device) -> CalibrationRun:
+        return calibrate(remote_device(device), Target.from_json(device.target))
 
     def compile(
         self,

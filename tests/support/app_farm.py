@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from tunefarm_app.blob_store import BlobStore
 from tunefarm_app.composition import Services
+from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.reconcile import send_due
 from tunefarm_app.register_device import DeviceRegistration, register_device
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
@@ -17,6 +18,7 @@ from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import Settings
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.schema import upgrade
 from tunefarm_db.unit_of_work import UnitOfWork
@@ -30,10 +32,16 @@ class Inbox:
 
     up: bool = True
     messages: list[str] = field(default_factory=list)
+    calibrations: list[tuple[str, int]] = field(default_factory=list)
 
     def send(self, step_id: str, kind: StepKind) -> bool:
         if self.up:
             self.messages.append(step_id)
+        return self.up
+
+    def send_calibration(self, device_id: str, fence: int) -> bool:
+        if self.up:
+            self.calibrations.append((device_id, fence))
         return self.up
 
     def queue_length(self, kind: StepKind) -> int | None:
@@ -71,6 +79,15 @@ class Farm:
             done += 1
         return done
 
+    def calibrate(self) -> int:
+        """Ask for the calibrations that are due, and run all that were asked for; return how many."""
+        ask_for_calibrations(self.services)
+        done = 0
+        while self.inbox.calibrations:
+            calibrate_device(*self.inbox.calibrations.pop(0), self.services)
+            done += 1
+        return done
+
     def run_until_quiet(self) -> None:
         """Deliver, and let the reconciler send what is due, until nothing is due any more."""
         self.run()
@@ -88,6 +105,12 @@ class Farm:
         return self.model(model.id)
 
     def add_device(self, name: str = "dev-1", device_key: str = "pool", **changes: Any) -> Device:
+        """Register a device that needs no calibration."""
+        device = self.newcomer(name, device_key, **changes)
+        with self.services.uow.write() as repos:
+            return repos.devices.apply(device.id, DeviceEvent.CLEAN)
+
+    def newcomer(self, name: str = "dev-1", device_key: str = "pool", **changes: Any) -> Device:
         registration = DeviceRegistration(
             **{
                 "name": name,

@@ -36,6 +36,9 @@ class ThreadDispatcher:
         self.messages.put(step_id)
         return True
 
+    def send_calibration(self, device_id: str, fence: int) -> bool:
+        return False
+
     def queue_length(self, kind: StepKind) -> int | None:
         return self.messages.qsize()
 

@@ -1,4 +1,4 @@
-"""The one Celery task: run a step, by its id."""
+"""The Celery tasks: run a step, by its id; calibrate a device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from celery import shared_task
 from celery.signals import setup_logging, worker_process_shutdown
 
 from tunefarm_app.composition import Services, compose_worker
-from tunefarm_app.dispatch import RUN_STEP
+from tunefarm_app.device_calibration import calibrate_device
+from tunefarm_app.dispatch import CALIBRATE, RUN_STEP
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import load_settings
@@ -22,6 +23,11 @@ _services: Services | None = None
 def run_step(step_id: str) -> None:
     """Run the step, and what follows it for a while; see `tunefarm_app.run_step`."""
     run_steps(step_id, _this_process())
+
+
+def calibrate(device_id: str, fence: int) -> None:
+    """Calibrate the device; see `tunefarm_app.device_calibration`."""
+    calibrate_device(device_id, fence, _this_process())
 
 
 def _this_process() -> Services:
@@ -44,5 +50,6 @@ def _configure_logging(**_: object) -> None:
 
 
 shared_task(name=RUN_STEP, ignore_result=True)(run_step)
+shared_task(name=CALIBRATE, ignore_result=True)(calibrate)
 worker_process_shutdown.connect(_close)
 setup_logging.connect(_configure_logging)

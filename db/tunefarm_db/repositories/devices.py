@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+from typing import Any
 
-from tunefarm_db.columns import db_now
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, type_coerce, update
+
+from tunefarm_db.columns import EnumText, db_now
+from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import DeviceRow, table_of
@@ -12,6 +15,38 @@ from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page
 from tunefarm_tuning.errors import NotFoundError
 
 _DEVICES = table_of(DeviceRow)
+
+FIRST_CHECK = "it has just come: the calibration kernel has to run clean first"
+
+
+def shown_state() -> ColumnElement[DeviceState]:
+    """Return the state as users see it: an online device with a running lease is leased."""
+    leased = and_(DeviceRow.state == DeviceState.ONLINE, _is_leased())
+    shown = case((leased, DeviceState.LEASED.value), else_=DeviceRow.state)
+    return type_coerce(shown, EnumText(DeviceState))
+
+
+def columns() -> list[ColumnElement[Any]]:
+    """Return what a `Device` is read from."""
+    plain: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name != "state"]
+    return [*plain, shown_state().label("state")]
+
+
+def moved(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
+    """Return what an UPDATE sets when `event` happens: the state by `TRANSITIONS`, and the reason where it is named."""
+    ways = TRANSITIONS[event]
+    values: dict[str, Any] = {
+        "state": case(
+            *((DeviceRow.state == old, new.value) for old, new in ways.items()), else_=DeviceRow.state
+        )
+    }
+    if reason is not None:
+        values["reason"] = case((DeviceRow.state.in_(list(ways)), reason), else_=DeviceRow.reason)
+    return values
+
+
+def _is_leased() -> ColumnElement[bool]:
+    return and_(DeviceRow.lease_owner.is_not(None), DeviceRow.lease_until >= db_now())
 
 
 class Devices(Repository):
@@ -37,10 +72,9 @@ class Devices(Repository):
     ) -> Device:
         """Add the device, or renew what is known of the device of this name.
 
-        It is online then, or offline for `reason` where it is not `ready`, but a quarantined device stays
-        quarantined until a heartbeat says that it is healthy.
+        It has to be calibrated before it is online, or is offline for `reason` where it is not `ready`. A device that
+        is draining or quarantined stays so.
         """
-        state, reason = _standing(ready, reason)
         known = {
             "device_key": device_key,
             "target": target,
@@ -49,30 +83,30 @@ class Devices(Repository):
             "tracker_host": tracker_host,
             "tracker_port": tracker_port,
             "rpc_key": rpc_key,
+            "ready": False,
             "last_seen_at": db_now(),
         }
         statement = self._insert(_DEVICES).values(
-            id=new_id("dev"), name=name, state=state, reason=reason, **known
+            id=new_id("dev"), name=name, state=DeviceState.OFFLINE, reason=reason, **known
         )
-        quarantined = DeviceRow.state == DeviceState.QUARANTINED
         statement = statement.on_conflict_do_update(
             index_elements=["name"],
-            set_={
-                **known,
-                "state": case((quarantined, DeviceRow.state), else_=state.value),
-                "reason": case((quarantined, DeviceRow.reason), else_=reason),
-            },
+            set_={**known, **moved(DeviceEvent.JOIN, reason or "it is not ready")},
         )
-        device = self._first(Device, statement.returning(_DEVICES))
+        device = self._first(Device, statement.returning(*columns()))
         assert device is not None
-        return device
+        return self.heartbeat(device.id, ready=ready, reason=reason)
 
     def get(self, device_id: str) -> Device:
         """Return a device. Raises `NotFoundError` if there is no such one."""
-        device = self._first(Device, select(_DEVICES).where(DeviceRow.id == device_id))
+        device = self._first(Device, select(*columns()).where(DeviceRow.id == device_id, _PRESENT))
         if device is None:
             raise _not_found(device_id)
         return device
+
+    def find(self, name: str) -> Device | None:
+        """Return the device of this name, unless it was removed."""
+        return self._first(Device, select(*columns()).where(DeviceRow.name == name, _PRESENT))
 
     def list(
         self,
@@ -82,93 +116,89 @@ class Devices(Repository):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[Device]:
-        """Return devices, oldest first."""
+        """Return devices, oldest first; removed ones only where that state is asked for."""
         limit = checked_limit(limit)
-        query = select(_DEVICES).order_by(DeviceRow.id).limit(limit + 1)
+        query = select(*columns()).order_by(DeviceRow.id).limit(limit + 1)
         if device_key is not None:
             query = query.where(DeviceRow.device_key == device_key)
-        if state is not None:
-            query = query.where(DeviceRow.state == state)
+        query = query.where(shown_state() == state if state is not None else _PRESENT)
         if cursor is not None:
             query = query.where(DeviceRow.id > cursor)
         return page_of(self._all(Device, query), limit, lambda device: device.id)
 
     def keys(self) -> tuple[str, ...]:
-        """Return every device key that a device was ever registered under."""
-        return tuple(
-            self._run(select(DeviceRow.device_key).distinct().order_by(DeviceRow.device_key)).scalars()
-        )
+        """Return every device key that a device is registered under."""
+        query = select(DeviceRow.device_key).where(_PRESENT).distinct().order_by(DeviceRow.device_key)
+        return tuple(self._run(query).scalars())
 
     def in_pool(self, device_key: str) -> tuple[Device, ...]:
         """Return all devices of the pool, in any state."""
-        return self._all(
-            Device, select(_DEVICES).where(DeviceRow.device_key == device_key).order_by(DeviceRow.id)
-        )
+        query = select(*columns()).where(DeviceRow.device_key == device_key, _PRESENT)
+        return self._all(Device, query.order_by(DeviceRow.id))
 
     def heartbeat(
-        self,
-        device_id: str,
-        *,
-        healthy: bool | None = None,
-        ready: bool = True,
-        reason: str = "",
-        info: Json | None = None,
+        self, device_id: str, *, ready: bool = True, reason: str = "", info: Json | None = None
     ) -> Device:
         """Note a sign of life.
 
         Args:
             device_id: The device.
-            healthy: True: a known kernel just ran clean, the device is online, quarantined before or not.
-                False: it did not, the device is quarantined. None: no news; a quarantine stays.
             ready: Whether it can be measured on; a device that is not (its RPC server starts, or its tracker is away)
                 is offline.
-            reason: Why it is not healthy, or not ready.
+            reason: Why it is not ready.
             info: What changed about it.
 
         Raises:
             NotFoundError: ``device-not-found``: the agent must register again.
         """
-        changes: dict[str, object] = {"last_seen_at": db_now()}
+        changes: dict[str, Any] = {"last_seen_at": db_now(), "ready": ready}
         if info is not None:
             changes["info"] = info
-        state, why = _standing(ready, reason)
-        if healthy is None:
-            quarantined = DeviceRow.state == DeviceState.QUARANTINED
-            changes["state"] = case((quarantined, DeviceRow.state), else_=state.value)
-            changes["reason"] = case((quarantined, DeviceRow.reason), else_=why)
+        if ready:
+            changes |= moved(DeviceEvent.READY, FIRST_CHECK)
+            came = DeviceRow.state == DeviceState.OFFLINE
+            changes["calibrate_at"] = case((came, db_now()), else_=DeviceRow.calibrate_at)
         else:
-            changes["state"] = state if healthy else DeviceState.QUARANTINED
-            changes["reason"] = why if healthy else (reason or "a health check failed")
-        statement = update(_DEVICES).where(DeviceRow.id == device_id).values(changes)
-        device = self._first(Device, statement.returning(_DEVICES))
-        if device is None:
-            raise _not_found(device_id)
-        return device
+            changes |= moved(DeviceEvent.UNREADY, reason or "it is not ready")
+        return self._update(device_id, changes)
 
-    def quarantine(self, device_id: str, reason: str) -> Device:
-        """Give the device no more work until a heartbeat says that it is healthy.
+    def apply(
+        self, device_id: str, event: DeviceEvent, reason: str = "", *, held: bool | None = None
+    ) -> Device:
+        """Let something happen to the device; see `TRANSITIONS` for what follows.
+
+        Args:
+            device_id: The device.
+            event: What happens.
+            reason: Why it is in its new state.
+            held: Whether it stays in quarantine until a person releases it; None leaves that as it is.
 
         Raises:
             NotFoundError: If there is no such device.
         """
-        statement = (
-            update(_DEVICES)
-            .where(DeviceRow.id == device_id)
-            .values(state=DeviceState.QUARANTINED, reason=reason)
-        )
-        device = self._first(Device, statement.returning(_DEVICES))
-        if device is None:
-            raise _not_found(device_id)
-        return device
+        changes: dict[str, Any] = moved(event, reason)
+        if held is not None:
+            changes["held"] = held
+        if event in (DeviceEvent.DOUBT, DeviceEvent.FAIL):
+            changes["calibrate_at"] = db_now()
+        if event is DeviceEvent.RELEASE:
+            changes["calibration"] = None  # what it was once is no longer what it is held against
+        if event is DeviceEvent.REMOVE:
+            # Whoever measures on it learns it at the next renewal.
+            changes |= {"lease_owner": None, "lease_until": None, "calibration": None, "held": False}
+        return self._update(device_id, changes)
 
     def mark_stale(self, after_sec: float) -> tuple[Device, ...]:
-        """Set online devices offline that gave no sign of life for `after_sec`; return them."""
+        """Set devices offline that gave no sign of life for `after_sec`; return them."""
         statement = (
             update(_DEVICES)
-            .where(DeviceRow.state == DeviceState.ONLINE, DeviceRow.last_seen_at < db_now() - after_sec)
-            .values(state=DeviceState.OFFLINE, reason=f"no heartbeat for {after_sec:g} s")
+            .where(
+                DeviceRow.state.in_(list(TRANSITIONS[DeviceEvent.SILENT])),
+                DeviceRow.last_seen_at < db_now() - after_sec,
+            )
+            .values(ready=False, **moved(DeviceEvent.SILENT, f"no heartbeat for {after_sec:g} s"))
         )
-        return self._all(Device, statement.returning(_DEVICES))
+        return self._all(Device, statement.returning(*columns()))
 
     def lease(self, device_key: str, owner: str, lease_sec: float) -> DeviceLease | None:
         """Take a free, online device of the pool for `lease_sec`, under a new fence; None where none is free."""
@@ -189,38 +219,51 @@ class Devices(Repository):
             .where(DeviceRow.id == chosen)
             .values(lease_owner=owner, lease_until=db_now() + lease_sec, fence=DeviceRow.fence + 1)
         )
-        device = self._first(Device, statement.returning(_DEVICES))
+        return self._leased(statement, owner)
+
+    def renew_lease(self, device_id: str, fence: int, lease_sec: float) -> bool:
+        """Hold the device for another `lease_sec` from now; False means that it is no longer ours."""
+        statement = (
+            update(_DEVICES).where(held_under(device_id, fence)).values(lease_until=db_now() + lease_sec)
+        )
+        return self._run(statement).rowcount == 1
+
+    def release_lease(self, device_id: str, fence: int) -> bool:
+        """Give the device back; False means that it was no longer ours, and nothing changed."""
+        statement = (
+            update(_DEVICES).where(held_under(device_id, fence)).values(lease_owner=None, lease_until=None)
+        )
+        return self._run(statement).rowcount == 1
+
+    def count_by_state(self, device_key: str) -> dict[DeviceState, int]:
+        """Return how many devices of the pool are in each state; empty where the pool is unknown."""
+        state = shown_state().label("shown")
+        query = (
+            select(state, func.count()).where(DeviceRow.device_key == device_key, _PRESENT).group_by(state)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def _update(self, device_id: str, changes: dict[str, Any]) -> Device:
+        statement = update(_DEVICES).where(DeviceRow.id == device_id, _PRESENT).values(changes)
+        device = self._first(Device, statement.returning(*columns()))
+        if device is None:
+            raise _not_found(device_id)
+        return device
+
+    def _leased(self, statement: Any, owner: str) -> DeviceLease | None:
+        device = self._first(Device, statement.returning(*columns()))
         if device is None:
             return None
         assert device.lease_until is not None
         return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
 
-    def renew_lease(self, device_id: str, fence: int, lease_sec: float) -> bool:
-        """Hold the device for another `lease_sec` from now; False means that it is no longer ours."""
-        statement = update(_DEVICES).where(_held(device_id, fence)).values(lease_until=db_now() + lease_sec)
-        return self._run(statement).rowcount == 1
 
-    def release_lease(self, device_id: str, fence: int) -> bool:
-        """Give the device back; False means that it was no longer ours, and nothing changed."""
-        statement = update(_DEVICES).where(_held(device_id, fence)).values(lease_owner=None, lease_until=None)
-        return self._run(statement).rowcount == 1
-
-    def count_by_state(self, device_key: str) -> dict[DeviceState, int]:
-        """Return how many devices of the pool are in each state; empty where the pool is unknown."""
-        query = (
-            select(DeviceRow.state, func.count())
-            .where(DeviceRow.device_key == device_key)
-            .group_by(DeviceRow.state)
-        )
-        return {row[0]: row[1] for row in self._run(query)}
+_PRESENT = DeviceRow.state != DeviceState.REMOVED
 
 
-def _held(device_id: str, fence: int) -> ColumnElement[bool]:
+def held_under(device_id: str, fence: int) -> ColumnElement[bool]:
+    """Return whether a row is the device, held under this fence."""
     return and_(DeviceRow.id == device_id, DeviceRow.fence == fence, DeviceRow.lease_owner.is_not(None))
-
-
-def _standing(ready: bool, reason: str) -> tuple[DeviceState, str]:
-    return (DeviceState.ONLINE, "") if ready else (DeviceState.OFFLINE, reason or "it is not ready")
 
 
 def _not_found(device_id: str) -> NotFoundError:

@@ -32,9 +32,7 @@ def add_device(body: DeviceRegister, services: ServicesDep) -> Device:
 )
 def device_heartbeat(device_id: str, body: Heartbeat, services: ServicesDep) -> Device:
     """A device that is silent for too long goes offline. `device-not-found` means: register again."""
-    device = heartbeat(
-        services, device_id, healthy=body.healthy, ready=body.ready, reason=body.reason, info=body.info
-    )
+    device = heartbeat(services, device_id, ready=body.ready, reason=body.reason, info=body.info)
     return Device.model_validate(device)
 
 

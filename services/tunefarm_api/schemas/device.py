@@ -51,13 +51,8 @@ class DeviceRegister(Input):
 class Heartbeat(Input):
     """A sign of life."""
 
-    healthy: bool | None = Field(
-        None,
-        description="True: a known kernel just ran clean, which ends a quarantine. False: it did not, which begins "
-        "one. Null: no news.",
-    )
     ready: bool = Field(True, description="Whether it can be measured on now; if not, it is offline.")
-    reason: str = Field("", max_length=2000, description="Why it is not healthy, or not ready.")
+    reason: str = Field("", max_length=2000, description="Why it is not ready.")
     info: dict[str, Any] | None = Field(
         None, description="What is known about it now; null where nothing changed."
     )
@@ -74,8 +69,18 @@ class Device(Output):
     device_model: str = Field(description="Groups devices whose timings can be compared.")
     tracker_host: str = Field(description="Where its RPC server is registered.")
     tracker_port: int = Field(description="Where its RPC server is registered.")
-    state: DeviceState = Field(description="Only online devices get work.")
-    reason: str = Field(description="Why it is offline or quarantined.")
+    state: DeviceState = Field(
+        description="Only online devices get work: `offline`, `checking` (the calibration kernel has to run clean "
+        "first), `online`, `leased` (online, and at work), `draining` (gets no further round), `quarantined`, `removed`."
+    )
+    reason: str = Field(description="Why it is in its state.")
+    ready: bool = Field(description="Whether its agent says that it can be measured on.")
+    held: bool = Field(description="A person put it into quarantine: only a person lets it out.")
+    calibration: dict[str, Any] | None = Field(
+        description="Its last clean run of the calibration kernel: `time_sec`, the `reference_sec` it is held against, "
+        "`at` (Unix seconds), and the `key` under which times can be compared."
+    )
+    calibrate_at: float | None = Field(description="When it is to be calibrated again, Unix seconds.")
     last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")
     lease_owner: str | None = Field(description="Who holds it.")
     lease_until: float | None = Field(description="Until when, Unix seconds.")

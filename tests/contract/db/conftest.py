@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Engine
 
 from tunefarm_db import schema
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_db.values import Device, Job, Model, NewRecord, NewTrial, Step, StepKind
@@ -62,9 +63,15 @@ class Seed:
                 **{"subject_id": job.id, "model_id": job.model_id, "job_id": job.id, **changes},
             )
 
-    def device(self, name: str = "node-1", **changes: Any) -> Device:
+    def newcomer(self, name: str = "node-1", **changes: Any) -> Device:
+        """A device that was not calibrated yet."""
         with self.uow.write() as repos:
             return repos.devices.register(**{**device_fields(name), **changes})
+
+    def device(self, name: str = "node-1", **changes: Any) -> Device:
+        device = self.newcomer(name, **changes)
+        with self.uow.write() as repos:
+            return repos.devices.apply(device.id, DeviceEvent.CLEAN)
 
 
 def device_fields(name: str) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def settings(tmp_path: Path) -> Settings:
         broker_url="redis://127.0.0.1:1/0",
         store_dir=tmp_path / "store",
         max_upload_bytes=MAX_UPLOAD_BYTES,
+        calibrate_every_sec=0,
     )
     schema.upgrade(settings.database_url.get_secret_value())
     return settings

@@ -19,6 +19,7 @@ def settings(tmp_path: Path) -> Settings:
         store_dir=tmp_path / "store",
         device_retry_sec=0.01,
         lease_sec=30.0,
+        calibrate_every_sec=0,
     )
 
 

@@ -46,9 +46,10 @@ def test_what_makes_no_sense_is_refused(farm, changes) -> None:
 
 def test_heartbeats(farm) -> None:
     device = farm.add_device()
-    sick = heartbeat(farm.services, device.id, healthy=False, reason="kernel\x1b failed")
-    assert (sick.state, sick.reason) == (DeviceState.QUARANTINED, "kernel\\x1b failed")
-    assert heartbeat(farm.services, device.id).state is DeviceState.QUARANTINED  # no news
-    assert heartbeat(farm.services, device.id, healthy=True).state is DeviceState.ONLINE
+    away = heartbeat(farm.services, device.id, ready=False, reason="no\x1b tracker")
+    assert (away.state, away.reason) == (DeviceState.OFFLINE, "no\\x1b tracker")
+    assert heartbeat(farm.services, device.id).state is DeviceState.ONLINE
+    with pytest.raises(NotFoundError):
+        heartbeat(farm.services, device.id, device_name="another")
     with pytest.raises(NotFoundError):
         heartbeat(farm.services, "dev_nope")

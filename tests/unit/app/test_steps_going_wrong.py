@@ -17,6 +17,7 @@ from tunefarm_app.reconcile import Reconciler, reap, send_due
 from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_step
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
@@ -280,7 +281,8 @@ def test_a_device_that_is_lost_for_good_fails_the_job(farm, tuning_job) -> None:
     farm.with_engine(engine).run()
     for _ in range(2):
         _again(farm, engine)
-        heartbeat(farm.services, _pool(farm)[0].id, healthy=True)
+        with farm.services.uow.write() as repos:
+            repos.devices.apply(_pool(farm)[0].id, DeviceEvent.CLEAN)
     job = farm.job(tuning_job.id)
     assert job.state is JobState.FAILED
     assert job.error["code"] == "device-lost"

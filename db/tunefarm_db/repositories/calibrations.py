@@ -1,0 +1,108 @@
+"""Calibrations of devices: which are due, who runs one, what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import case, or_, update
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.devices import columns, held_under, moved
+from tunefarm_db.tables import DeviceRow, table_of
+from tunefarm_db.values import Device, DeviceLease, DeviceState, Json
+
+_DEVICES = table_of(DeviceRow)
+
+
+class Calibrations(Repository):
+    """The calibration of devices.
+
+    Concurrency: a calibration holds the device's lease, so that nothing is measured beside it. A request for one names
+        the device's fence: once anybody has had the device since, the request is void.
+    """
+
+    def doubt_overdue(self) -> tuple[Device, ...]:
+        """Let online devices whose next calibration is due have no further round until it is done; return them."""
+        statement = (
+            update(_DEVICES)
+            .where(
+                DeviceRow.state == DeviceState.ONLINE,
+                or_(DeviceRow.calibrate_at.is_(None), DeviceRow.calibrate_at <= db_now()),
+            )
+            .values(calibrate_at=db_now(), **moved(DeviceEvent.DOUBT, "its calibration is due"))
+        )
+        return self._all(Device, statement.returning(*columns()))
+
+    def take_due(self, *, again_after_sec: float) -> tuple[Device, ...]:
+        """Return the free devices that are to be calibrated now; each comes again only `again_after_sec` later."""
+        statement = (
+            update(_DEVICES)
+            .where(
+                DeviceRow.state.in_([DeviceState.CHECKING, DeviceState.QUARANTINED]),
+                DeviceRow.held.is_(False),
+                DeviceRow.ready.is_(True),
+                or_(DeviceRow.calibrate_at.is_(None), DeviceRow.calibrate_at <= db_now()),
+                or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
+            )
+            .values(calibrate_at=db_now() + again_after_sec)
+        )
+        return self._all(Device, statement.returning(*columns()))
+
+    def lease(self, device_id: str, fence: int, owner: str, lease_sec: float) -> DeviceLease | None:
+        """Take the device that is to be calibrated; None where the request is void or the device is not free."""
+        statement = (
+            update(_DEVICES)
+            .where(
+                DeviceRow.id == device_id,
+                DeviceRow.fence == fence,
+                DeviceRow.state.in_([DeviceState.CHECKING, DeviceState.QUARANTINED]),
+                DeviceRow.held.is_(False),
+                or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
+            )
+            .values(lease_owner=owner, lease_until=db_now() + lease_sec, fence=DeviceRow.fence + 1)
+        )
+        device = self._first(Device, statement.returning(*columns()))
+        if device is None:
+            return None
+        assert device.lease_until is not None
+        return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
+
+    def finish(
+        self,
+        device_id: str,
+        fence: int,
+        *,
+        event: DeviceEvent | None,
+        reason: str,
+        calibration: Json | None = None,
+        next_sec: float,
+    ) -> Device | None:
+        """Note what a calibration said, and give the device back; None where it was no longer ours.
+
+        A device that a person put into quarantine meanwhile stays there.
+
+        Args:
+            device_id: The device.
+            fence: Of the calibration's lease.
+            event: What it means for the device; None where it says nothing about it.
+            reason: Why, where it is not clean.
+            calibration: The new one to be kept.
+            next_sec: When to calibrate again.
+        """
+        changes: dict[str, Any] = {
+            "lease_owner": None,
+            "lease_until": None,
+            "calibrate_at": db_now() + next_sec,
+        }
+        if calibration is not None:
+            changes["calibration"] = calibration
+        if event is not None:
+            changes |= moved(event, reason)
+        elif reason:
+            changes["reason"] = reason
+        for name in {"state", "reason"} & changes.keys():
+            changes[name] = case((DeviceRow.held.is_(True), getattr(DeviceRow, name)), else_=changes[name])
+        statement = update(_DEVICES).where(held_under(device_id, fence)).values(changes)
+        return self._first(Device, statement.returning(*columns()))

@@ -1,0 +1,171 @@
+"""Calibrating devices: who is asked for, who is let in, who is kept out.
+
+A device gets work only after the calibration kernel ran clean on it: when it has come, after trouble, and every
+`Settings.calibrate_every_sec`. The reconciler asks for calibrations, workers run them, and each holds the device's lease
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import structlog
+
+from tunefarm_app.composition import Services
+from tunefarm_app.device_turns import wake_next
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
+from tunefarm_tuning.calibration import CalibrationRun
+from tunefarm_tuning.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+_ASK_AGAIN_SEC = 20.0
+"""A request that no worker took by then is sent again."""
+
+_LEASE_SEC = 240.0
+"""Longer than a calibration takes in the worst case: the lease is not renewed."""
+
+_TRIES = 3
+_PAUSE_SEC = 0.5
+"""A device that seems to drift is measured again: what disturbed it may be over by then."""
+
+
+def ask_for_calibrations(services: Services) -> None:
+    """Ask the workers for the calibrations that are due."""
+    if services.settings.calibrate_every_sec == 0:
+        return
+    with services.uow.write() as repos:
+        overdue = repos.calibrations.doubt_overdue()
+        due = repos.calibrations.take_due(again_after_sec=_ASK_AGAIN_SEC)
+    for device in overdue:
+        log.debug("calibration due", device_id=device.id, name=device.name)
+    for device in due:
+        services.dispatcher.send_calibration(device.id, device.fence)
+
+
+def calibrate_device(device_id: str, fence: int, services: Services) -> Device | None:
+    """Calibrate the device, and draw the conclusions.
+
+    Args:
+        device_id: The device.
+        fence: Of its newest lease when the calibration was asked for.
+        services: A worker's services.
+
+    Returns:
+        The device as it is then; None where the request was void, or the lease was lost.
+    """
+    owner = f"calibration:{services.owner}"
+    with services.uow.write() as repos:
+        lease = repos.calibrations.lease(device_id, fence, owner, _LEASE_SEC)
+        if lease is None:
+            return None
+        mates = [
+            mate.calibration
+            for mate in repos.devices.in_pool(lease.device.device_key)
+            if mate.id != device_id and mate.state in UP_STATES and mate.calibration is not None
+        ]
+    event: DeviceEvent | None
+    calibration: Json | None = None
+    try:
+        run, reference_sec = _run(services, lease, mates)
+    except DeviceLostError as error:
+        event, reason = DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
+    except Exception as error:
+        # Nothing that the device did: this worker has no linker for it, say.
+        known = isinstance(error, TunefarmError)
+        log.warning(
+            "calibration broke", device_id=device_id, error=str(error), exc_info=None if known else error
+        )
+        event, reason = None, f"no worker can calibrate it: {clean(str(error), 300)}"
+    else:
+        event, reason = _judge(run, reference_sec, services.settings.calibration_drift)
+        if event is DeviceEvent.CLEAN:
+            calibration = {
+                "key": run.key,
+                "time_sec": run.time_sec,
+                "reference_sec": reference_sec,
+                "at": time.time(),
+            }
+    return _note(services, lease, event, reason, calibration)
+
+
+def _run(services: Services, lease: DeviceLease, mates: list[Json]) -> tuple[CalibrationRun, float]:
+    """Run the kernel, some times where it seems to drift; return the best run, and what it is held against."""
+    engine = services.require_engine()
+    best: CalibrationRun | None = None
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE_SEC)
+        run = engine.calibrate(lease.device)
+        reference_sec = _reference_sec(run, lease.device.calibration, mates)
+        if best is None or run.wrong or _drift(run, reference_sec) < _drift(best, reference_sec):
+            best = run
+        if run.wrong or _drift(run, reference_sec) <= services.settings.calibration_drift:
+            break
+    assert best is not None
+    return best, reference_sec
+
+
+def _reference_sec(run: CalibrationRun, own: Json | None, mates: list[Json]) -> float:
+    """Return what the run is held against: the device's own first time, else its pool's, else this one."""
+    if own is not None and own["key"] == run.key:
+        return float(own["reference_sec"])
+    return median([float(one["reference_sec"]) for one in mates if one["key"] == run.key] or [run.time_sec])
+
+
+def _drift(run: CalibrationRun, reference_sec: float) -> float:
+    """Return by what factor the time is off, in whichever direction."""
+    return max(run.time_sec / reference_sec, reference_sec / run.time_sec)
+
+
+def _judge(run: CalibrationRun, reference_sec: float, limit: float) -> tuple[DeviceEvent, str]:
+    if run.wrong is not None:
+        return DeviceEvent.FAIL, f"the calibration kernel gave a wrong answer: {clean(run.wrong, 200)}"
+    if _drift(run, reference_sec) > limit:
+        return DeviceEvent.FAIL, (
+            f"its clock drifts: the calibration kernel took {run.time_sec * 1e3:.3g} ms "
+            f"instead of {reference_sec * 1e3:.3g} ms"
+        )
+    return DeviceEvent.CLEAN, ""
+
+
+def _note(
+    services: Services, lease: DeviceLease, event: DeviceEvent | None, reason: str, calibration: Json | None
+) -> Device | None:
+    settings = services.settings
+    clean_run = event is DeviceEvent.CLEAN
+    with services.uow.write() as repos:
+        device = repos.calibrations.finish(
+            lease.device.id,
+            lease.fence,
+            event=event,
+            reason=reason,
+            calibration=calibration,
+            next_sec=settings.calibrate_every_sec if clean_run else settings.calibrate_retry_sec,
+        )
+        woken = _wake(repos, device)
+    if device is None:
+        log.warning("calibration came too late", device_id=lease.device.id)
+        return None
+    log.log(
+        20 if clean_run else 30,
+        "device calibrated",
+        device_id=device.id,
+        name=device.name,
+        state=device.state.value,
+        reason=device.reason,
+        time_sec=None if calibration is None else calibration["time_sec"],
+    )
+    if woken is not None:
+        services.dispatcher.send(woken.id, woken.kind)
+    return device
+
+
+def _wake(repos: Repositories, device: Device | None) -> Step | None:
+    if device is None or device.state not in UP_STATES:
+        return None
+    return wake_next(repos, device.device_key)

@@ -1,0 +1,214 @@
+"""Devices are let in by the calibration kernel, and kept out by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from app_farm import Farm
+
+from tunefarm_app import device_calibration
+from tunefarm_app.device_calibration import calibrate_device
+from tunefarm_app.register_device import heartbeat
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.values import Device, DeviceState
+from tunefarm_tuning.calibration import CalibrationRun
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
+from tunefarm_tuning.measure import Failure, Outcome
+
+
+@dataclass
+class Kernel:
+    """The calibration kernel of a test: takes so long, is wrong, or fails."""
+
+    time_sec: float = 1e-3
+    wrong: str | None = None
+    error: Exception | None = None
+    times_sec: list[float] = field(default_factory=list)
+    runs: int = 0
+
+    def __call__(self, device: Device) -> CalibrationRun:
+        self.runs += 1
+        if self.error is not None:
+            raise self.error
+        time_sec = self.times_sec.pop(0) if self.times_sec else self.time_sec
+        return CalibrationRun(key="k", time_sec=time_sec, wrong=self.wrong)
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    monkeypatch.setattr(device_calibration, "_PAUSE_SEC", 0.0)
+    return Kernel()
+
+
+@pytest.fixture
+def farm(farm: Farm, kernel: Kernel) -> Farm:
+    """A farm that calibrates, and asks again at once."""
+    return farm.with_settings(calibrate_every_sec=600.0, calibrate_retry_sec=1e-6).with_engine(
+        ReplayEngine(calibrate=kernel)
+    )
+
+
+def test_a_device_is_calibrated_before_it_gets_work(farm: Farm) -> None:
+    device = farm.newcomer(ready=False)
+    assert device.state is DeviceState.OFFLINE
+    assert farm.calibrate() == 0, "it cannot be measured on yet"
+    assert heartbeat(farm.services, device.id).state is DeviceState.CHECKING
+    assert farm.calibrate() == 1
+    device = farm.device(device.id)
+    assert (device.state, device.reason, device.lease_owner) == (DeviceState.ONLINE, "", None)
+    assert device.calibration is not None
+    assert (device.calibration["time_sec"], device.calibration["reference_sec"]) == (1e-3, 1e-3)
+    assert farm.calibrate() == 0, "not before its time"
+
+
+def test_records_say_what_the_calibration_said(farm: Farm) -> None:
+    device = farm.newcomer()
+    model = farm.ready_model(Scenario(tasks=1))
+    job = farm.submit(model, trials=4)
+    farm.run(steps=2)
+    assert farm.job(job.id).trials == 0, "it waits for the device"
+    farm.calibrate()
+    farm.run_until_quiet()
+    with farm.services.uow.read() as repos:
+        records = repos.records.for_job(job.id)
+    assert records
+    assert {record.extra["calibration_sec"] for record in records if record.extra} == {1e-3}
+    assert {record.device_id for record in records} == {device.id}
+
+
+def test_a_wrong_answer_quarantines_at_once_and_a_clean_run_releases(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    kernel.wrong = "3 of 9 numbers"
+    doubt(farm, device)
+    farm.calibrate()
+    sick = farm.device(device.id)
+    assert sick.state is DeviceState.QUARANTINED
+    assert sick.reason == "the calibration kernel gave a wrong answer: 3 of 9 numbers"
+    assert kernel.runs == 2
+    with farm.services.uow.write() as repos:
+        assert repos.devices.lease("pool", "step:x", 60.0) is None
+    kernel.wrong = None
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+
+
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_drift_quarantines(farm: Farm, kernel: Kernel, factor: float) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    kernel.time_sec *= factor
+    doubt(farm, device)
+    farm.calibrate()
+    sick = farm.device(device.id)
+    assert sick.state is DeviceState.QUARANTINED
+    assert f"took {factor:.3g} ms instead of 1 ms" in sick.reason
+    assert kernel.runs == 4, "it was measured again before it was believed"
+    assert sick.calibration is not None
+    assert sick.calibration["time_sec"] == 1e-3, "the last clean one"
+    kernel.time_sec = 1.2e-3
+    farm.calibrate()
+    well = farm.device(device.id)
+    assert well.state is DeviceState.ONLINE
+    assert well.calibration is not None
+    assert (well.calibration["time_sec"], well.calibration["reference_sec"]) == (1.2e-3, 1e-3)
+
+
+def test_a_disturbed_run_is_repeated(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    kernel.times_sec = [9e-3, 4e-3, 1.1e-3]
+    doubt(farm, device)
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert kernel.runs == 4
+
+
+def test_a_newcomer_is_held_against_its_pool(farm: Farm, kernel: Kernel) -> None:
+    for name in "abc":
+        farm.newcomer(name)
+    farm.calibrate()
+    kernel.time_sec *= 3
+    slow = farm.newcomer("slow")
+    other = farm.newcomer("other", "another-pool")
+    farm.calibrate()
+    assert farm.device(slow.id).state is DeviceState.QUARANTINED
+    assert farm.device(other.id).state is DeviceState.ONLINE
+
+
+def test_a_person_who_releases_it_takes_it_as_it_is(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    kernel.time_sec *= 2
+    doubt(farm, device)
+    farm.calibrate()
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.RELEASE, "released", held=False)
+    heartbeat(farm.services, device.id)
+    farm.calibrate()
+    well = farm.device(device.id)
+    assert well.state is DeviceState.ONLINE
+    assert well.calibration is not None
+    assert well.calibration["reference_sec"] == 2e-3
+
+
+def test_a_device_that_cannot_be_reached_is_tried_again(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    kernel.error = DeviceLostError("nobody at home")
+    farm.calibrate()
+    lost = farm.device(device.id)
+    assert (lost.state, lost.reason) == (
+        DeviceState.QUARANTINED,
+        "it could not be calibrated: nobody at home",
+    )
+    kernel.error = None
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+
+
+def test_a_worker_without_a_linker_says_nothing_about_the_device(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    kernel.error = InvalidInputError("no linker", code="no-linker")
+    farm.calibrate()
+    waiting = farm.device(device.id)
+    assert (waiting.state, waiting.reason) == (DeviceState.CHECKING, "no worker can calibrate it: no linker")
+    kernel.error = None
+    farm.calibrate()
+    assert farm.device(device.id).reason == ""
+
+
+def test_an_infrastructure_error_asks_for_a_calibration(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    measured: list[Any] = []
+
+    def fragile(task: Any, config: Any) -> Any:
+        measured.append(config)
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, "cable") if len(measured) == 3 else (1e-3,)
+
+    model = farm.ready_model(Scenario(tasks=1))
+    job = farm.submit(model, trials=8)
+    engine = ReplayEngine(answer=fragile, calibrate=kernel)
+    farm.with_engine(engine).with_settings(step_chain_sec=0.0).run(steps=2)
+    doubted = farm.device(device.id)
+    assert (doubted.state, doubted.reason) == (DeviceState.CHECKING, "it is calibrated again after: cable")
+    assert doubted.lease_owner is None
+    assert farm.calibrate() == 1
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    farm.run_until_quiet()
+    assert farm.job(job.id).state.is_finished
+
+
+def test_a_void_request_does_nothing(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    assert calibrate_device(device.id, device.fence, farm.services) is None
+    assert kernel.runs == 1
+
+
+def doubt(farm: Farm, device: Device) -> None:
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")

@@ -1,0 +1,85 @@
+"""Calibrating a device: a kernel whose answer is known, and whose time should not change."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from tunefarm_tuning.builder.scratch import ScratchDir
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.child import ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.toolchain import toolchain_key
+
+_MODULE = "tunefarm_tuning.tvm_side.calibrate_child"
+_KERNEL = "matmul-1"
+_BUILD_SEC = 120.0
+_CONNECT_SEC = 15.0
+_RUN_SEC = 20.0
+_GRACE_SEC = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationRun:
+    """What one run of the calibration kernel said.
+
+    Attributes:
+        key: What was run; times under different keys cannot be compared.
+        time_sec: Its time per call, the shortest of many: what the device can do when nothing disturbs it.
+        wrong: What was wrong with its answer; None if it was right.
+    """
+
+    key: str
+    time_sec: float
+    wrong: str | None = None
+
+
+def calibration_key(target: Target) -> str:
+    """Return what times of the calibration kernel have to share to be compared."""
+    return f"{_KERNEL}/{target.key}/{toolchain_key()}"
+
+
+def calibrate(
+    device: RemoteDevice, target: Target, *, cancellation: Cancellation | None = None
+) -> CalibrationRun:
+    """Run the calibration kernel on a device. Nobody else may be using it.
+
+    The kernel is a product of two matrices of small whole numbers on one core: its answer is exact in whatever order
+    it is summed up.
+
+    Args:
+        device: The device.
+        target: What it runs.
+        cancellation: Ends the call within seconds.
+
+    Raises:
+        DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time.
+        InvalidInputError: If the kernel cannot be built for the target here.
+    """
+    with (
+        closing(ScratchDir()) as scratch,
+        closing(ChildProcess(_MODULE)) as child,
+        (cancellation or Cancellation()).attach(child),
+    ):
+        built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}
+        child.call("build", built_in, timeout_sec=_BUILD_SEC)
+        try:
+            reply = child.call(
+                "run",
+                {
+                    "address": device.to_json(),
+                    "kind": device.kind,
+                    "timeout_sec": _RUN_SEC,
+                    "connect_timeout_sec": _CONNECT_SEC,
+                },
+                timeout_sec=_CONNECT_SEC + _RUN_SEC + _GRACE_SEC,
+            )
+        except ChildTimedOut as error:
+            raise DeviceLostError("it was not done with the calibration kernel in time") from error
+        except ChildFailed as error:
+            raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error
+    return CalibrationRun(
+        key=calibration_key(target), time_sec=float(reply["time_sec"]), wrong=reply.get("wrong")
+    )
