@@ -117,7 +117,7 @@ class TuningRecord:
             )
         except InvalidRecordError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidRecordError(f"not a tuning record ({type(error).__name__}: {error})") from error
 
 

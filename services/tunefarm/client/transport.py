@@ -17,6 +17,7 @@ from urllib.parse import quote
 import httpx
 
 from tunefarm.client.errors import (
+    AuthenticationError,
     ClientError,
     InvalidRequestError,
     ProtocolError,
@@ -33,6 +34,7 @@ Query = Mapping[str, str | int | float | list[str] | None]
 _CHUNK_BYTES = 1 << 20
 _MAX_PROBLEM_BYTES = 1 << 20
 _SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
+_PRINTABLE = re.compile(r"[!-~]+")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -69,6 +71,8 @@ class Transport:
         self._sleep = sleep
         headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
         if api_key:
+            if not _PRINTABLE.fullmatch(api_key):
+                raise AuthenticationError("the API key holds characters that no key has", code="bad-api-key")
             headers["Authorization"] = f"Bearer {api_key}"
         self._http = httpx.Client(
             base_url=f"{self.url}/v1/",

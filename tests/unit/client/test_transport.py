@@ -192,6 +192,14 @@ def test_urls_that_are_none(url: str) -> None:
         Client(url, "k")
 
 
+@pytest.mark.parametrize("key", ["é", "a b", "a\nb", "tfk_1\0", "\udcff"])
+def test_keys_that_are_none(key: str) -> None:
+    with pytest.raises(AuthenticationError) as caught:
+        Client("http://127.0.0.1:1", key)
+    assert caught.value.code == "bad-api-key"
+    assert key not in str(caught.value)
+
+
 def test_server_and_key_from_the_environment(
     server: Any, make_reply: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

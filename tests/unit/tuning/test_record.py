@@ -112,6 +112,7 @@ def changed(**fields: object) -> str:
         (changed(samples_sec=None), "TypeError"),
         (changed(config="x"), "config"),
         (changed(build_sec="long"), "long"),
+        (changed(measured_at=10**400), "OverflowError"),
         (RECORD.to_json()[:-9], "JSONDecodeError"),
     ],
 )
