@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from app_farm import make_farm
 from sqlalchemy import text
+from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.composition import Services
@@ -132,10 +133,10 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
     for one in (*workers, *reconcilers):
         one.start()
     try:
-        deadline = time.monotonic() + 240
-        while not all(farm.job(job.id).state.is_finished for job in jobs):
-            assert time.monotonic() < deadline, [farm.job(job.id) for job in jobs]
-            time.sleep(0.1)
+        wait_until(
+            lambda: all(farm.job(job.id).state.is_finished for job in jobs),
+            lambda: f"the end of {[farm.job(job.id) for job in jobs]}",
+        )
         cancel_job(farm.services, unwanted.id)
     finally:
         stop.set()
@@ -185,10 +186,10 @@ def test_cancelling_against_committing(farm: Any) -> None:
         worker.start()
         time.sleep(rng.random())
         cancel_job(farm.services, job.id)
-        deadline = time.monotonic() + 60
-        while any(step.state in ("ready", "leased") for step in farm.steps(job.id)):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(
+            lambda job=job: not any(step.state in ("ready", "leased") for step in farm.steps(job.id)),
+            "the steps to end",
+        )
         stop.set()
         worker.join(60)
         assert farm.job(job.id).state is JobState.CANCELLED

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from app_farm import make_farm
 from onnx_models import GraphBuilder
+from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.settings import Settings
@@ -109,11 +109,10 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         second = farm.submit(model, trials=1)
         thread = threading.Thread(target=farm.run)
         thread.start()
-        deadline = time.monotonic() + 300
-        while farm.job(second.id).progress.get("step") is None:
-            assert time.monotonic() < deadline
-            assert thread.is_alive(), farm.job(second.id).error
-            time.sleep(0.05)
+        wait_until(
+            lambda: farm.job(second.id).progress.get("step") or not thread.is_alive(), "the compiler to work"
+        )
+        assert thread.is_alive(), farm.job(second.id).error
         cancel_job(farm.services, second.id)
         thread.join(120)
         assert not thread.is_alive()

