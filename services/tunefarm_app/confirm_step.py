@@ -15,7 +15,6 @@ from tunefarm_app.doubts import Doubt, confirm_or_compile, find_doubts, first_th
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_task, record_rows
 from tunefarm_app.tune_progress import best_latency_sec
-from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask
 from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError, reason_of
@@ -51,7 +50,7 @@ def run_confirm(context: StepContext) -> None:
         return
     began = time.monotonic()
     with context.services.uow.read() as repos:
-        doubts = _doubts(context, repos, job, rows, device)
+        doubts = find_doubts(context, repos, job, rows, device)
     doubt = first_that_fits(doubts, job)
     if doubt is None:  # another job settled it, or another kind of device was free
         with context.commit(device) as repos:
@@ -61,18 +60,6 @@ def run_confirm(context: StepContext) -> None:
     context.lease.check()
     check_measured(context, device, found.outcomes)
     _commit(context, device, rows, doubt, found, began)
-
-
-def _doubts(
-    context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
-) -> list[Doubt]:
-    return find_doubts(
-        repos,
-        job,
-        rows,
-        device_model=device.device.device_model,
-        toolchain=context.engine.toolchain,
-    )
 
 
 def _measure(
@@ -164,7 +151,7 @@ def _commit(
             context,
             repos,
             job,
-            _doubts(context, repos, job, rows, device),
+            find_doubts(context, repos, job, rows, device),
             stop_reason=_stop_reason(job),
             round=context.step.round + 1,
         )

@@ -9,7 +9,7 @@ from tunefarm_app.extract_step import enter_compiling
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, JobTask, StepKind
+from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
@@ -36,13 +36,14 @@ class Doubt:
 
 
 def find_doubts(
-    repos: Repositories, job: Job, rows: Sequence[JobTask], *, device_model: str, toolchain: str
+    context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
 ) -> list[Doubt]:
     """Return the job's tasks whose winner is in doubt, those that matter most to the model first.
 
     Of a task that had no round the winner is another job's, who saw to it; one that was confirmed often enough, or was
     made by another compiler, is left alone.
     """
+    toolchain = context.engine.toolchain
     open_rows = [
         row
         for row in rows
@@ -51,7 +52,7 @@ def find_doubts(
     held = repos.records.contending(
         [row.workload_key for row in open_rows],
         target_key=job.target_key,
-        device_model=device_model,
+        device_model=device.device.device_model,
         toolchain=toolchain,
         limit=_RECORDS_EACH,
     )

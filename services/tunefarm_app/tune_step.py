@@ -9,7 +9,7 @@ import structlog
 
 from tunefarm_app.device_trouble import check_measured
 from tunefarm_app.device_turns import wait_for_device
-from tunefarm_app.doubts import Doubt, confirm_or_compile, find_doubts
+from tunefarm_app.doubts import confirm_or_compile, find_doubts
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import pipeline_of, record_rows, space_row
 from tunefarm_app.tune_progress import TaskRow, after_round, best_latency_sec, scheduler_state
@@ -58,7 +58,7 @@ def run_tune(context: StepContext) -> None:
     if position is None or stop_reason is not None:
         with context.commit(device) as repos:
             job = context.job(repos)
-            doubts = _doubts(context, repos, job, rows, device)
+            doubts = find_doubts(context, repos, job, rows, device)
             confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason or "exhausted")
         return
     size = scheduler.round_size(
@@ -168,7 +168,7 @@ def _commit(
         repos.events.add(job.id, "round", _round_event(step.round, job, row, found))
         stop_reason = _budget_spent(search, job)
         if stop_reason is not None:
-            doubts = _doubts(context, repos, job, repos.jobs.tasks(job.id), device)
+            doubts = find_doubts(context, repos, job, repos.jobs.tasks(job.id), device)
             confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
         else:
             context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
@@ -228,23 +228,11 @@ def _budget_spent(budget: Budget, job: Job, gain_per_min: float | None = None) -
     )
 
 
-def _doubts(
-    context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
-) -> list[Doubt]:
-    return find_doubts(
-        repos,
-        job,
-        rows,
-        device_model=device.device.device_model,
-        toolchain=context.engine.toolchain,
-    )
-
-
 def _search_budget(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> Budget:
     """Return the job's budget without the time that confirming the winners will take, as it looks now."""
     budget = Budget.from_json(job.budget)
     if budget.wall_sec is None:
         return budget
     with context.services.uow.read() as repos:
-        doubts = _doubts(context, repos, job, rows, device)
+        doubts = find_doubts(context, repos, job, rows, device)
     return without_confirming(budget, sum(doubt.expected_sec for doubt in doubts))
