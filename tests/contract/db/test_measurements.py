@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from tunefarm_db.repositories.records import RecordFilter
-from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
 
 WHERE = {"target_key": "llvm", "device_model": "cpu-model", "toolchain": "tvm-1"}
@@ -109,23 +110,36 @@ def test_best_agrees_with_a_scan(uow: UnitOfWork, new_record: Any) -> None:
         assert repos.records.best([], **WHERE) == {}
 
 
-def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
-    """What keeps it flat: the plan reads the best record's entry, and sorts nothing."""
+def add_many_records(uow: UnitOfWork, new_record: Any) -> None:
     with uow.write() as repos:
         repos.records.add_many(
             [new_record(workload_key=f"w{n % 50}", cost_sec=1e-3 + n) for n in range(5000)]
         )
+
+
+def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None]) -> str:
+    """Return how the database answers the last query of `ask`."""
     seen: list[tuple[str, Any]] = []
     event.listen(
         uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
     )
     with uow.read() as repos:
-        assert len(repos.records.best([f"w{n}" for n in range(20)], **WHERE)) == 20
-    sql, given = next(entry for entry in seen if "ix" not in entry[0] and "records" in entry[0])
+        ask(repos)
+    sql, given = seen[-1]
     explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
     with uow.engine.connect() as connection:
         connection.exec_driver_sql("ANALYZE")
-        plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+        return "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+
+
+def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
+    """What keeps it flat: the plan reads the best record's entry, and sorts nothing."""
+    add_many_records(uow, new_record)
+
+    def ask(repos: Repositories) -> None:
+        assert len(repos.records.best([f"w{n}" for n in range(20)], **WHERE)) == 20
+
+    plan = plan_of(uow, ask)
     assert plan.count("ix_records_best") == 20, plan
     assert "Sort" not in plan
     assert "TEMP B-TREE" not in plan
@@ -171,21 +185,12 @@ def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> N
 
 
 def test_the_best_by_pages_are_seeks_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
-    with uow.write() as repos:
-        repos.records.add_many(
-            [new_record(workload_key=f"w{n % 50}", cost_sec=1e-3 + n) for n in range(5000)]
-        )
-    seen: list[tuple[str, Any]] = []
-    event.listen(
-        uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
-    )
-    with uow.read() as repos:
+    add_many_records(uow, new_record)
+
+    def ask(repos: Repositories) -> None:
         assert len(repos.records.best_page(limit=20).items) == 20
-    sql, given = seen[-1]
-    explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
-    with uow.engine.connect() as connection:
-        connection.exec_driver_sql("ANALYZE")
-        plan = "\n".join(str(row) for row in connection.exec_driver_sql(explain + sql, given))
+
+    plan = plan_of(uow, ask)
     assert "ix_records_best" in plan, plan
     assert "Sort" not in plan
     assert "TEMP B-TREE" not in plan

@@ -11,32 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 from waiting import wait_until
 
-from tunefarm.cli.main import make_app
 from tunefarm.client import Client
 from tunefarm_tuning.record import load_records
 
 PATIENCE_SEC = 120.0
-
-
-@pytest.fixture
-def run(farm: Any) -> Any:
-    """Run the command in this process, connected to the server."""
-    env = {
-        "TUNEFARM_URL": farm.url,
-        "TUNEFARM_API_KEY": farm.api_key,
-        "COLUMNS": "250",
-        "TUNEFARM_DEBUG": None,
-    }
-
-    def run(*arguments: object, code: int = 0, **more: str | None) -> Result:
-        result = CliRunner().invoke(make_app(), [str(a) for a in arguments], env={**env, **more})
-        assert result.exit_code == code, result.output
-        return result
-
-    return run
 
 
 def parsed(run: Any, *arguments: object) -> Any:

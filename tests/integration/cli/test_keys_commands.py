@@ -8,27 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from tunefarm.cli.main import make_app
 from tunefarm.client import Client, ConflictError
-
-
-@pytest.fixture
-def run(farm: Any) -> Any:
-    env = {
-        "TUNEFARM_URL": farm.url,
-        "TUNEFARM_API_KEY": farm.api_key,
-        "COLUMNS": "250",
-        "TUNEFARM_DEBUG": None,
-    }
-
-    def run(*arguments: object, code: int = 0, **more: str | None) -> Result:
-        result = CliRunner().invoke(make_app(), [str(a) for a in arguments], env={**env, **more})
-        assert result.exit_code == code, result.output
-        return result
-
-    return run
 
 
 def test_keys_come_and_go(run: Any, farm: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``tunefarm worker`` and ``tunefarm device`` become the part's own process."""
+"""``tunefarm worker`` and ``tunefarm device join`` become the part's own process."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def test_a_worker_gets_its_options() -> None:
 
 
 def test_a_device_without_a_farm_says_so() -> None:
-    done = tunefarm("device")
+    done = tunefarm("device", "join")
     assert done.returncode == 2
     assert "TUNEFARM_URL" in done.stderr
 
 
 def test_a_device_gets_its_options(tmp_path: Path) -> None:
     options = ["--url", "http://127.0.0.1:1", "--work-dir", str(tmp_path), "--name", "not a name"]
-    done = tunefarm("device", *options, "--device-key", "lab", TUNEFARM_API_KEY="tfk_x")
+    done = tunefarm("device", "join", *options, "--device-key", "lab", TUNEFARM_API_KEY="tfk_x")
     assert done.returncode == 2
     assert "--name must be" in done.stderr
-    done = tunefarm("device", "--url", "http://127.0.0.1:1", "--api-key-file", str(tmp_path / "none"))
+    done = tunefarm("device", "join", "--url", "http://127.0.0.1:1", "--api-key-file", str(tmp_path / "none"))
     assert done.returncode == 2
     assert "cannot read the API key's file" in done.stderr
