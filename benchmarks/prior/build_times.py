@@ -48,6 +48,7 @@ def build_times(model: Path, output: Path) -> None:
             ]
             with output.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"workload": data["workload"], "build_sec": seconds}) + "\n")
+            done.add(data["workload"])
             print(data["name"], flush=True)
 
 

@@ -79,14 +79,13 @@ def trial_sec_groups() -> list[Group]:
 
 
 def _trials() -> dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]]:
+    """Return the space and all trials of each workload, those of its later lines after those of its first."""
+    found: dict[str, tuple[ConfigSpace, list[tuple[Config, float | None]]]] = {}
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
-        return {
-            data["workload"]: (
-                ConfigSpace.from_json(data["space"]),
-                [(Config.from_json(config), cost) for config, cost in data["trials"]],
-            )
-            for data in map(json.loads, lines)
-        }
+        for data in map(json.loads, lines):
+            trials = [(Config.from_json(config), cost) for config, cost in data["trials"]]
+            found.setdefault(data["workload"], (ConfigSpace.from_json(data["space"]), []))[1].extend(trials)
+    return found
 
 
 def _group(space: ConfigSpace, rows: list[IntArray], labels: np.ndarray) -> Group:

@@ -33,7 +33,7 @@ class XGBTuner(SearchTuner):
     """Fits the trials so far, anneals over the fit's predictions, and measures the best of them.
 
     Where nothing is known (no prior for this kind of loop nest, no history) the first batch fills the space. A share
-    of each batch is explored: the best predicted of a few random configs each. No two of a batch differ in one
+    of each batch is explored: random configs, and the best predicted of a few. No two of a batch differ in one
     knob alone. Trials that should take long (most of it is building what is unrolled far) are put off while quicker ones promise
     about as much; less so, the more is known.
 
@@ -58,7 +58,7 @@ class XGBTuner(SearchTuner):
         *,
         seed: int = 0,
         num_initial: int = 16,
-        epsilon: float = 0.1,
+        epsilon: float = 0.25,
         num_threads: int = 1,
         model: CostModel | None = None,
         use_prior: bool = True,
@@ -101,13 +101,15 @@ class XGBTuner(SearchTuner):
             yield from self.space.configs(np.array([rows[place] for rows in ranked if place < len(rows)]))
 
     def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
-        """Yield the best predicted of a few random configs, `n` times."""
-        for _ in range(n):
-            rows = self.space.sample_rows(rng, _PER_RANDOM_PICK)
-            for config in self.space.configs(rows[np.argsort(-self._score(rows), kind="stable")]):
-                if config.key not in self._known:
-                    yield config
-                    break
+        """Yield `n` configs from outside of what looks best, in turn: any, and the best predicted of a few.
+
+        The first kind keeps a prior that is wrong about a whole region from ending the search there.
+        """
+        for number in range(n):
+            rows = self.space.sample_rows(rng, 1 if number % 2 == 0 else _PER_RANDOM_PICK)
+            yield from islice(
+                self._unknown(self.space.configs(rows[np.argsort(-self._score(rows), kind="stable")])), 1
+            )
 
     def _predicted_best(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield configs from the best prediction down, leaving out those that are almost one already yielded."""
