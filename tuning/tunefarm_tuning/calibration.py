@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.device import RemoteDevice
@@ -58,6 +57,9 @@ def calibrate(
         DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time.
         InvalidInputError: If the kernel cannot be built for the target here.
     """
+    # Its package brings NumPy, which the API, that only keeps what a calibration said, has no need of.
+    from tunefarm_tuning.builder.scratch import ScratchDir
+
     with (
         closing(ScratchDir()) as scratch,
         closing(ChildProcess(_MODULE)) as child,
