@@ -11,6 +11,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -49,16 +50,31 @@ def create_api_key(
             code="unknown-scope",
             scopes=list(SCOPES),
         )
-    key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    made = new_key_text()
     with services.uow.write() as repos:
         key = repos.api_keys.add(
-            key_id=key_id,
+            key_id=made.key_id,
             name=clean(name),
-            secret_sha256=_digest(secret),
+            secret_sha256=made.secret_sha256,
             scopes=[scope for scope in SCOPES if scope in scopes],
         )
     log.info("api key created", api_key_id=key.id, name=key.name, scopes=key.scopes, by_key_id=by_key_id)
-    return key, f"tfk_{key_id}_{secret}"
+    return key, made.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyText:
+    """A key that was just drawn: what to show, and what to keep."""
+
+    key_id: str
+    text: str = field(repr=False)
+    secret_sha256: str
+
+
+def new_key_text() -> KeyText:
+    """Draw a key at random."""
+    key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    return KeyText(key_id=key_id, text=f"tfk_{key_id}_{secret}", secret_sha256=_digest(secret))
 
 
 def verify_api_key(services: Services, token: str) -> ApiKey | None:

@@ -20,7 +20,7 @@ from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
 
 
@@ -147,7 +147,7 @@ def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str,
 
 def _check(registration: DeviceRegistration, tracker_host: str, tracker_port: int) -> None:
     for field in ("name", "device_key", "device_model", "rpc_key"):
-        if not _NAME.fullmatch(getattr(registration, field)):
+        if not NAME.fullmatch(getattr(registration, field)):
             raise InvalidInputError(
                 f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
                 code="invalid-device",

@@ -158,6 +158,8 @@ class Farm:
 
 def make_farm(settings: Settings, engine: Any = None) -> Farm:
     """Return a farm on the settings' database, which is made ready for it. Close its services."""
+    if "calibrate_every_sec" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"calibrate_every_sec": 0.0})
     url = settings.database_url.get_secret_value()
     upgrade(url)
     inbox = Inbox()

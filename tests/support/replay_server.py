@@ -101,6 +101,7 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
             "store_dir": folder / "store",
             "device_retry_sec": 0.01,
             "drain_sec": 0.0,
+            "calibrate_every_sec": 0.0,
             **settings,
         }
     )

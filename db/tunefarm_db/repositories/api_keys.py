@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
@@ -16,9 +16,27 @@ _KEYS = table_of(ApiKeyRow)
 
 
 class ApiKeys(Repository):
-    def add(self, *, key_id: str, name: str, secret_sha256: str, scopes: Sequence[str]) -> ApiKey:
-        """Store a key. Raises `ConflictError` if the id is taken."""
-        values = {"id": key_id, "name": name, "secret_sha256": secret_sha256, "scopes": list(scopes)}
+    def add(
+        self,
+        *,
+        key_id: str,
+        name: str,
+        secret_sha256: str,
+        scopes: Sequence[str],
+        valid_sec: float | None = None,
+        device_name: str | None = None,
+        device_key: str | None = None,
+    ) -> ApiKey:
+        """Store a key; see `ApiKey` for what binds it. Raises `ConflictError` if the id is taken."""
+        values = {
+            "id": key_id,
+            "name": name,
+            "secret_sha256": secret_sha256,
+            "scopes": list(scopes),
+            "expires_at": None if valid_sec is None else db_now() + valid_sec,
+            "device_name": device_name,
+            "device_key": device_key,
+        }
         key = self._first(ApiKey, insert(_KEYS).values(values).returning(_KEYS))
         assert key is not None
         return key
@@ -55,3 +73,14 @@ class ApiKeys(Repository):
         if key is None:
             raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
         return key
+
+    def use_up(self, key_id: str) -> bool:
+        """Revoke a key that is good for one use; False means that somebody used it before, or its time is over."""
+        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
+        statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
+        return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
+
+    def revoke_of_device(self, device_name: str) -> int:
+        """Revoke every key that speaks for this device alone; return how many."""
+        statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))
+        return int(self._run(statement.values(revoked_at=db_now())).rowcount)

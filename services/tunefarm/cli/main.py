@@ -7,7 +7,19 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefarm.cli import artifact_run, database, jobs, keys, models, records, roles, serve, tune, version
+from tunefarm.cli import (
+    artifact_run,
+    database,
+    devices,
+    jobs,
+    keys,
+    models,
+    records,
+    roles,
+    serve,
+    tune,
+    version,
+)
 from tunefarm.cli.commands import group
 
 
@@ -17,12 +29,12 @@ def make_app() -> typer.Typer:
         "tunefarm",
         "Tune neural networks on your own devices: a model goes in, a tuned artifact comes out.\n\n"
         "`tunefarm tune model.onnx` is the whole job in one line. `tunefarm serve` runs a farm on this machine; "
-        "`tunefarm worker` and `tunefarm device` add machines to one.",
+        "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
     for part in (tune, artifact_run, serve, roles, version):
         part.register(app)
-    for part in (models, jobs, records, keys, database):
+    for part in (models, jobs, devices, records, keys, database):
         app.add_typer(part.app)
     return app
 

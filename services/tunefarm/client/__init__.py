@@ -20,7 +20,19 @@ from tunefarm.client.errors import (
 )
 from tunefarm.client.handle import Download, JobHandle
 from tunefarm.client.keys import ApiKey, NewApiKey
-from tunefarm.client.results import Device, Event, Job, JobTask, Model, ModelTask, Page, Record, Tensor, Trial
+from tunefarm.client.results import (
+    Device,
+    EnrolmentToken,
+    Event,
+    Job,
+    JobTask,
+    Model,
+    ModelTask,
+    Page,
+    Record,
+    Tensor,
+    Trial,
+)
 from tunefarm.client.retry import NO_RETRY, RetryPolicy
 
 __all__ = [
@@ -32,6 +44,7 @@ __all__ = [
     "ConflictError",
     "Device",
     "Download",
+    "EnrolmentToken",
     "Event",
     "ForbiddenError",
     "InvalidRequestError",

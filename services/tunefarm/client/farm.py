@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tunefarm.client.paging import walk
-from tunefarm.client.results import Device, Page, Record
+from tunefarm.client.results import Device, EnrolmentToken, Page, Record
 from tunefarm.client.transport import Transport, segment
 
 
@@ -26,6 +26,43 @@ class Devices:
                 )
             )
         )
+
+    def create_token(
+        self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0
+    ) -> EnrolmentToken:
+        """Make a token that lets one machine become a device, once (`tunefarm device join --token`).
+
+        Args:
+            device_key: The pool that it may join; None for any.
+            name: The device that may use it; None for any new one.
+            valid_sec: How long it is good.
+        """
+        body = {"device_key": device_key, "name": name, "valid_sec": valid_sec}
+        return EnrolmentToken.read(self._transport.post("devices/tokens", body))
+
+    def drain(self, device_id: str, *, reason: str = "") -> Device:
+        """Let the device finish its round, and give it no further one until it is released."""
+        return self._order(device_id, "drain", reason)
+
+    def quarantine(self, device_id: str, *, reason: str = "") -> Device:
+        """Give the device no work until it is released."""
+        return self._order(device_id, "quarantine", reason)
+
+    def release(self, device_id: str, *, reason: str = "") -> Device:
+        """End draining or quarantine: the device is calibrated as if it had just come.
+
+        Raises:
+            ConflictError: ``device-state`` if it is neither drained nor quarantined.
+        """
+        return self._order(device_id, "release", reason)
+
+    def remove(self, device_id: str) -> None:
+        """Forget the device, and revoke its credential. Its records stay."""
+        self._transport.delete(f"devices/{segment(device_id)}")
+
+    def _order(self, device_id: str, word: str, reason: str) -> Device:
+        path = f"devices/{segment(device_id)}/{word}"
+        return Device.read(self._transport.post(path, {"reason": reason}))
 
 
 class Records:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
-from tunefarm_api.auth import needs
+from tunefarm_api.auth import ForbiddenError, key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.device import Device, DeviceRegister, Heartbeat
+from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
+from tunefarm_app.device_orders import order_device, remove_device
 from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceState
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 
 @router.post("", dependencies=[needs("device")], summary="Register a device", responses=problems(409))
-def add_device(body: DeviceRegister, services: ServicesDep) -> Device:
-    """Adds the device, or renews what is known of the device of this name. Its agent calls this at start."""
+def add_device(body: DeviceRegister, request: Request, services: ServicesDep) -> Device:
+    """Adds the device, or renews what is known of the device of this name. Its agent calls this at start.
+
+    The credential of an enrolled device registers that one, in its pool.
+    """
+    key = key_of(request)
+    if key.device_name not in (None, body.name) or key.device_key not in (None, body.device_key):
+        raise ForbiddenError(
+            f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
+        )
     device = register_device(services, DeviceRegistration(**body.model_dump()))
     return Device.model_validate(device)
 
@@ -30,9 +40,16 @@ def add_device(body: DeviceRegister, services: ServicesDep) -> Device:
     summary="Say that a device is alive",
     responses=problems(404),
 )
-def device_heartbeat(device_id: str, body: Heartbeat, services: ServicesDep) -> Device:
+def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services: ServicesDep) -> Device:
     """A device that is silent for too long goes offline. `device-not-found` means: register again."""
-    device = heartbeat(services, device_id, ready=body.ready, reason=body.reason, info=body.info)
+    device = heartbeat(
+        services,
+        device_id,
+        device_name=key_of(request).device_name,
+        ready=body.ready,
+        reason=body.reason,
+        info=body.info,
+    )
     return Device.model_validate(device)
 
 
@@ -54,3 +71,48 @@ def list_devices(
 def get_device(device_id: str, services: ServicesDep) -> Device:
     with services.uow.read() as repos:
         return Device.model_validate(repos.devices.get(device_id))
+
+
+@router.post(
+    "/{device_id}/drain",
+    dependencies=[needs("admin")],
+    summary="Drain a device",
+    responses=problems(404, 409),
+)
+def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+    """It finishes the round at hand, and gets no further one until it is released."""
+    return Device.model_validate(order_device(services, device_id, DeviceEvent.DRAIN, body.reason))
+
+
+@router.post(
+    "/{device_id}/quarantine",
+    dependencies=[needs("admin")],
+    summary="Quarantine a device",
+    responses=problems(404, 409),
+)
+def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+    """It gets no work, not even a calibration, until a person releases it."""
+    return Device.model_validate(order_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
+
+
+@router.post(
+    "/{device_id}/release",
+    dependencies=[needs("admin")],
+    summary="Release a device",
+    responses=problems(404, 409),
+)
+def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
+    """Ends draining and quarantine: it is calibrated as if it had just come, and held against nothing that it was before."""
+    return Device.model_validate(order_device(services, device_id, DeviceEvent.RELEASE, body.reason))
+
+
+@router.delete(
+    "/{device_id}",
+    status_code=204,
+    dependencies=[needs("admin")],
+    summary="Remove a device",
+    responses=problems(404),
+)
+def delete_device(device_id: str, services: ServicesDep) -> None:
+    """Its credential is worthless from now on, and what it is measuring is measured elsewhere. Its records stay."""
+    remove_device(services, device_id)

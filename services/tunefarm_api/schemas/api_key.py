@@ -28,12 +28,17 @@ class ApiKey(Output):
 
     id: str = Field(description="Its identity; it stands in the key itself and in the log.")
     name: str = Field(description="What it is for.")
-    scopes: list[str] = Field(description="What it may do.")
+    scopes: list[str] = Field(description="What it may do; `enrol` is the use of an enrolment token.")
     created_at: float = Field(description="When it was made, Unix seconds.")
     last_used_at: float | None = Field(
         description="About when it was last used, Unix seconds; null if never."
     )
-    revoked_at: float | None = Field(description="When it was revoked, Unix seconds; null while it is good.")
+    revoked_at: float | None = Field(
+        description="When it was revoked, or used up, Unix seconds; null while it is good."
+    )
+    expires_at: float | None = Field(description="When its time is over, Unix seconds; null for never.")
+    device_name: str | None = Field(description="The one device that it may speak for; null for any.")
+    device_key: str | None = Field(description="The one pool that it may bring devices into; null for any.")
 
 
 class NewApiKey(ApiKey):

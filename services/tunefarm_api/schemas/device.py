@@ -58,6 +58,51 @@ class Heartbeat(Input):
     )
 
 
+class EnrolmentTokenCreate(Input):
+    """A request for an enrolment token."""
+
+    device_key: str | None = Field(None, description="The pool that the device may join; null for any.")
+    name: str | None = Field(
+        None,
+        description="The device that may use it; null for any new one. A device that is known already needs a token "
+        "with its name.",
+    )
+    valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="How long it is good.")
+
+
+class EnrolmentToken(Output):
+    """A token that lets one device enrol, once."""
+
+    id: str = Field(description="Its identity among the keys.")
+    token: str = Field(description="The token itself. It is shown this once.")
+    expires_at: float = Field(description="When its time is over, Unix seconds.")
+    name: str | None = Field(description="The device that may use it; null for any new one.")
+    device_key: str | None = Field(description="The pool that the device may join; null for any.")
+
+
+class Enrol(Input):
+    """What a machine says to become a device. It shows an enrolment token in place of an API key."""
+
+    name: str = Field(description="Name of the device.")
+    device_key: str = Field(description="The pool that it joins.")
+
+
+class DeviceCredential(Output):
+    """What an enrolled device speaks with from now on."""
+
+    api_key: str = Field(
+        description="An API key that can register this device and report for it, and nothing else. Shown this once."
+    )
+    name: str = Field(description="The device.")
+    device_key: str = Field(description="Its pool.")
+
+
+class DeviceOrder(Input):
+    """Why a person takes a device out of work, or lets it back."""
+
+    reason: str = Field("", max_length=500, description="For whoever wonders later.")
+
+
 class Device(Output):
     """One machine of a pool."""
 

@@ -277,6 +277,12 @@ def start_agent(start: Callable[..., Any], api: FarmApi, tmp_path: Path) -> Call
 
 
 @pytest.fixture
+def join(start: Callable[..., Any], tmp_path: Path) -> Callable[..., AgentProcess]:
+    """Start an agent that has no key: at that URL, with these options."""
+    return lambda url, *options: start(AgentProcess, url, tmp_path / "device", *options, key="")
+
+
+@pytest.fixture
 def agent(start_agent: Callable[..., Any]) -> AgentProcess:
     process: AgentProcess = start_agent()
     return process

@@ -90,6 +90,7 @@ def test_every_route_needs_a_scope(
         scope: {"Authorization": f"Bearer {create_api_key(services, name=scope, scopes=[scope])[1]}"}
         for scope in ("read", "write", "device", "admin")
     }
+    reports = ("/v1/devices", "/v1/devices/{device_id}/heartbeat")
     for method, path in every_route(app):
         if path in PUBLIC_PATHS or method == "HEAD":
             continue
@@ -101,6 +102,10 @@ def test_every_route_needs_a_scope(
             else "read"
             if method == "GET"
             else "device"
+            if path in reports
+            else "enrol"
+            if path.endswith("/enrol")
+            else "admin"
             if "devices" in path
             else "write"
         )

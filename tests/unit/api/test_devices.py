@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
+from tunefarm_app.device_enrolment import create_enrolment_token, enrol_device
 from tunefarm_app.settings import Settings
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord
+from tunefarm_tuning.errors import ConflictError
+
+DEVICE: dict[str, Any] = {
+    "name": "node-1",
+    "device_key": "lab-cpu",
+    "target": {"kind": "llvm", "mcpu": "znver5", "num-cores": 2},
+    "info": {},
+    "device_model": "cpu-2c",
+    "tracker_host": "127.0.0.1",
+    "tracker_port": 9190,
+    "rpc_key": "k",
+}
 
 
 def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any], problem: Any) -> None:
@@ -28,6 +43,99 @@ def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any]
     assert client.get("/v1/devices", params={"device_key": "other"}).json()["items"] == []
     for gone in (client.get("/v1/devices/dev_no"), client.post("/v1/devices/dev_no/heartbeat", json={})):
         problem(gone, 404, "device-not-found")
+
+
+def test_people_order_devices(client: TestClient, device: dict[str, Any], problem: Any) -> None:
+    path = f"/v1/devices/{device['id']}"
+
+    def order(word: str, **body: str) -> dict[str, Any]:
+        answer = client.post(f"{path}/{word}", json=body)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    problem(client.post(f"{path}/release", json={}), 409, "device-state")
+    drained = order("drain", reason="a new fan\x1b")
+    assert (drained["state"], drained["reason"]) == ("draining", "drained by a person: a new fan\\x1b")
+    assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "draining"
+    held = order("quarantine")
+    assert (held["state"], held["held"]) == ("quarantined", True)
+    problem(client.post(f"{path}/drain", json={}), 409, "device-state")
+    assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "quarantined"
+    released = order("release")
+    assert (released["state"], released["held"]) == ("offline", False)
+    assert client.post(f"{path}/heartbeat", json={}).json()["state"] == "online"
+    assert client.delete(path).status_code == 204
+    for gone in (client.get(path), client.delete(path), client.post(f"{path}/drain", json={})):
+        problem(gone, 404, "device-not-found")
+    assert client.get("/v1/devices").json()["items"] == []
+    (removed,) = client.get("/v1/devices", params={"state": "removed"}).json()["items"]
+    assert removed["name"] == device["name"]
+
+
+def enrolled(client: TestClient, token: str, **body: str) -> Any:
+    asked = {"name": "node-7", "device_key": "lab-cpu", **body}
+    return client.post("/v1/devices/enrol", json=asked, headers={"Authorization": f"Bearer {token}"})
+
+
+def test_a_token_enrols_one_device_once(
+    client: TestClient, services: Services, device: dict[str, Any], problem: Any
+) -> None:
+    made = client.post("/v1/devices/tokens", json={"device_key": "lab-cpu"})
+    assert made.status_code == 201, made.text
+    token = made.json()["token"]
+    problem(enrolled(client, token, device_key="other"), 409, "enrolment-other-device")
+    problem(enrolled(client, token, name="node-1"), 409, "device-name-taken")
+    problem(enrolled(client, token, name="a b"), 422, "invalid-device")
+    problem(client.get("/v1/devices", headers={"Authorization": f"Bearer {token}"}), 403, "forbidden")
+    answer = enrolled(client, token)
+    assert answer.status_code == 201, answer.text
+    problem(enrolled(client, token), 401, "unauthenticated")
+    own = {"Authorization": f"Bearer {answer.json()['api_key']}"}
+    body = {key: value for key, value in DEVICE.items() if key != "name"}
+    for changes in ({"name": "node-1"}, {"name": "node-7", "device_key": "other"}):
+        problem(client.post("/v1/devices", json={**body, **changes}, headers=own), 403, "forbidden")
+    registered = client.post("/v1/devices", json={**body, "name": "node-7"}, headers=own).json()
+    mine, other = (f"/v1/devices/{one['id']}/heartbeat" for one in (registered, device))
+    assert client.post(mine, json={}, headers=own).status_code == 200
+    problem(client.post(other, json={}, headers=own), 404, "device-not-found")
+    for method, path in (
+        ("GET", "/v1/devices"),
+        ("POST", "/v1/devices/tokens"),
+        ("POST", "/v1/devices/enrol"),
+    ):
+        problem(client.request(method, path, json={}, headers=own), 403, "forbidden")
+
+    # Again, by name: the first credential is worthless then. Removed: the second, too.
+    again = client.post("/v1/devices/tokens", json={"name": "node-7"}).json()["token"]
+    new = {"Authorization": f"Bearer {enrolled(client, again).json()['api_key']}"}
+    problem(client.post(mine, json={}, headers=own), 401, "unauthenticated")
+    assert client.post(mine, json={}, headers=new).status_code == 200
+    assert client.delete(f"/v1/devices/{registered['id']}").status_code == 204
+    problem(client.post(mine, json={}, headers=new), 401, "unauthenticated")
+
+
+def test_a_token_that_is_too_old(client: TestClient, services: Services, problem: Any) -> None:
+    _, token = create_enrolment_token(services, valid_sec=-1.0)
+    problem(enrolled(client, token), 401, "unauthenticated")
+    problem(client.post("/v1/devices/tokens", json={"valid_sec": 0}), 422, "invalid-request")
+    problem(client.post("/v1/devices/tokens", json={"name": "a b"}), 422, "invalid-device")
+
+
+def test_a_token_is_used_once_by_many_at_once(client: TestClient, services: Services) -> None:
+    key, _ = create_enrolment_token(services)
+    start = threading.Barrier(4)
+
+    def enrol(number: int) -> str:
+        start.wait(60)
+        try:
+            enrol_device(services, key, name=f"racer-{number}", device_key="p")
+        except ConflictError as error:
+            return error.code
+        return "enrolled"
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(enrol, range(4))) == ["enrolled", *["enrolment-used"] * 3]
 
 
 def test_a_device_may_leave_the_tracker_to_the_farm(client: TestClient, settings: Settings) -> None:

@@ -59,3 +59,26 @@ def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, s
 def test_the_servers_environment_holds_no_credentials() -> None:
     environment = server_environment({**ENVIRONMENT, "PATH": "/bin"}, num_threads=3)
     assert environment == {"PATH": "/bin", "TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}
+
+
+def test_where_the_key_comes_from(tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    named.write_text("tfk_named\n")
+    arguments = [f"--work-dir={tmp_path}"]
+
+    def key(*more: str, **environment: str) -> tuple[str | None, str | None]:
+        settings = read_settings([*arguments, *more], {"TUNEFARM_URL": "http://x", **environment})
+        return settings.token, settings.api_key
+
+    assert key("--token=t") == ("t", None)
+    assert key(TUNEFARM_ENROLMENT_TOKEN="t") == ("t", None)
+    assert key(f"--token-file={named}") == ("tfk_named", None)
+    assert key(TUNEFARM_API_KEY="tfk_env") == (None, "tfk_env")
+    (tmp_path / "credential").write_text("tfk_own\n")
+    assert key(TUNEFARM_API_KEY="tfk_env") == (None, "tfk_own")
+    assert key(TUNEFARM_API_KEY_FILE=str(named)) == (None, "tfk_own")
+    assert key(f"--api-key-file={named}") == (None, "tfk_named")
+    assert key("--token=t") == ("t", "tfk_own")
+    (tmp_path / "credential").write_text("")
+    with pytest.raises(InvalidInputError, match="there is no device's credential"):
+        key()

@@ -15,6 +15,7 @@ from typing import Any
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
+from tunefarm_workers.device.enrolment import credential
 from tunefarm_workers.device.settings import read_settings
 
 log = logging.getLogger("tunefarm.device")
@@ -36,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BlockingIOError:
             print(f"device: another agent named {settings.name} runs on this machine", file=sys.stderr)
             return EXIT_REFUSED
-        Agent(settings, describe(settings), emit=_emit).run(wait)
+        key = credential(settings, wait)
+        if key is not None:
+            Agent(settings, key, describe(settings), emit=_emit).run(wait)
     except TunefarmError as error:
         print(f"device: {error.message}", file=sys.stderr)
         return EXIT_REFUSED

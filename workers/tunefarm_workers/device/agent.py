@@ -11,17 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tunefarm_tuning.child.orphans import adopt_orphans
 from tunefarm_workers.device import probe
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.registration import Registration
-from tunefarm_workers.device.rpc_process import RpcProcess, server_command, server_environment
+from tunefarm_workers.device.rpc_process import SERVER_MODULE, RpcProcess, server_command, server_environment
 from tunefarm_workers.device.rpc_wire import Address
 from tunefarm_workers.device.settings import AgentSettings
+from tunefarm_workers.device.vitals import Vitals
 
 log = logging.getLogger("tunefarm.device")
 
@@ -35,24 +34,29 @@ class Agent:
 
     Args:
         settings: What the agent was told.
+        api_key: What it speaks to the API with.
         device: What the machine is.
         emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
             that workers can measure here.
+        server_module: What to run as RPC server.
     """
 
     def __init__(
         self,
         settings: AgentSettings,
+        api_key: str,
         device: DeviceDescription,
         *,
         emit: Callable[[dict[str, Any]], None],
+        server_module: str = SERVER_MODULE,
     ) -> None:
         self._settings = settings
         self._device = device
         self._emit = emit
+        self._server_module = server_module
         # A new key in every life: what an earlier one left at a tracker cannot be taken for this one.
         self._rpc_key = f"dev-{secrets.token_hex(8)}"
-        self._api = ApiClient(settings.url, settings.api_key)
+        self._api = ApiClient(settings.url, api_key)
         self._registration = Registration(
             self._api,
             {**device.to_json(), "rpc_key": self._rpc_key},
@@ -60,6 +64,7 @@ class Agent:
             heartbeat_sec=settings.heartbeat_sec,
             clock=time.monotonic,
         )
+        self._vitals = Vitals(device.kind, every_sec=settings.heartbeat_sec, clock=time.monotonic)
         self._tracker: Address | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
@@ -104,6 +109,7 @@ class Agent:
         settings = self._settings
         return RpcProcess(
             server_command(
+                module=self._server_module,
                 host=settings.host,
                 port=settings.port,
                 rpc_key=self._rpc_key,
@@ -130,7 +136,7 @@ class Agent:
         agent = {
             "state": self._state.value,
             "rpc_restarts": 0 if keeper is None else max(0, keeper.restarts),
-            "load": [round(value, 2) for value in psutil.getloadavg()],
+            **self._vitals.read(),
         }
         return {
             "ready": self._state is ServerState.SERVING,

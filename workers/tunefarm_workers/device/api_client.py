@@ -1,8 +1,11 @@
-"""The two calls that an agent makes to the farm's API.
+"""The calls that an agent makes to the farm's API.
 
 ``POST /v1/devices`` takes `DeviceDescription.to_json`, the ``rpc_key`` under which the RPC server waits at the tracker, whether it is
 ``ready``, and ``tracker_host`` and ``tracker_port`` where the agent was told to use a tracker of its own. It answers with the device: its
 ``id``, and the tracker. The same name again is the same device.
+
+``POST /v1/devices/enrol`` is made with the enrolment token in place of an API key, takes ``name`` and ``device_key``, and
+answers with the device's own ``api_key``.
 
 ``POST /v1/devices/{id}/heartbeat`` takes ``{"ready", "reason", "info"}``; 404 means: register again.
 """
@@ -64,6 +67,14 @@ class ApiClient:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
+
+    def enrol(self, name: str, device_key: str) -> str:
+        """Use up the enrolment token; return the device's own API key."""
+        answer = self._post("/v1/devices/enrol", {"name": name, "device_key": device_key})
+        key = answer.get("api_key")
+        if not isinstance(key, str) or not key:
+            raise TransientError("the API's answer lacks api_key: is it a tunefarm API?")
+        return key
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
         """Give a sign of life."""

@@ -18,6 +18,7 @@ from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.toolchain import versions
+from tunefarm_workers.device import gpu
 from tunefarm_workers.device.settings import AgentSettings
 
 
@@ -28,7 +29,8 @@ class DeviceDescription:
     Attributes:
         kind: ``"cpu"`` or ``"cuda"``.
         device_model: Devices of one model give timings that can be compared.
-        info: For people: ``cpu``, ``cores``, ``memory_bytes``, ``versions``, ``hostname``, ``machine_id``, ``system``.
+        info: For people: ``cpu``, ``cores``, ``memory_bytes``, ``versions``, ``hostname``, ``machine_id``, ``system``, and
+            ``gpus`` of a CUDA device.
     """
 
     name: str
@@ -63,7 +65,8 @@ def describe(settings: AgentSettings) -> DeviceDescription:
         InvalidInputError: ``invalid-device`` if a device model is needed and not given.
     """
     target = parse_target(settings.target)
-    model = settings.device_model
+    gpus = gpu.describe() if target.kind == "cuda" else []
+    model = settings.device_model or gpu.model_of(gpus)
     if model is None:
         if target.kind != "llvm":
             raise InvalidInputError(
@@ -85,6 +88,7 @@ def describe(settings: AgentSettings) -> DeviceDescription:
             "versions": versions(),
             "hostname": socket.gethostname(),
             "machine_id": _machine_id(),
+            **({"gpus": gpus} if gpus else {}),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
     )

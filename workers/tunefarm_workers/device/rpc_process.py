@@ -22,9 +22,12 @@ _MEMORY_SLACK_BYTES = 4 << 30
 
 _MAX_EVENTS = 1000
 
+SERVER_MODULE = "tunefarm_workers.device.hardened_server"
+
 
 def server_command(
     *,
+    module: str = SERVER_MODULE,
     host: str,
     port: int,
     rpc_key: str,
@@ -35,7 +38,7 @@ def server_command(
     memory_bytes: int | None,
 ) -> list[str]:
     """Return the command line of the server."""
-    command = [sys.executable, "-m", "tunefarm_workers.device.hardened_server"]
+    command = [sys.executable, "-m", module]
     command += [
         f"--host={host}",
         f"--port={port}",

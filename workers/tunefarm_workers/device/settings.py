@@ -15,6 +15,9 @@ import platformdirs
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_workers.device.rpc_wire import Address, parse_address
 
+CREDENTIAL_FILE = "credential"
+"""In the agent's folder: the API key that the device was given when it enrolled."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -24,7 +27,10 @@ class AgentSettings:
 
     Attributes:
         url: The farm's API.
-        api_key: A key that may register devices.
+        token: Enrolment token, to be given for a credential of the device's own; None where there is one, or `api_key`
+            is another's.
+        api_key: What it speaks to the API with: the device's credential, or any key that may register devices; None
+            before it enrols.
         device_key: The pool of alike devices that this one joins.
         name: Of this one device; registering the name again renews it.
         target: What the device runs, in any form that `parse_target` reads.
@@ -40,7 +46,8 @@ class AgentSettings:
     """
 
     url: str
-    api_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+    api_key: str | None = field(repr=False)
     device_key: str
     name: str
     target: str = "host"
@@ -72,10 +79,12 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
                 code="invalid-device",
                 field=label,
             )
+    token = _token(options, environment)
     work_dir = options.work_dir or Path(platformdirs.user_cache_dir("tunefarm")) / "device" / options.name
     return AgentSettings(
         url=options.url,
-        api_key=_api_key(options.api_key_file, environment),
+        token=token,
+        api_key=_api_key(options.api_key_file, work_dir, environment, needed=token is None),
         device_key=options.device_key,
         name=options.name,
         target=options.target,
@@ -90,23 +99,43 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
     )
 
 
-def _api_key(file: Path | None, environment: Mapping[str, str]) -> str:
-    path = file or (
-        Path(environment["TUNEFARM_API_KEY_FILE"]) if "TUNEFARM_API_KEY_FILE" in environment else None
-    )
-    try:
-        key = (
-            path.read_text(encoding="utf-8").strip()
-            if path
-            else environment.get("TUNEFARM_API_KEY", "").strip()
-        )
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"cannot read the API key's file: {error}", code="no-api-key") from error
-    if not key or not key.isascii() or not key.isprintable():
+def _token(options: argparse.Namespace, environment: Mapping[str, str]) -> str | None:
+    if options.token_file is not None:
+        return _secret(options.token_file, "enrolment token")
+    return (options.token or environment.get("TUNEFARM_ENROLMENT_TOKEN", "")).strip() or None
+
+
+def _api_key(
+    file: Path | None, work_dir: Path, environment: Mapping[str, str], *, needed: bool
+) -> str | None:
+    """Return the key that was named, else the device's own credential, else the key in the environment."""
+    credential = work_dir / CREDENTIAL_FILE
+    if file is None and not credential.is_file() and "TUNEFARM_API_KEY_FILE" in environment:
+        file = Path(environment["TUNEFARM_API_KEY_FILE"])
+    if file is not None:
+        return _secret(file, "API key")
+    if credential.is_file():
+        return _secret(credential, "device's credential")
+    key = environment.get("TUNEFARM_API_KEY", "").strip()
+    if key and key.isascii() and key.isprintable():
+        return key
+    if needed:
         raise InvalidInputError(
-            "an API key is needed: set TUNEFARM_API_KEY, or give --api-key-file", code="no-api-key"
+            "this device is not enrolled: give --token-file with a token that `tunefarm device token` printed "
+            "(or an API key: set TUNEFARM_API_KEY, or give --api-key-file)",
+            code="no-api-key",
         )
-    return key
+    return None
+
+
+def _secret(path: Path, what: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"cannot read the {what}'s file: {error}", code="no-api-key") from error
+    if not text or not text.isascii() or not text.isprintable():
+        raise InvalidInputError(f"there is no {what} in {path}", code="no-api-key")
+    return text
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -117,10 +146,16 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--url", default=environment.get("TUNEFARM_URL"), help="the farm's API (default: $TUNEFARM_URL)")
     add(
+        "--token",
+        metavar="TOKEN",
+        help="enrolment token; it is worthless once used (default: $TUNEFARM_ENROLMENT_TOKEN)",
+    )
+    add("--token-file", type=Path, metavar="FILE", help="file with the enrolment token")
+    add(
         "--api-key-file",
         type=Path,
         metavar="FILE",
-        help="file with the API key (default: $TUNEFARM_API_KEY_FILE, or the key in $TUNEFARM_API_KEY)",
+        help="instead of enrolling: file with an API key (default: $TUNEFARM_API_KEY_FILE, or the key in $TUNEFARM_API_KEY)",
     )
     add(
         "--device-key",

@@ -1,0 +1,53 @@
+"""``/v1/devices/tokens`` and ``/v1/devices/enrol``: how a machine becomes a device."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.device import DeviceCredential, Enrol, EnrolmentToken, EnrolmentTokenCreate
+from tunefarm_app.device_enrolment import ENROL_SCOPE, create_enrolment_token, enrol_device
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+@router.post(
+    "/tokens",
+    status_code=201,
+    dependencies=[needs("admin")],
+    summary="Make an enrolment token",
+    responses=problems(),
+)
+def create_token(body: EnrolmentTokenCreate, request: Request, services: ServicesDep) -> EnrolmentToken:
+    """It lets one machine become a device, once. Revoke it like an API key."""
+    key, text = create_enrolment_token(
+        services,
+        device_key=body.device_key,
+        device_name=body.name,
+        valid_sec=body.valid_sec,
+        by_key_id=key_of(request).id,
+    )
+    return EnrolmentToken(
+        id=key.id,
+        token=text,
+        expires_at=key.expires_at or 0.0,
+        name=key.device_name,
+        device_key=key.device_key,
+    )
+
+
+@router.post(
+    "/enrol",
+    status_code=201,
+    dependencies=[needs(ENROL_SCOPE)],
+    summary="Enrol a device",
+    responses=problems(409),
+)
+def enrol(body: Enrol, request: Request, services: ServicesDep) -> DeviceCredential:
+    """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own."""
+    key, text = enrol_device(services, key_of(request), name=body.name, device_key=body.device_key)
+    return DeviceCredential(
+        api_key=text, name=key.device_name or body.name, device_key=key.device_key or body.device_key
+    )

@@ -1,0 +1,40 @@
+"""``tunefarm device``, but for ``join``, against a real server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def device(farm: Any) -> None:
+    farm.add_device("node-1")
+
+
+def test_devices_are_listed_and_ordered(run: Any) -> None:
+    assert "node-1" in run("device", "list").output
+    listed = next(
+        one for one in json.loads(run("device", "list", "--json").stdout) if one["name"] == "node-1"
+    )
+    assert run("device", "list", "--state", "offline", "--json").stdout.strip() == "[]"
+    assert (
+        "node-1  draining: drained by a person: new fan"
+        in run("device", "drain", "node-1", "--reason", "new fan").stdout
+    )
+    assert "quarantined" in run("device", "quarantine", listed["id"]).stdout
+    run("device", "drain", "node-1", code=3)
+    assert json.loads(run("device", "release", "node-1", "--json").stdout)["state"] == "offline"
+    run("device", "release", "node-1", code=3)
+    assert run("device", "remove", "node-1").stdout == "node-1  removed\n"
+    gone = run("device", "remove", "node-1", code=2)
+    assert "there is no device node-1" in gone.stderr
+
+
+def test_a_token_is_all_of_standard_output(run: Any) -> None:
+    made = run("device", "token", "--device-key", "lab", "--minutes", "1")
+    assert made.stdout.startswith("tfk_")
+    assert len(made.stdout.split()) == 1
+    assert "good for one device until" in made.stderr
+    assert json.loads(run("device", "token", "--name", "x", "--json").stdout)["name"] == "x"

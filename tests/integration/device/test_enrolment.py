@@ -1,0 +1,66 @@
+"""A machine with an enrolment token becomes a device, stays one, and is thrown out again."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from replay_server import ReplayServer, replay_server
+from waiting import wait_until
+
+from tunefarm_app.device_enrolment import create_enrolment_token
+from tunefarm_app.device_orders import remove_device
+from tunefarm_db.values import DeviceState
+
+
+@pytest.fixture
+def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}") as server:
+        yield server
+
+
+def test_from_token_to_removal(
+    server: ReplayServer, join: Callable[..., Any], tracker: Any, make_client: Callable[..., Any]
+) -> None:
+    _, token = create_enrolment_token(server.services, device_key="test")
+    agent = join(server.url, f"--token={token}")
+    agent.wait_online()
+    make_client(tracker.port, agent.rpc_key).assert_serves()
+    kept = agent.work_dir / "credential"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert kept.read_text().startswith("tfk_")
+    assert kept.read_text().strip() != token
+    with server.services.uow.read() as repos:
+        device = repos.devices.find("box")
+    assert device is not None
+    assert device.state is DeviceState.ONLINE
+    told = device.info["agent"]
+    assert len(told["load"]) == 3
+    assert all(isinstance(told.get(name, 0.0), int | float) for name in ("temperature_celsius", "clock_mhz"))
+    agent.end(signal.SIGTERM)
+
+    # The same command again, and then none: it has its credential.
+    for options in ([f"--token={token}"], []):
+        again = join(server.url, *options)
+        again.wait_online()
+        again.end(signal.SIGTERM)
+    last = join(server.url)
+    last.wait_online()
+    remove_device(server.services, device.id)
+    wait_until(lambda: not last.events[-1]["online"], "the agent to notice")
+    last.end(signal.SIGTERM)
+    thrown_out = join(server.url)
+    assert thrown_out.process.wait(120) == 2
+
+
+def test_a_token_for_another_pool_is_refused(server: ReplayServer, join: Callable[..., Any]) -> None:
+    _, token = create_enrolment_token(server.services, device_key="another")
+    agent = join(server.url, f"--token={token}")
+    assert agent.process.wait(120) == 2
+    assert not (agent.work_dir / "credential").exists()
