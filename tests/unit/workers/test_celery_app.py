@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tunefarm_app.dispatch import KEY_PREFIX, QUEUES, RUN_STEP, queue_of
+from tunefarm_app.dispatch import CALIBRATE, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
 from tunefarm_app.settings import Settings
 from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
@@ -67,12 +67,12 @@ def test_every_kind_of_step_has_a_queue(settings) -> None:
     assert names == set(QUEUES) == {queue_of(kind) for kind in StepKind}
 
 
-def test_the_one_task_has_the_name_that_is_sent(settings) -> None:
+def test_the_tasks_have_the_names_that_are_sent(settings) -> None:
     app = make_worker_app(settings)
     app.loader.import_default_modules()
     app.finalize()
     ours = [name for name in app.tasks if not name.startswith("celery.")]
-    assert ours == [RUN_STEP]
+    assert sorted(ours) == [CALIBRATE, RUN_STEP]
 
 
 def test_queues_by_name() -> None:
