@@ -242,15 +242,23 @@ def api(tracker: TrackerProcess) -> Iterator[FarmApi]:
 
 
 class AgentProcess(Child):
-    def __init__(self, url: str, work_dir: Path, *options: str, key: str = "tfk_test") -> None:
+    def __init__(
+        self,
+        url: str,
+        work_dir: Path,
+        *options: str,
+        key: str = "tfk_test",
+        module: str = "tunefarm_workers.device",
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.work_dir = work_dir
         super().__init__(
             [
-                *("-m", "tunefarm_workers.device", "--url", url, "--name", "box", "--device-key", "test"),
+                *("-m", module, "--url", url, "--name", "box", "--device-key", "test"),
                 *("--target", "llvm -num-cores=1", "--device-model", "test-box", "--heartbeat-sec", "1"),
                 *("--work-dir", str(work_dir), *options),
             ],
-            env={"TUNEFARM_API_KEY": key},
+            env={"TUNEFARM_API_KEY": key, **(env or {})},
         )
 
     @property
@@ -278,8 +286,10 @@ def start_agent(start: Callable[..., Any], api: FarmApi, tmp_path: Path) -> Call
 
 @pytest.fixture
 def join(start: Callable[..., Any], tmp_path: Path) -> Callable[..., AgentProcess]:
-    """Start an agent that has no key: at that URL, with these options."""
-    return lambda url, *options: start(AgentProcess, url, tmp_path / "device", *options, key="")
+    """Start an agent that has no key, unless one is given: at that URL, with these options."""
+    return lambda url, *options, **more: start(
+        AgentProcess, url, tmp_path / "device", *options, **{"key": "", **more}
+    )
 
 
 @pytest.fixture

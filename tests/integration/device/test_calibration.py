@@ -1,0 +1,112 @@
+"""The calibration kernel on real agents: of a device that computes wrongly, of one whose clock drifts, and of a frozen one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import bent_server
+import pytest
+from app_farm import Inbox
+from replay_server import replay_server
+from waiting import wait_until
+
+from tunefarm_app.composition import Services
+from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.tvm_engine import TvmEngine
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.values import Device, DeviceState
+
+
+@dataclass
+class Lab:
+    """One bent device, and a worker that calibrates it when told."""
+
+    services: Services
+    inbox: Inbox
+    bend: Path
+    agent: Any
+
+    def device(self) -> Device:
+        with self.services.uow.read() as repos:
+            (device,) = repos.devices.in_pool("test")
+        return device
+
+    def calibrate(self, *, bent: str = "straight") -> Device:
+        self.bend.write_text(bent)
+
+        def asked() -> bool:
+            ask_for_calibrations(self.services)
+            return bool(self.inbox.calibrations)
+
+        wait_until(asked, lambda: f"a calibration of {self.device()}")
+        calibrate_device(*self.inbox.calibrations.pop(), self.services)
+        return self.device()
+
+    def doubt(self) -> None:
+        with self.services.uow.write() as repos:
+            repos.devices.apply(self.device().id, DeviceEvent.DOUBT, "to be sure")
+
+
+@pytest.fixture
+def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]:
+    shim, bend, folder = tmp_path / "shim.so", tmp_path / "bend", tmp_path / "server"
+    folder.mkdir()
+    bend.write_text("straight")
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(shim)],
+        input=bent_server.SHIM_SOURCE.encode(),
+        check=True,
+    )
+    settings = {"calibrate_every_sec": 3600.0, "calibrate_retry_sec": 0.01}
+    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}", **settings) as server:
+        environment = {
+            "BENT_FILE": str(bend),
+            "BENT_SHIM": str(shim),
+            "PYTHONPATH": str(Path(bent_server.__file__).parent),
+        }
+        agent = join(server.url, key=server.api_key, module="bent_agent", env=environment)
+        agent.wait_online()
+        inbox = Inbox()
+        engine = TvmEngine(server.services.settings)
+        yield Lab(replace(server.services, engine=engine, dispatcher=inbox), inbox, bend, agent)
+
+
+def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
+    assert lab.device().state is DeviceState.CHECKING
+    well = lab.calibrate()
+    assert (well.state, well.reason) == (DeviceState.ONLINE, "")
+    assert well.calibration is not None
+    assert 1e-5 < well.calibration["time_sec"] < 1.0
+
+    lab.doubt()
+    wrong = lab.calibrate(bent="wrong")
+    assert wrong.state is DeviceState.QUARANTINED
+    assert "gave a wrong answer" in wrong.reason
+    assert lab.calibrate().state is DeviceState.ONLINE
+
+    lab.doubt()
+    slow = lab.calibrate(bent="slow")
+    assert slow.state is DeviceState.QUARANTINED
+    assert "its clock drifts" in slow.reason
+    with lab.services.uow.write() as repos:
+        assert repos.devices.lease("test", "step:x", 60.0) is None
+    assert lab.calibrate().state is DeviceState.ONLINE
+
+
+def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
+    lab.calibrate()
+    first = lab.agent.wait_online()
+    lab.doubt()
+    os.kill(first["server_pid"], signal.SIGSTOP)
+    frozen = lab.calibrate()
+    assert frozen.state is not DeviceState.ONLINE
+    lab.agent.wait_online(other_than=first["server_pid"])
+    assert wait_until(
+        lambda: lab.calibrate().state is DeviceState.ONLINE, lambda: f"{lab.device()} to be online again"
+    )
