@@ -372,3 +372,12 @@ class ArtifactRow(Base):
     manifest: Mapped[Json]
     report: Mapped[Json]
     created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class CounterRow(Base):
+    __tablename__ = "counters"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    label: Mapped[str] = mapped_column(primary_key=True)
+    slot: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[float]

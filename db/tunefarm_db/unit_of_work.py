@@ -14,12 +14,14 @@ from tunefarm_db.repositories.api_keys import ApiKeys
 from tunefarm_db.repositories.artifacts import Artifacts
 from tunefarm_db.repositories.blobs import Blobs
 from tunefarm_db.repositories.calibrations import Calibrations
+from tunefarm_db.repositories.counters import Counters
 from tunefarm_db.repositories.devices import Devices
 from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
 from tunefarm_db.repositories.models import Models
 from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.spaces import Spaces
+from tunefarm_db.repositories.statistics import Statistics
 from tunefarm_db.repositories.steps import Steps
 from tunefarm_db.repositories.transfer import Transfer
 from tunefarm_db.repositories.trials import Trials
@@ -46,6 +48,8 @@ class Repositories:
         self.api_keys = ApiKeys(connection)
         self.events = Events(connection)
         self.artifacts = Artifacts(connection)
+        self.counters = Counters(connection)
+        self.statistics = Statistics(connection)
 
     def now(self) -> float:
         """Return the database's clock, Unix seconds."""

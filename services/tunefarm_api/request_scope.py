@@ -20,7 +20,7 @@ from tunefarm_tuning.untrusted_text import clean
 log = structlog.stdlib.get_logger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_QUIET = frozenset({"/healthz", "/readyz"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 LINGER_SEC = 2.0
 LINGER_BYTES = 256 << 20

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -26,6 +27,7 @@ from tunefarm_app.step_lease import StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
 from tunefarm_app.sweep import remove_useless
 from tunefarm_app.tune_step import run_tune
+from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
     CancelledError,
@@ -134,7 +136,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         _finish_quietly(services, step)
         return
     if isinstance(error, LeaseLostError):
-        log.warning("late write rejected", reason=error.message)
+        _note_late_write(services, step, error)
         return
     if isinstance(error, WorkerStoppingError):
         _hand_back(services, step)
@@ -171,9 +173,15 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
                 useless = repos.models.get(step.model_id, deleted=True).sha256
             remove_useless(services, useless)
     except LeaseLostError as lost:
-        log.warning("late write rejected", reason=lost.message)
+        _note_late_write(services, step, lost)
     except TransientError as away:
         log.warning("step not handed back; its lease runs out", error=away.message)
+
+
+def _note_late_write(services: Services, step: Step, lost: LeaseLostError) -> None:
+    log.warning("late write rejected", reason=lost.message)
+    with suppress(TransientError), services.uow.write() as repos:
+        repos.counters.add(Counter.LATE_WRITES, {step.kind.value: 1.0}, of=step.subject_id)
 
 
 def _hand_back(services: Services, step: Step) -> None:

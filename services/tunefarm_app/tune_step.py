@@ -135,6 +135,7 @@ def _commit(
                 )
                 for ordinal, (outcome, record_id) in enumerate(zip(found.outcomes, record_ids, strict=True))
             ],
+            device_id=device.device.id,
         )
         changes, improved = after_round(
             tasks[found.position], found.outcomes, spent_sec=found.spent_sec, failed=found.failed is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -9,6 +10,7 @@ from sqlalchemy import Select, func, insert, select, tuple_
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.tables import TrialRow, table_of
 from tunefarm_db.values import NewTrial, Page, Trial
 from tunefarm_tuning.errors import InvalidInputError
@@ -17,8 +19,15 @@ _TRIALS = table_of(TrialRow)
 
 
 class Trials(Repository):
-    def add_many(self, job_id: str, round: int, trials: Sequence[NewTrial]) -> tuple[str, ...]:  # noqa: A002
-        """Store a round's trials; return their ids, in order.
+    def add_many(
+        self,
+        job_id: str,
+        round: int,  # noqa: A002
+        trials: Sequence[NewTrial],
+        *,
+        device_id: str | None = None,
+    ) -> tuple[str, ...]:
+        """Store a round's trials, and count them; return their ids, in order. `device_id` is where they were measured.
 
         Raises:
             ConflictError: If the round, or one of the configs of its task, was stored before (infrastructure
@@ -27,6 +36,10 @@ class Trials(Repository):
         rows = [{"id": new_id("trl"), "job_id": job_id, "round": round, **asdict(t)} for t in trials]
         if rows:
             self._run(insert(_TRIALS), rows)
+            counters = Counters(self._connection)
+            counters.add(Counter.BUILD_SEC, {"": sum(t.build_sec for t in trials)}, of=job_id)
+            counters.add(Counter.MEASURE_SEC, {device_id or "": sum(t.run_sec for t in trials)}, of=job_id)
+            counters.add(Counter.TRIALS, Tally(t.outcome for t in trials), of=job_id)
         return tuple(row["id"] for row in rows)
 
     def page(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections import Counter as Tally
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_step
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import DeviceState, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Closing, Failure, Outcome
@@ -78,6 +80,10 @@ def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_jo
     assert len(before) == 24
     assert len({(t.position, t.config_key) for t in before}) == 24
     with farm.services.uow.read() as repos:
+        counted = repos.counters.all()
+        assert counted[Counter.LATE_WRITES] == {"tune": 1}
+        assert counted[Counter.TRIALS] == Tally(trial.outcome for trial in before)
+        assert list(counted[Counter.MEASURE_SEC]) == [device.id]
         records = repos.records.for_job(tuning_job.id)
         assert sum(not record.confirmed for record in records) == 24
     assert farm.device(device.id).lease_owner is None

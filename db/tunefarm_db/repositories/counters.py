@@ -1,0 +1,67 @@
+"""Counters: sums over all that ever was, which a look at the metrics must not have to count."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from enum import StrEnum
+
+from sqlalchemy import func, select
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import CounterRow, table_of
+
+_COUNTERS = table_of(CounterRow)
+_SLOTS = 16
+
+
+class Counter(StrEnum):
+    """What is counted, and by what label."""
+
+    TRIALS = "trials"
+    """Trials, by outcome."""
+    BUILD_SEC = "build_sec"
+    """Seconds of building them; no label."""
+    MEASURE_SEC = "measure_sec"
+    """Seconds of measuring them, by the device's id; empty where no device was reached."""
+    LATE_WRITES = "late_writes"
+    """Writes of workers that had lost their step, by kind of step."""
+
+
+class Counters(Repository):
+    """Counted in the transaction that writes what is counted, so that the sums are exact, whoever is killed when."""
+
+    def add(self, name: Counter, amounts: Mapping[str, float], *, of: str) -> None:
+        """Add to the counter's labels.
+
+        Args:
+            name: The counter.
+            amounts: Label -> how much.
+            of: What adds, a job's id say. Several rows hold a label's sum, so that two jobs that commit at once
+                seldom wait for each other; one job never waits for itself.
+        """
+        slot = zlib.crc32(of.encode()) % _SLOTS
+        # In order: two transactions that took the rows in different orders could wait for each other for ever.
+        rows = [
+            {"name": name.value, "label": label, "slot": slot, "value": amount}
+            for label, amount in sorted(amounts.items())
+        ]
+        if not rows:
+            return
+        insert = self._insert(_COUNTERS)
+        statement = insert.on_conflict_do_update(
+            index_elements=[_COUNTERS.c.name, _COUNTERS.c.label, _COUNTERS.c.slot],
+            set_={"value": _COUNTERS.c.value + insert.excluded.value},
+        )
+        self._run(statement, rows)
+
+    def all(self) -> dict[Counter, dict[str, float]]:
+        """Return every sum, by counter and label."""
+        query = select(CounterRow.name, CounterRow.label, func.sum(CounterRow.value)).group_by(
+            CounterRow.name, CounterRow.label
+        )
+        sums: dict[Counter, dict[str, float]] = {counter: {} for counter in Counter}
+        for row in self._run(query):
+            name, label, value = row
+            sums[Counter(name)][label] = float(value)
+        return sums

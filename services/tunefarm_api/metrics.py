@@ -1,0 +1,173 @@
+"""The farm's metrics for Prometheus, worked out from the database at each look.
+
+A farm is many processes that come and go; a count that lives in one of them ends with it. So none does: what is true
+now is read from the open rows, and what ever was from the counters, which grow in the transaction that they count.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from tunefarm_app.composition import Services
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.statistics import DeviceStanding, OpenSteps
+from tunefarm_db.values import DeviceState, StepKind, StepState
+from tunefarm_tuning.measure import Outcome
+
+_STATES = tuple(state for state in DeviceState if state is not DeviceState.REMOVED)
+
+
+def render_metrics(services: Services, accept: str) -> tuple[bytes, str]:
+    """Return the metrics and their media type: OpenMetrics where `accept` asks for it, else Prometheus's text.
+
+    Raises:
+        TransientError: If the database is away; the scrape fails then, and says so by itself.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Farm(services))
+    encode, media_type = choose_encoder(accept)
+    return encode(registry), media_type
+
+
+class _Farm(Collector):
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def describe(self) -> list[Metric]:
+        return []  # else registering it would read the database once more
+
+    def collect(self) -> Iterator[Metric]:
+        with self._services.uow.read() as repos:
+            jobs = repos.statistics.jobs_by_state()
+            steps = repos.statistics.open_steps()
+            devices = repos.statistics.devices()
+            counters = repos.counters.all()
+        yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
+        yield from _jobs(jobs)
+        yield from _steps(steps)
+        yield from _devices(devices, counters[Counter.MEASURE_SEC])
+        yield from _trials(counters)
+        yield from _store(self._services)
+
+
+def _gauge(name: str, text: str, value: float = 1.0, **labels: str) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=tuple(labels))
+    family.add_metric(tuple(labels.values()), value)
+    return family
+
+
+def _jobs(jobs: dict[JobState, int]) -> Iterator[Metric]:
+    family = GaugeMetricFamily("tunefarm_jobs", "Jobs by state.", labels=("state",))
+    for state in JobState:
+        family.add_metric((state.value,), jobs.get(state, 0))
+    yield family
+
+
+def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
+    found = {(one.kind, one.state): one for one in steps}
+    count = GaugeMetricFamily("tunefarm_steps", "Steps that are not finished.", labels=("step", "state"))
+    due = GaugeMetricFamily(
+        "tunefarm_step_overdue_seconds",
+        "How long the step that is due the longest has waited for a worker.",
+        labels=("step",),
+    )
+    oldest = GaugeMetricFamily(
+        "tunefarm_step_oldest_ready_seconds",
+        "Age of the oldest step that nobody works on, waiting for a device or a back-off included.",
+        labels=("step",),
+    )
+    age = GaugeMetricFamily(
+        "tunefarm_step_lease_age_seconds",
+        "How long ago the oldest step that is held was handed to its worker.",
+        labels=("step",),
+    )
+    left = GaugeMetricFamily(
+        "tunefarm_step_lease_left_seconds",
+        "Until the first of the held steps is taken from its worker; a living worker renews it.",
+        labels=("step",),
+    )
+    for kind in StepKind:
+        for state in (StepState.READY, StepState.LEASED):
+            one = found.get((kind, state))
+            count.add_metric((kind.value, state.value), one.count if one else 0)
+        ready, held = found.get((kind, StepState.READY)), found.get((kind, StepState.LEASED))
+        due.add_metric((kind.value,), ready.overdue_sec if ready else 0)
+        oldest.add_metric((kind.value,), ready.oldest_sec if ready else 0)
+        if held is not None:
+            age.add_metric((kind.value,), held.sent_sec)
+            if held.lease_left_sec is not None:
+                left.add_metric((kind.value,), held.lease_left_sec)
+    yield from (count, due, oldest, age, left)
+
+
+def _devices(devices: tuple[DeviceStanding, ...], measured_sec: dict[str, float]) -> Iterator[Metric]:
+    labels = ("device", "device_key")
+    state = GaugeMetricFamily(
+        "tunefarm_device_state", "1 for the state that the device is in.", labels=(*labels, "state")
+    )
+    seen = GaugeMetricFamily(
+        "tunefarm_device_seen_seconds", "How long ago the device was heard of.", labels=labels
+    )
+    left = GaugeMetricFamily(
+        "tunefarm_device_lease_left_seconds",
+        "Until the device is free again, unless its holder renews the lease.",
+        labels=labels,
+    )
+    measured = CounterMetricFamily(
+        "tunefarm_device_measure_seconds",
+        "Time spent measuring trials on the device; its rate is the device's utilisation.",
+        labels=labels,
+    )
+    for device in devices:
+        own = (device.name, device.device_key)
+        leased = device.state is DeviceState.ONLINE and device.lease_left_sec is not None
+        shown = DeviceState.LEASED if leased else device.state
+        for possible in _STATES:
+            state.add_metric((*own, possible.value), float(possible is shown))
+        seen.add_metric(own, device.seen_sec)
+        if device.lease_left_sec is not None:
+            left.add_metric(own, device.lease_left_sec)
+        measured.add_metric(own, measured_sec.get(device.id, 0.0))
+    yield from (state, seen, left, measured)
+
+
+def _trials(counters: dict[Counter, dict[str, float]]) -> Iterator[Metric]:
+    trials = CounterMetricFamily("tunefarm_trials", "Trials by how they ended.", labels=("outcome",))
+    counted = counters[Counter.TRIALS]
+    for outcome in sorted({*counted, *(known.value for known in Outcome)}):
+        trials.add_metric((outcome,), counted.get(outcome, 0.0))
+    yield trials
+    yield CounterMetricFamily(
+        "tunefarm_build_seconds",
+        "Time spent building trials.",
+        value=sum(counters[Counter.BUILD_SEC].values()),
+    )
+    yield CounterMetricFamily(
+        "tunefarm_measure_seconds",
+        "Time spent measuring trials, on all devices that there ever were.",
+        value=sum(counters[Counter.MEASURE_SEC].values()),
+    )
+    late = CounterMetricFamily(
+        "tunefarm_late_writes_rejected",
+        "Results of workers that had lost their step meanwhile; nothing of them was kept.",
+        labels=("step",),
+    )
+    for kind in StepKind:
+        late.add_metric((kind.value,), counters[Counter.LATE_WRITES].get(kind.value, 0.0))
+    yield late
+
+
+def _store(services: Services) -> Iterator[Metric]:
+    try:
+        usage = shutil.disk_usage(services.settings.store_dir)
+    except OSError:
+        return  # not there before the first upload
+    yield _gauge("tunefarm_store_free_bytes", "Free space where models and artifacts are kept.", usage.free)
