@@ -12,6 +12,7 @@ class JobState(StrEnum):
     EXTRACTING = "extracting"
     TUNING = "tuning"
     COMPILING = "compiling"
+    PAUSED = "paused"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -22,14 +23,18 @@ class JobState(StrEnum):
         return not TRANSITIONS[self]
 
 
+_ANY_TIME = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
+
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.EXTRACTING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset({JobState.EXTRACTING, *_ANY_TIME}),
     # A model without a kernel to tune goes straight on to the compiler.
-    JobState.EXTRACTING: frozenset(
-        {JobState.TUNING, JobState.COMPILING, JobState.FAILED, JobState.CANCELLED},
+    JobState.EXTRACTING: frozenset({JobState.TUNING, JobState.COMPILING, *_ANY_TIME}),
+    JobState.TUNING: frozenset({JobState.COMPILING, *_ANY_TIME}),
+    JobState.COMPILING: frozenset({JobState.SUCCEEDED, *_ANY_TIME}),
+    # Resumed, it goes on with the step that it was stopped in.
+    JobState.PAUSED: frozenset(
+        {JobState.QUEUED, JobState.TUNING, JobState.COMPILING, JobState.FAILED, JobState.CANCELLED}
     ),
-    JobState.TUNING: frozenset({JobState.COMPILING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.COMPILING: frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}),
     JobState.SUCCEEDED: frozenset(),
     JobState.FAILED: frozenset(),
     JobState.CANCELLED: frozenset(),

@@ -215,6 +215,7 @@ class StepState(StrEnum):
 
     READY = "ready"
     LEASED = "leased"
+    PAUSED = "paused"  # nobody can claim it until its job is resumed
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"

@@ -6,6 +6,7 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.finish import cancel
+from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job
 
 log = structlog.stdlib.get_logger(__name__)
@@ -20,5 +21,9 @@ def cancel_job(services: Services, job_id: str) -> Job:
     with services.uow.write() as repos:
         repos.jobs.get(job_id)
         job = cancel(repos, job_id)
+    if job.state is JobState.CANCELLED:
+        with services.uow.write() as repos:
+            # What a worker planned in the very moment. Its transaction has ended, or sees the job cancelled.
+            repos.steps.cancel_open(job_id=job_id)
     log.info("job cancelled", job_id=job.id, state=job.state.value)
     return job

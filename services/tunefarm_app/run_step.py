@@ -5,7 +5,8 @@ What happens to a step that goes wrong is decided here alone:
 - the input is wrong: the job (or model) fails with that error, at once; a job whose winners were to be confirmed is
   compiled without that;
 - the device or something else outside was away, or we have a bug: again after a pause, `max_attempts` times in all;
-- the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say.
+- the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say;
+- the job was paused: nothing is written, the step waits for it to be resumed.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.import_step import run_import
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.step_lease import StepLease, WorkerStoppingError
+from tunefarm_app.step_lease import JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
 from tunefarm_app.sweep import remove_useless
 from tunefarm_app.tune_step import run_tune
+from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
@@ -101,10 +103,15 @@ def run_step(step_id: str, services: Services) -> list[Step]:
         step = repos.steps.claim(
             step_id, services.owner, settings.lease_sec, max_attempts=settings.max_attempts
         )
-        if step is not None and step.job_id is not None and repos.jobs.get(step.job_id).state.is_finished:
-            # Planned in the very moment the job was cancelled.
-            repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
-            step = None
+        job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
+        if step is not None and job is not None:
+            # Planned in the very moment the job was cancelled, or paused.
+            if job.state.is_finished:
+                repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
+                step = None
+            elif job.state is JobState.PAUSED:
+                repos.steps.pause(job.id)
+                step = None
     if step is None:
         log.debug("step not to be had", step_id=step_id)
         return []
@@ -134,6 +141,10 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
     if isinstance(error, CancelledError):
         log.info("step cancelled")
         _finish_quietly(services, step)
+        return
+    if isinstance(error, JobPausedError):
+        log.info("step paused")
+        _pause_quietly(services, step)
         return
     if isinstance(error, LeaseLostError):
         _note_late_write(services, step, error)
@@ -192,6 +203,19 @@ def _hand_back(services: Services, step: Step) -> None:
         log.info("step handed back")
     except (LeaseLostError, TransientError):
         pass  # its lease runs out
+
+
+def _pause_quietly(services: Services, step: Step) -> None:
+    """Let a step wait whose job is paused, should it still be open; the job may have been resumed meanwhile."""
+    try:
+        with services.uow.write() as repos:
+            repos.steps.hold(step.id, step.fence)
+            if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
+                repos.steps.pause(step.job_id)
+            else:
+                repos.steps.release(step.id, step.fence)
+    except (LeaseLostError, TransientError):
+        pass
 
 
 def _finish_quietly(services: Services, step: Step) -> None:

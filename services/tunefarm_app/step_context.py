@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from tunefarm_app.composition import Services
 from tunefarm_app.device_turns import wake_next
 from tunefarm_app.engine import Engine
-from tunefarm_app.step_lease import StepLease
+from tunefarm_app.step_lease import JobPausedError, StepLease
+from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Step, StepKind
 from tunefarm_tuning.cancellation import Cancellation
@@ -86,8 +87,11 @@ class StepContext:
 
         Raises:
             CancelledError: If it was cancelled.
+            JobPausedError: If it was paused.
         """
         job = repos.jobs.get(self.job_id, lock=True)
         if job.cancel_requested:
             raise CancelledError("the job was cancelled")
+        if job.state is JobState.PAUSED:
+            raise JobPausedError("the job was paused")
         return job

@@ -12,6 +12,7 @@ import structlog
 from tunefarm_app.composition import Services
 from tunefarm_app.device_turns import wake_next
 from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceLease, Step, StepState
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import (
@@ -35,10 +36,16 @@ class WorkerStoppingError(TransientError):
     default_code = "worker-stopping"
 
 
+class JobPausedError(TransientError):
+    """The job was paused: its step waits until it is resumed."""
+
+    default_code = "job-paused"
+
+
 class StepLease:
     """Keeps a claimed step, and the device that it takes, ours; use it in a ``with``.
 
-    Where the work must stop (the user cancelled, the lease was lost, the time is over) `reason` says why, and
+    Where the work must stop (the user cancelled or paused the job, the lease was lost, the time is over) `reason` says why, and
     `cancellation` closes the child processes that the work waits for. Nothing that happens here can make a late write
     good: that is the fence's business.
 
@@ -164,8 +171,11 @@ class StepLease:
     def _why_not_ours(self) -> TunefarmError:
         try:
             with self._services.uow.read() as repos:
-                if self._step.job_id is not None and repos.jobs.get(self._step.job_id).cancel_requested:
-                    return CancelledError("the job was cancelled")
+                job = None if self._step.job_id is None else repos.jobs.get(self._step.job_id)
+            if job is not None and job.cancel_requested:
+                return CancelledError("the job was cancelled")
+            if job is not None and job.state is JobState.PAUSED:
+                return JobPausedError("the job was paused")
         except NotFoundError:
             pass
         return LeaseLostError("the step's lease was lost", step_id=self._step.id, fence=self._step.fence)

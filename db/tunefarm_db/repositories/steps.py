@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, func, insert, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from tunefarm_db.columns import db_now
@@ -261,8 +261,35 @@ class Steps(Repository):
         whose = StepRow.job_id == job_id if job_id is not None else StepRow.subject_id == subject_id
         statement = (
             update(_STEPS)
-            .where(whose, StepRow.state.in_([StepState.READY, StepState.LEASED]))
+            .where(whose, StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]))
             .values(state=StepState.CANCELLED, finished_at=db_now(), lease_owner=None, lease_until=None)
+        )
+        return self._all(Step, statement.returning(_STEPS))
+
+    def pause(self, job_id: str) -> tuple[Step, ...]:
+        """Keep the job's open steps from being claimed until `resume`; leased ones are taken from their holders.
+
+        Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
+        """
+        held = StepRow.state == StepState.LEASED
+        statement = (
+            update(_STEPS)
+            .where(StepRow.job_id == job_id, StepRow.state.in_([StepState.READY, StepState.LEASED]))
+            .values(
+                state=StepState.PAUSED,
+                lease_owner=None,
+                lease_until=None,
+                attempts=case((held, StepRow.attempts - 1), else_=StepRow.attempts),
+            )
+        )
+        return self._all(Step, statement.returning(_STEPS))
+
+    def resume(self, job_id: str) -> tuple[Step, ...]:
+        """Make the job's paused steps due now, noting that they are being sent."""
+        statement = (
+            update(_STEPS)
+            .where(StepRow.job_id == job_id, StepRow.state == StepState.PAUSED)
+            .values(state=StepState.READY, not_before=db_now(), sent_at=db_now())
         )
         return self._all(Step, statement.returning(_STEPS))
 

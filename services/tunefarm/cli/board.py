@@ -79,6 +79,8 @@ class Board:
     def on_job(self, job: Job) -> None:
         phase = _phase(job)
         if phase is None:
+            if not job.is_finished:
+                return  # a state of a newer server
             if job.state == "succeeded":
                 self._tuning(job)
                 for each in PHASES:
@@ -94,6 +96,8 @@ class Board:
             self._enter(Phase.EXTRACT, None, "queued")
         if phase is Phase.TUNE:
             self._tuning(job)
+        elif job.state == "paused":
+            self._enter(phase, self.phases[phase].fraction, "paused")
         else:
             step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
             text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
@@ -112,6 +116,8 @@ class Board:
         parts.append(f"best {show.latency(job.best_latency_sec)}")
         if job.progress.phase == "confirming":
             parts.append("confirming the best")
+        if job.state == "paused":
+            parts.append("paused")
         self._enter(Phase.TUNE, budget_used(job), ", ".join(parts))
 
     def _enter(self, phase: Phase, fraction: float | None, text: str) -> None:
@@ -142,7 +148,8 @@ def budget_used(job: Job) -> float | None:
 def _phase(job: Job) -> Phase | None:
     if job.state == "compiling" and job.progress.raw.get("step") in _STEPS[Phase.VERIFY]:
         return Phase.VERIFY
-    return _BY_JOB_STATE.get(job.state)
+    state = job.progress.raw.get("paused_in") if job.state == "paused" else job.state
+    return _BY_JOB_STATE.get(str(state))
 
 
 def _step_fraction(phase: Phase, step: object, done: object) -> float | None:

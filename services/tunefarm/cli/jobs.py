@@ -85,6 +85,30 @@ def cancel_job(
     show_state(out, job)
 
 
+@command(app, "pause")
+def pause_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """Pause a job. Its running round ends within seconds; no budget is spent until it is resumed."""
+    with server.connect() as client:
+        job = client.jobs.pause(job_id)
+    show_state(out, job)
+
+
+@command(app, "resume")
+def resume_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+) -> None:
+    """Let a paused job go on."""
+    with server.connect() as client:
+        job = client.jobs.resume(job_id)
+    show_state(out, job)
+
+
 @command(app, "tasks")
 def list_job_tasks(
     out: Output,

@@ -86,6 +86,14 @@ class JobHandle:
         self.job = self._jobs.cancel(self.id)
         return self.job
 
+    def pause(self) -> Job:
+        self.job = self._jobs.pause(self.id)
+        return self.job
+
+    def resume(self) -> Job:
+        self.job = self._jobs.resume(self.id)
+        return self.job
+
     def tasks(self) -> tuple[JobTask, ...]:
         return self._jobs.tasks(self.id)
 

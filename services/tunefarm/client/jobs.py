@@ -106,6 +106,22 @@ class Jobs:
         """Ask for a job's end; it may take some seconds until its state says so."""
         return Job.read(self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
+    def pause(self, job_id: str) -> Job:
+        """Pause a job: its running step ends within seconds, and its budget is left alone until `resume`.
+
+        Raises:
+            ConflictError: If it has ended.
+        """
+        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/pause", repeatable=True))
+
+    def resume(self, job_id: str) -> Job:
+        """Let a paused job go on; one that is not paused goes on as it does.
+
+        Raises:
+            ConflictError: If it has ended.
+        """
+        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
+
     def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and how far each is; none before they were extracted."""
         return tuple(

@@ -176,7 +176,8 @@ class Job:
     """A tuning job.
 
     Attributes:
-        state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``succeeded``, ``failed`` or ``cancelled``.
+        state: ``queued``, ``extracting``, ``tuning``, ``compiling``, ``paused``, ``succeeded``, ``failed`` or
+            ``cancelled``.
         budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None where a limit is not set.
         stop_reason: Why the search ended: the limit that was reached, or ``exhausted``.
     """

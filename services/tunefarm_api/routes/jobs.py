@@ -13,6 +13,7 @@ from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.budget import Budget
@@ -97,6 +98,28 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
 def stop_job(job_id: str, services: ServicesDep) -> Job:
     """What was measured stays. Stopping a job that has ended changes nothing."""
     return job_out(services, cancel_job(services, job_id))
+
+
+@router.post(
+    "/{job_id}/pause", dependencies=[needs("write")], summary="Pause a job", responses=problems(404, 409)
+)
+def pause(job_id: str, services: ServicesDep) -> Job:
+    """Its running step ends within seconds, and is done again when the job is resumed. What was measured stays.
+
+    A paused job spends nothing of its budget and holds no device. Pausing it again changes nothing.
+    """
+    return job_out(services, pause_job(services, job_id))
+
+
+@router.post(
+    "/{job_id}/resume",
+    dependencies=[needs("write")],
+    summary="Resume a paused job",
+    responses=problems(404, 409),
+)
+def resume(job_id: str, services: ServicesDep) -> Job:
+    """It goes on where it was paused. Resuming a job that is not paused, and has not ended, changes nothing."""
+    return job_out(services, resume_job(services, job_id))
 
 
 def _terms(body: JobCheck) -> dict[str, Any]:

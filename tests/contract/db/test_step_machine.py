@@ -164,10 +164,31 @@ class QueueMachine(RuleBasedStateMachine):
             return
         with self.uow.write() as repos:
             cancelled = {step.id for step in repos.steps.cancel_open(job_id=self.job_id)}
-        open_steps = [s for s in self.steps if s.state in (StepState.READY, StepState.LEASED)]
+        open_steps = [
+            s for s in self.steps if s.state in (StepState.READY, StepState.LEASED, StepState.PAUSED)
+        ]
         assert cancelled == {step.id for step in open_steps}
         for step in open_steps:
             step.state = StepState.CANCELLED
+
+    @rule()
+    def pause(self) -> None:
+        with self.uow.write() as repos:
+            paused = {step.id for step in repos.steps.pause(self.job_id)}
+        open_steps = [s for s in self.steps if s.state in (StepState.READY, StepState.LEASED)]
+        assert paused == {step.id for step in open_steps}
+        for step in open_steps:
+            step.attempts -= step.state is StepState.LEASED
+            step.state, step.expired = StepState.PAUSED, False
+
+    @rule()
+    def resume(self) -> None:
+        with self.uow.write() as repos:
+            resumed = {step.id for step in repos.steps.resume(self.job_id)}
+        paused = [s for s in self.steps if s.state is StepState.PAUSED]
+        assert resumed == {step.id for step in paused}
+        for step in paused:
+            step.state = StepState.READY
 
     def _is_late(self, write: Any) -> None:
         with pytest.raises(LeaseLostError), self.uow.write() as repos:  # noqa: PT012  (the write before is the point)

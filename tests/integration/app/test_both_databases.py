@@ -18,14 +18,15 @@ from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.composition import Services
+from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
 from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
-from tunefarm_db.values import DeviceState
+from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.errors import ConflictError, TransientError
 from tunefarm_tuning.measure import Failure
 from tunefarm_tuning.task import TuningTask
 
@@ -170,6 +171,44 @@ def test_nothing_is_lost_and_nothing_twice(farm: Any) -> None:
     with farm.services.uow.read() as repos:
         for device in repos.devices.in_pool("pool"):
             assert device.state is DeviceState.ONLINE
+
+
+def test_pausing_against_committing(farm: Any) -> None:
+    """A job is paused at random moments of its rounds, and stands still each time; it ends with what was asked for."""
+    farm = farm.with_engine(ReplayEngine()).with_settings(step_chain_sec=0.0, device_retry_sec=0.01)
+    model = farm.upload(Scenario(tasks=1, trial_sec=0.01))
+    farm.run()
+    farm.add_device()
+    job = farm.submit(model, trials=80)
+    stop = threading.Event()
+    workers = [threading.Thread(target=work, args=(farm, stop, f"w{n}"), daemon=True) for n in range(2)]
+    reconciler = Reconciler(farm.services, every_sec=0.05)
+    for one in (*workers, reconciler):
+        one.start()
+    rng = random.Random(0)
+    pauses = 0
+    try:
+        while not farm.job(job.id).state.is_finished:
+            time.sleep(rng.random() * 0.5)
+            try:
+                paused = pause_job(farm.services, job.id)
+            except ConflictError:  # it ended
+                break
+            pauses += 1
+            assert {step.state for step in farm.steps(job.id)} <= {StepState.DONE, StepState.PAUSED}
+            time.sleep(rng.random() * 0.1)
+            still = farm.job(job.id)
+            assert (still.trials, still.tuned_sec) == (paused.trials, paused.tuned_sec)
+            resume_job(farm.services, job.id)
+    finally:
+        stop.set()
+        for one in workers:
+            one.join(60)
+        reconciler.stop()
+    assert pauses > 1
+    done = farm.job(job.id)
+    assert (done.state, done.trials) == (JobState.SUCCEEDED, 80)
+    assert len({trial.config_key for trial in farm.trials(job.id)}) == 80
 
 
 def test_cancelling_against_committing(farm: Any) -> None:

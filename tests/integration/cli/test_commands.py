@@ -129,6 +129,16 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
     assert parsed(run, "models", "list") == []
 
 
+def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Path) -> None:
+    model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
+    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    assert parsed(run, "jobs", "pause", job_id)["state"] == "paused"
+    assert run("jobs", "show", job_id).stdout.startswith(f"{job_id}  paused")
+    assert parsed(run, "jobs", "resume", job_id)["state"] in ("queued", "tuning")
+    parsed(run, "jobs", "cancel", job_id)
+    assert "it cannot" in run("jobs", "resume", job_id, code=3).stderr
+
+
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
     job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]

@@ -102,6 +102,18 @@ def test_cancelling(farm: Any, client: Client, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_pausing(farm: Any, client: Client, tmp_path: Path) -> None:
+    file = farm.write_model(tmp_path / "net.onnx", tasks=1, trial_sec=0.02)
+    job = client.tune(file, trials=64, options={"round_size": 4})
+    assert job.pause().state == job.refresh().state == "paused"
+    assert not job.job.is_finished
+    assert job.resume().state in ("queued", "tuning", "compiling")
+    assert job.wait(timeout_sec=120, poll_sec=0.05).trials == 64
+    with pytest.raises(ConflictError) as late:
+        job.pause()
+    assert late.value.code == "job-state"
+
+
 def test_what_the_server_refuses(farm: Any, client: Client, tmp_path: Path) -> None:
     empty, text, odd = tmp_path / "empty", tmp_path / "text", tmp_path / "odd"
     empty.write_bytes(b"")

@@ -162,6 +162,23 @@ def test_idempotency_keys(client: TestClient, body: dict[str, Any], problem: Any
     assert len(client.get("/v1/jobs").json()["items"]) == 2
 
 
+def test_pause_and_resume(client: TestClient, body: dict[str, Any], problem: Any) -> None:
+    job = client.post("/v1/jobs", json=body).json()
+    for _ in range(2):
+        answer = client.post(f"/v1/jobs/{job['id']}/pause")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["state"] == "paused"
+        assert answer.json()["progress"]["phase"] == "paused"
+    (listed,) = client.get("/v1/jobs", params={"state": "paused"}).json()["items"]
+    assert listed["id"] == job["id"]
+    for _ in range(2):
+        assert client.post(f"/v1/jobs/{job['id']}/resume").json()["state"] == "queued"
+    client.post(f"/v1/jobs/{job['id']}/cancel")
+    for order in ("pause", "resume"):
+        problem(client.post(f"/v1/jobs/{job['id']}/{order}"), 409, "job-state")
+        problem(client.post(f"/v1/jobs/job_nothing/{order}"), 404, "job-not-found")
+
+
 def test_cancel(client: TestClient, body: dict[str, Any], ready_model: Model, problem: Any) -> None:
     job = client.post("/v1/jobs", json=body).json()
     problem(client.delete(f"/v1/models/{ready_model.id}"), 409, "model-in-use")

@@ -29,6 +29,20 @@ def tuning(trials: int, **rest: Any) -> Job:
     return job("tuning", trials=trials, budget=budget, progress=progress, **rest)
 
 
+def test_a_paused_job_stays_in_its_phase() -> None:
+    board = Board()
+    board.on_job(tuning(8))
+    progress = {"phase": "paused", "paused_in": "tuning", "tasks_total": 4, "tasks_with_record": 4}
+    board.on_job(job("paused", trials=8, budget={"trials": 32}, progress=progress))
+    tune = board.phases[Phase.TUNE]
+    assert (tune.status, tune.fraction) == (Status.RUNNING, 0.25)
+    assert tune.text.endswith(", paused")
+    board.on_job(job("paused", progress={"phase": "paused", "paused_in": "compiling"}))
+    assert board.phases[Phase.COMPILE].text == "paused"
+    board.on_job(job("paused", progress={"phase": "paused"}))  # a server that does not say
+    assert board.phases[Phase.COMPILE].status is Status.RUNNING
+
+
 def test_a_run_from_upload_to_end() -> None:
     board = Board()
     states = board.phases

@@ -21,4 +21,10 @@ def test_final_states() -> None:
 
 def test_every_open_job_can_fail_and_be_cancelled() -> None:
     assert sources(JobState.FAILED) == sources(JobState.CANCELLED) == OPEN_STATES
-    assert sources(JobState.QUEUED) == frozenset()
+    assert sources(JobState.QUEUED) == {JobState.PAUSED}
+
+
+def test_every_open_job_can_be_paused_and_goes_on_where_it_was() -> None:
+    assert sources(JobState.PAUSED) == OPEN_STATES - {JobState.PAUSED}
+    # Extracting begins again.
+    assert OPEN_STATES - TRANSITIONS[JobState.PAUSED] == {JobState.EXTRACTING, JobState.PAUSED}

@@ -1,0 +1,181 @@
+"""Paused jobs: what stops, what is kept, and how they go on."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+from waiting import wait_until
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.pause_job import pause_job, resume_job
+from tunefarm_app.reconcile import Reconciler, send_due
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.run_step import run_step
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import StepKind, StepState
+from tunefarm_tuning.errors import ConflictError, NotFoundError
+
+
+@pytest.fixture
+def tuning_job(farm):
+    """A job whose next step is its first round."""
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, trials=24)
+    farm.run(steps=1)
+    return job
+
+
+def test_a_paused_job_does_nothing_until_it_is_resumed(farm, tuning_job) -> None:
+    farm.with_settings(step_chain_sec=0.0).run(steps=1)
+    paused = pause_job(farm.services, tuning_job.id)
+    assert (paused.state, paused.trials) == (JobState.PAUSED, 8)
+    assert paused.progress["paused_in"] == "tuning"
+    farm.run()
+    for _ in range(2):  # a restarted service, too, finds nothing to do
+        Reconciler(farm.services).tick()
+        assert send_due(farm.services, resend_after_sec=0) == 0
+    still = farm.job(tuning_job.id)
+    assert (still.state, still.trials, still.tuned_sec) == (JobState.PAUSED, 8, paused.tuned_sec)
+    resumed = resume_job(farm.services, tuning_job.id)
+    assert (resumed.state, resumed.progress["phase"]) == (JobState.TUNING, "tuning")
+    assert "paused_in" not in resumed.progress
+    farm.run()
+    done = farm.job(tuning_job.id)
+    assert (done.state, done.trials) == (JobState.SUCCEEDED, 24)
+    kinds = farm.events(tuning_job.id)
+    assert [kind for kind in kinds if kind in ("paused", "resumed")] == ["paused", "resumed"]
+
+
+def test_a_round_is_stopped_at_once_and_done_again(farm) -> None:
+    """Of the round nothing is kept, and none of its time is counted."""
+    model = farm.ready_model(Scenario(tasks=1, trial_sec=0.2))
+    device = farm.add_device()
+    job = farm.submit(model, trials=256, round_size=256)
+    thread = threading.Thread(target=farm.run)
+    thread.start()
+    wait_until(lambda: farm.device(device.id).lease_owner is not None, "the round to begin")
+    pause_job(farm.services, job.id)
+    thread.join(40)  # the round would take 51 s
+    assert not thread.is_alive()
+    paused = farm.job(job.id)
+    assert (paused.state, paused.trials, paused.tuned_sec) == (JobState.PAUSED, 0, 0.0)
+    assert farm.device(device.id).lease_owner is None
+    (step,) = [s for s in farm.steps(job.id) if s.kind is StepKind.TUNE]
+    assert (step.state, step.attempts, step.error) == (StepState.PAUSED, 0, None)
+
+
+class Pausing(ReplayEngine):
+    """Stops in the middle of a round until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.go_on = threading.Event()
+
+    @contextmanager
+    def measuring(self, device, *, cancellation):
+        with super().measuring(device, cancellation=cancellation) as option:
+            self.entered.set()
+            self.go_on.wait(60)
+            yield option
+
+
+def test_a_job_resumed_before_its_worker_noticed_is_written_by_one_worker_alone(farm, tuning_job) -> None:
+    engine = Pausing()
+    (step_id,) = farm.inbox.messages
+    # Its lease thread is to be too slow to notice anything.
+    slow = farm.with_engine(engine).with_settings(lease_sec=3600.0)
+    thread = threading.Thread(target=run_step, args=(step_id, slow.services))
+    thread.start()
+    assert engine.entered.wait(60)
+    pause_job(farm.services, tuning_job.id)
+    resume_job(farm.services, tuning_job.id)
+    with farm.services.uow.write() as repos:
+        device = repos.devices.in_pool("pool")[0]
+        repos.devices.release_lease(device.id, device.fence)
+    farm.run()
+    assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
+    before = farm.trials(tuning_job.id)
+    engine.go_on.set()
+    thread.join(60)
+    assert farm.trials(tuning_job.id) == before
+    assert len({(t.position, t.config_key) for t in before}) == len(before) == 24
+
+
+def test_a_step_planned_in_the_moment_of_pausing_waits(farm, tuning_job) -> None:
+    pause_job(farm.services, tuning_job.id)
+    with farm.services.uow.write() as repos:
+        step = repos.steps.add(
+            StepKind.TUNE,
+            subject_id=tuning_job.id,
+            model_id=tuning_job.model_id,
+            job_id=tuning_job.id,
+            round=99,
+        )
+    assert run_step(step.id, farm.services) == []
+    assert farm.steps(tuning_job.id)[-1].state is StepState.PAUSED
+    assert farm.steps(tuning_job.id)[-1].attempts == 0
+
+
+def test_a_queued_and_a_compiling_job_can_be_paused(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    pause_job(farm.services, job.id)
+    farm.run()
+    assert resume_job(farm.services, job.id).state is JobState.QUEUED
+    farm.run(steps=1)
+    assert farm.job(job.id).state is JobState.COMPILING
+    pause_job(farm.services, job.id)
+    farm.run()
+    assert resume_job(farm.services, job.id).state is JobState.COMPILING
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+
+
+def test_a_compiler_at_work_is_stopped(farm) -> None:
+    model = farm.ready_model(Scenario(tasks=0, compile_sec=3600.0))
+    device = farm.add_device()
+    job = farm.submit(model)
+    thread = threading.Thread(target=farm.run)
+    thread.start()
+    wait_until(lambda: farm.device(device.id).lease_owner is not None, "the compiler to begin")
+    pause_job(farm.services, job.id)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert farm.job(job.id).state is JobState.PAUSED
+    assert farm.device(device.id).lease_owner is None
+
+
+def test_a_paused_job_lets_another_have_the_device(farm, tuning_job) -> None:
+    pause_job(farm.services, tuning_job.id)
+    other = farm.submit(farm.ready_model(Scenario(seed=3)), trials=8)
+    farm.run()
+    assert farm.job(other.id).state is JobState.SUCCEEDED
+    assert farm.job(tuning_job.id).state is JobState.PAUSED
+
+
+def test_again_is_no_error(farm, tuning_job) -> None:
+    assert resume_job(farm.services, tuning_job.id).state is JobState.TUNING  # not paused: goes on
+    for _ in range(2):
+        assert pause_job(farm.services, tuning_job.id).state is JobState.PAUSED
+    for _ in range(2):
+        assert resume_job(farm.services, tuning_job.id).state is JobState.TUNING
+    assert farm.events(tuning_job.id).count("paused") == 1
+    assert farm.events(tuning_job.id).count("resumed") == 1
+
+
+def test_a_paused_job_is_cancelled(farm, tuning_job) -> None:
+    pause_job(farm.services, tuning_job.id)
+    assert cancel_job(farm.services, tuning_job.id).state is JobState.CANCELLED
+    assert farm.steps(tuning_job.id)[-1].state is StepState.CANCELLED
+    for order in (pause_job, resume_job):
+        with pytest.raises(ConflictError, match="cancelled") as refused:
+            order(farm.services, tuning_job.id)
+        assert refused.value.code == "job-state"
+    for order in (pause_job, resume_job):
+        with pytest.raises(NotFoundError):
+            order(farm.services, "job_nothing")
