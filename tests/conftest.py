@@ -16,8 +16,9 @@ import pytest
 from parentage import die_with_parent
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let tests send Ctrl-C: a run in a shell's background ignores it, and its children would inherit that."""
+    config.addinivalue_line("markers", "slow: waits for more than a minute, and works little meanwhile")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
