@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 import structlog
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.problems import response_to_error
+from tunefarm_db.ids import Prefix, is_id
 from tunefarm_tuning.errors import InvariantError, TunefarmError
 from tunefarm_tuning.untrusted_text import clean
 
@@ -21,6 +23,13 @@ log = structlog.stdlib.get_logger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_ID_FIELDS: Mapping[Prefix, str] = {
+    "mdl": "model_id",
+    "job": "job_id",
+    "dev": "device_id",
+    "art": "artifact_id",
+}
 
 LINGER_SEC = 2.0
 LINGER_BYTES = 256 << 20
@@ -67,7 +76,7 @@ class RequestScope:
                 message = {"type": "http.response.body", "body": b"", "more_body": False}
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id, **_ids_in(scope["path"])):
             aborted = False
             try:
                 await self._app(scope, receive_watched, send_with_id)
@@ -93,6 +102,12 @@ class RequestScope:
                 duration_ms=round((time.monotonic() - start) * 1000, 1),
                 key_id=None if key is None else key.id,
             )
+
+
+def _ids_in(path: str) -> dict[str, str]:
+    """Return what the path is about, as fields of the log."""
+    parts = path.split("/")
+    return {name: part for prefix, name in _ID_FIELDS.items() for part in parts if is_id(part, prefix)}
 
 
 async def _linger(receive: Receive) -> None:

@@ -65,6 +65,7 @@ def run_confirm(context: StepContext) -> None:
 def _measure(
     context: StepContext, job: Job, row: JobTask, device: DeviceLease, doubt: Doubt
 ) -> _Confirmation:
+    structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
     task = engine_task(workload, Target.from_json(job.target), row.weight)

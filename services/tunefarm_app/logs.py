@@ -1,4 +1,7 @@
-"""The log of a farm process: one JSON object a line on standard error, with the job and step at hand."""
+"""The log of a farm process: one JSON object a line on standard error, with the job and step at hand.
+
+The device agent writes lines of the same shape by itself (`tunefarm_workers.device.json_log`): it has no structlog.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import logging
 import sys
 
 import structlog
+
+OF_A_STEP = ("device_id", "device", "task", "workload_key")
+"""What a step's lines tell as soon as it is known, beside the ids that it begins with."""
 
 
 def configure_logging(level: str, *, role: str) -> None:

@@ -23,6 +23,7 @@ from tunefarm_app.confirm_step import run_confirm
 from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.import_step import run_import
+from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.step_lease import JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
@@ -118,7 +119,10 @@ def run_step(step_id: str, services: Services) -> list[Step]:
     with structlog.contextvars.bound_contextvars(
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):
-        return _run(step, services)
+        try:
+            return _run(step, services)
+        finally:
+            structlog.contextvars.unbind_contextvars(*OF_A_STEP)
 
 
 def _run(step: Step, services: Services) -> list[Step]:

@@ -84,6 +84,10 @@ class StepLease:
             lease = repos.devices.lease(device_key, f"step:{self._step.id}", self._lease_sec)
         with self._lock:
             self._device = lease
+        if lease is not None:
+            ids = {"device_id": lease.device.id, "device": lease.device.name}
+            structlog.contextvars.bind_contextvars(**ids)
+            self._log = self._log.bind(**ids)
         return lease
 
     def doubt_device(self, why: str) -> None:

@@ -73,6 +73,7 @@ def measure_round(
         began: Monotonic time at which the round began.
         best_sec: Best cost on record of the task.
     """
+    structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
         trials = repos.trials.of_task(job.id, row.position)

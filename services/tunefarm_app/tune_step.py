@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -116,7 +117,7 @@ def _commit(
     with context.commit(device) as repos:
         job = context.job(repos)
         record_ids = _add_records(repos, context, job, device, found)
-        repos.trials.add_many(
+        trial_ids = repos.trials.add_many(
             job.id,
             step.round,
             [
@@ -173,9 +174,19 @@ def _commit(
             confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
         else:
             context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
+    for trial_id, outcome in zip(trial_ids, found.outcomes, strict=True):
+        # A candidate's failure is a result like others; one of the infrastructure is for whoever looks after the farm.
+        log.log(
+            logging.DEBUG if outcome.is_trial else logging.WARNING,
+            "trial done",
+            trial_id=trial_id,
+            outcome=outcome.outcome.value,
+            cost_sec=outcome.cost_sec,
+            error=outcome.message or None,
+        )
     log.info(
         "round done",
-        task=found.position,
+        first_trial_id=trial_ids[0] if trial_ids else None,
         trials=len(trials),
         total=job.trials,
         best_cost_sec=row.best_cost_sec,

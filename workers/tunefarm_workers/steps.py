@@ -27,7 +27,8 @@ def run_step(step_id: str) -> None:
 
 def calibrate(device_id: str, fence: int) -> None:
     """Calibrate the device; see `tunefarm_app.device_calibration`."""
-    calibrate_device(device_id, fence, _this_process())
+    with structlog.contextvars.bound_contextvars(device_id=device_id):
+        calibrate_device(device_id, fence, _this_process())
 
 
 def _this_process() -> Services:

@@ -16,6 +16,7 @@ from tunefarm_tuning.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.enrolment import credential
+from tunefarm_workers.device.json_log import log_as_json
 from tunefarm_workers.device.settings import read_settings
 
 log = logging.getLogger("tunefarm.device")
@@ -25,13 +26,13 @@ EXIT_REFUSED = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Lend this machine until SIGTERM; return the exit code."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
+    fields: dict[str, str] = {}
+    log_as_json(fields)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     wait = _wait_for_stop()
     try:
         settings = read_settings(argv)
+        fields.update(device=settings.name, device_key=settings.device_key)
         try:
             lock_folder(settings.work_dir)
         except BlockingIOError:
@@ -39,14 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_REFUSED
         key = credential(settings, wait)
         if key is not None:
-            Agent(settings, key, describe(settings), emit=_emit).run(wait)
+            Agent(settings, key, describe(settings), emit=lambda event: _emit(event, fields)).run(wait)
     except TunefarmError as error:
         print(f"device: {error.message}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
 
 
-def _emit(event: dict[str, Any]) -> None:
+def _emit(event: dict[str, Any], fields: dict[str, str]) -> None:
+    fields["device_id"] = event["device_id"]
     with contextlib.suppress(OSError):  # nobody has to listen
         print(json.dumps(event), flush=True)
 

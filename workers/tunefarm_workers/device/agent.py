@@ -151,7 +151,6 @@ class Agent:
         if grant is None or known == self._emitted:
             return
         self._emitted = known
-        log.info("%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else "")
         event = {
             "event": "state",
             "device_id": grant.device_id,
@@ -161,6 +160,7 @@ class Agent:
             "server_pid": None if keeper is None else keeper.server_pid,
         }
         self._emit(event)
+        log.info("%s%s", self._state, f": {keeper.reason}" if keeper is not None and keeper.reason else "")
         part = self._settings.work_dir / f".{STATE_FILE}.part"
         part.write_text(json.dumps(event), encoding="utf-8")
         part.replace(self._settings.work_dir / STATE_FILE)
