@@ -7,17 +7,20 @@ meanwhile.
 
 from __future__ import annotations
 
+import logging
 import time
 from statistics import median
 
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.device_hold import DeviceHold
 from tunefarm_app.device_turns import wake_next
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
 from tunefarm_tuning.calibration import CalibrationRun
+from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.untrusted_text import clean
 
@@ -25,9 +28,6 @@ log = structlog.stdlib.get_logger(__name__)
 
 _ASK_AGAIN_SEC = 20.0
 """A request that no worker took by then is sent again."""
-
-_LEASE_SEC = 240.0
-"""Longer than a calibration takes in the worst case: the lease is not renewed."""
 
 _TRIES = 3
 _PAUSE_SEC = 0.5
@@ -60,7 +60,7 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
     """
     owner = f"calibration:{services.owner}"
     with services.uow.write() as repos:
-        lease = repos.calibrations.lease(device_id, fence, owner, _LEASE_SEC)
+        lease = repos.calibrations.lease(device_id, fence, owner, services.settings.lease_sec)
         if lease is None:
             return None
         mates = [
@@ -70,17 +70,14 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         ]
     event: DeviceEvent | None
     calibration: Json | None = None
+    hold = DeviceHold(services, lease)
     try:
-        run, reference_sec = _run(services, lease, mates)
-    except DeviceLostError as error:
-        event, reason = DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
-    except Exception as error:
-        # Nothing that the device did: this worker has no linker for it, say.
-        known = isinstance(error, TunefarmError)
-        log.warning(
-            "calibration broke", device_id=device_id, error=str(error), exc_info=None if known else error
-        )
-        event, reason = None, f"no worker can calibrate it: {clean(str(error), 300)}"
+        with hold:
+            run, reference_sec = _run(services, lease, mates, hold.cancellation)
+    except Exception as error:  # noqa: BLE001  (`_blame` decides about each kind)
+        if hold.cancellation.cancelled:  # it failed because its child was closed
+            return _note(services, lease, None, "", None, next_sec=0.0)
+        event, reason = _blame(lease, error)
     else:
         event, reason = _judge(run, reference_sec, services.settings.calibration_drift)
         if event is DeviceEvent.CLEAN:
@@ -90,17 +87,31 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
                 "reference_sec": reference_sec,
                 "at": time.time(),
             }
-    return _note(services, lease, event, reason, calibration)
+    settings = services.settings
+    next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
+    return _note(services, lease, event, reason, calibration, next_sec=next_sec)
 
 
-def _run(services: Services, lease: DeviceLease, mates: list[Json]) -> tuple[CalibrationRun, float]:
+def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
+    """Return what a calibration that did not come to its end says about the device."""
+    if isinstance(error, DeviceLostError):
+        return DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
+    # Nothing that the device did: this worker has no linker for it, say.
+    unknown = None if isinstance(error, TunefarmError) else error
+    log.warning("calibration broke", device_id=lease.device.id, error=str(error), exc_info=unknown)
+    return None, f"no worker can calibrate it: {clean(str(error), 300)}"
+
+
+def _run(
+    services: Services, lease: DeviceLease, mates: list[Json], cancellation: Cancellation
+) -> tuple[CalibrationRun, float]:
     """Run the kernel, some times where it seems to drift; return the best run, and what it is held against."""
     engine = services.require_engine()
     best: CalibrationRun | None = None
     for number in range(_TRIES):
         if number:
             time.sleep(_PAUSE_SEC)
-        run = engine.calibrate(lease.device)
+        run = engine.calibrate(lease.device, cancellation=cancellation)
         reference_sec = _reference_sec(run, lease.device.calibration, mates)
         if best is None or run.wrong or _drift(run, reference_sec) < _drift(best, reference_sec):
             best = run
@@ -134,10 +145,14 @@ def _judge(run: CalibrationRun, reference_sec: float, limit: float) -> tuple[Dev
 
 
 def _note(
-    services: Services, lease: DeviceLease, event: DeviceEvent | None, reason: str, calibration: Json | None
+    services: Services,
+    lease: DeviceLease,
+    event: DeviceEvent | None,
+    reason: str,
+    calibration: Json | None,
+    *,
+    next_sec: float,
 ) -> Device | None:
-    settings = services.settings
-    clean_run = event is DeviceEvent.CLEAN
     with services.uow.write() as repos:
         device = repos.calibrations.finish(
             lease.device.id,
@@ -145,14 +160,14 @@ def _note(
             event=event,
             reason=reason,
             calibration=calibration,
-            next_sec=settings.calibrate_every_sec if clean_run else settings.calibrate_retry_sec,
+            next_sec=next_sec,
         )
         woken = _wake(repos, device)
     if device is None:
         log.warning("calibration came too late", device_id=lease.device.id)
         return None
     log.log(
-        20 if clean_run else 30,
+        logging.INFO if event is DeviceEvent.CLEAN else logging.WARNING,
         "device calibrated",
         device_id=device.id,
         name=device.name,

@@ -59,7 +59,7 @@ class Engine(Protocol):
         """Return a builder, and a runner for `device`, for the length of one step."""
         ...
 
-    def calibrate(self, device: Device) -> CalibrationRun:
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
         """Run the calibration kernel on a device that nobody else uses."""
         ...
 

@@ -118,7 +118,13 @@ def mark_stale_devices(services: Services) -> None:
     with services.uow.write() as repos:
         stale = repos.devices.mark_stale(services.settings.device_stale_sec)
     for device in stale:
-        log.warning("device offline", device_id=device.id, name=device.name, reason=device.reason)
+        log.warning(
+            "device silent",
+            device_id=device.id,
+            name=device.name,
+            state=device.state.value,
+            reason=device.reason,
+        )
 
 
 def send_due(services: Services, *, resend_after_sec: float = RESEND_AFTER_SEC) -> int:

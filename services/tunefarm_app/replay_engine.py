@@ -154,7 +154,7 @@ class ReplayEngine:
         with _ScenarioBuilder() as builder, ReplayRunner(unless_cancelled, device=info) as runner:
             yield MeasureOption(builder=builder, runner=runner)
 
-    def calibrate(self, device: Device) -> CalibrationRun:
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:  # noqa: ARG002
         return self._calibrate(device)
 
     def compile(

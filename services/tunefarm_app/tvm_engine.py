@@ -91,8 +91,8 @@ class TvmEngine:
             else:
                 self._rest()
 
-    def calibrate(self, device: Device) -> CalibrationRun:
-        return calibrate(remote_device(device), Target.from_json(device.target))
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
+        return calibrate(remote_device(device), Target.from_json(device.target), cancellation=cancellation)
 
     def compile(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import case, or_, update
+from sqlalchemy import and_, case, or_, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.device_state import DeviceEvent
@@ -101,8 +101,7 @@ class Calibrations(Repository):
         if event is not None:
             changes |= moved(event, reason)
         elif reason:
-            changes["reason"] = reason
-        for name in {"state", "reason"} & changes.keys():
-            changes[name] = case((DeviceRow.held.is_(True), getattr(DeviceRow, name)), else_=changes[name])
+            waits = and_(DeviceRow.state == DeviceState.CHECKING, DeviceRow.held.is_(False))
+            changes["reason"] = case((waits, reason), else_=DeviceRow.reason)
         statement = update(_DEVICES).where(held_under(device_id, fence)).values(changes)
         return self._first(Device, statement.returning(*columns()))

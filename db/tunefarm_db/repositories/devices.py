@@ -35,13 +35,21 @@ def columns() -> list[ColumnElement[Any]]:
 def moved(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
     """Return what an UPDATE sets when `event` happens: the state by `TRANSITIONS`, and the reason where it is named."""
     ways = TRANSITIONS[event]
+    # A person's quarantine is not ended, and not explained, by how the device does.
+    kept = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
     values: dict[str, Any] = {
         "state": case(
-            *((DeviceRow.state == old, new.value) for old, new in ways.items()), else_=DeviceRow.state
+            *((held, DeviceRow.state) for held in kept),
+            *((DeviceRow.state == old, new.value) for old, new in ways.items()),
+            else_=DeviceRow.state,
         )
     }
     if reason is not None:
-        values["reason"] = case((DeviceRow.state.in_(list(ways)), reason), else_=DeviceRow.reason)
+        values["reason"] = case(
+            *((held, DeviceRow.reason) for held in kept),
+            (DeviceRow.state.in_(list(ways)), reason),
+            else_=DeviceRow.reason,
+        )
     return values
 
 
@@ -189,11 +197,16 @@ class Devices(Repository):
         return self._update(device_id, changes)
 
     def mark_stale(self, after_sec: float) -> tuple[Device, ...]:
-        """Set devices offline that gave no sign of life for `after_sec`; return them."""
+        """Note of every device that gave no sign of life for `after_sec` that it is not ready, and offline if it took part.
+
+        Returns:
+            The devices of which that is news.
+        """
         statement = (
             update(_DEVICES)
             .where(
-                DeviceRow.state.in_(list(TRANSITIONS[DeviceEvent.SILENT])),
+                or_(DeviceRow.ready.is_(True), DeviceRow.state.in_(list(TRANSITIONS[DeviceEvent.SILENT]))),
+                _PRESENT,
                 DeviceRow.last_seen_at < db_now() - after_sec,
             )
             .values(ready=False, **moved(DeviceEvent.SILENT, f"no heartbeat for {after_sec:g} s"))

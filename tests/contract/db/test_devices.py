@@ -54,6 +54,18 @@ def test_a_silent_device_goes_offline_and_comes_back(uow: UnitOfWork, seed: Any)
         assert (back.state, back.info, back.ready) == (DeviceState.CHECKING, {"cores": 4}, True)
 
 
+def test_a_silent_quarantined_device_is_not_calibrated(uow: UnitOfWork, seed: Any) -> None:
+    device = seed.device()
+    with uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.FAIL, "wrong answer")
+        (silent,) = repos.devices.mark_stale(-1)
+        assert (silent.state, silent.reason, silent.ready) == (DeviceState.QUARANTINED, "wrong answer", False)
+        assert repos.devices.mark_stale(-1) == ()
+        assert repos.calibrations.take_due(again_after_sec=600) == ()
+        repos.devices.heartbeat(device.id)
+        assert len(repos.calibrations.take_due(again_after_sec=600)) == 1
+
+
 def test_a_device_that_is_not_ready_is_offline(uow: UnitOfWork, seed: Any) -> None:
     device = seed.device(ready=False, reason="it is starting")
     assert (device.state, device.reason) == (DeviceState.OFFLINE, "it is starting")
@@ -176,6 +188,7 @@ def test_a_person_has_the_last_word(uow: UnitOfWork, seed: Any) -> None:
         after = repos.calibrations.finish(device.id, 1, event=DeviceEvent.CLEAN, reason="", next_sec=0)
         assert after is not None
         assert (after.state, after.reason, after.lease_owner) == (DeviceState.QUARANTINED, "it rattles", None)
+        assert repos.devices.apply(device.id, DeviceEvent.FAIL, "x").reason == "it rattles"
         assert repos.calibrations.take_due(again_after_sec=600) == ()
         repos.devices.apply(device.id, DeviceEvent.RELEASE, "released", held=False)
         assert repos.devices.heartbeat(device.id).state is DeviceState.CHECKING

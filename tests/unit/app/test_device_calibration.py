@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from app_farm import Farm
+from waiting import wait_until
 
 from tunefarm_app import device_calibration
-from tunefarm_app.device_calibration import calibrate_device
+from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.device_orders import remove_device
 from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.device_state import DeviceEvent
@@ -212,3 +214,38 @@ def test_a_void_request_does_nothing(farm: Farm, kernel: Kernel) -> None:
 def doubt(farm: Farm, device: Device) -> None:
     with farm.services.uow.write() as repos:
         repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
+
+
+def test_a_removed_device_ends_its_calibration(farm: Farm, kernel: Kernel) -> None:
+    farm = farm.with_settings(lease_sec=1.0)
+    device = farm.newcomer()
+
+    class Removing(ReplayEngine):
+        def calibrate(self, device: Device, *, cancellation: Any) -> CalibrationRun:
+            remove_device(farm.services, device.id)
+            wait_until(lambda: cancellation.cancelled, "the end of the hold")
+            raise DeviceLostError("its child was closed")
+
+    ask_for_calibrations(farm.services)
+    assert calibrate_device(*farm.inbox.calibrations.pop(), farm.with_engine(Removing()).services) is None
+    with farm.services.uow.read() as repos:
+        (removed,) = repos.devices.list(state=DeviceState.REMOVED).items
+    assert removed.reason == "removed by a person"
+    assert removed.id == device.id
+
+
+def test_a_worker_that_stops_hands_the_calibration_back(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+
+    class Slow(ReplayEngine):
+        def calibrate(self, device: Device, *, cancellation: Any) -> CalibrationRun:
+            wait_until(lambda: cancellation.cancelled, "the end of the hold")
+            raise DeviceLostError("its child was closed")
+
+    ask_for_calibrations(farm.services)
+    stopping = replace(farm.with_engine(Slow()).services, draining=lambda: True)
+    calibrate_device(*farm.inbox.calibrations.pop(), stopping)
+    waiting = farm.device(device.id)
+    assert (waiting.state, waiting.lease_owner) == (DeviceState.CHECKING, None)
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
