@@ -77,10 +77,11 @@ def side_runs(lines: Iterable[dict[str, Any]]) -> list[SideRun]:
 def make_table(lines: Sequence[dict[str, Any]]) -> str:
     """Return all tables, as Markdown."""
     runs = side_runs(lines)
-    machine = next((line for line in lines if line["kind"] == "machine"), None)
-    if not runs or machine is None:
+    machines = [line for line in lines if line["kind"] == "machine"]
+    if not runs or not machines:
         return "nothing has been compared yet"
-    peak = max(machine["peak"]["gflops"], machine["peak"]["fastest_gflops"])
+    machine = machines[0]
+    peak = max(line["peak"]["fastest_gflops"] for line in machines)
     sides = sorted({run.side for run in runs}, key=lambda side: (side != "stock", side))
     ours = [side for side in sides if side != "stock"]
     seeds = sorted({run.seed for run in runs})
