@@ -11,6 +11,7 @@ from tunefarm.cli import (
     artifact_run,
     database,
     devices,
+    doctor,
     jobs,
     keys,
     models,
@@ -32,7 +33,7 @@ def make_app() -> typer.Typer:
         "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
-    for part in (tune, artifact_run, serve, roles, version):
+    for part in (tune, artifact_run, serve, roles, doctor, version):
         part.register(app)
     for part in (models, jobs, devices, records, keys, database):
         app.add_typer(part.app)

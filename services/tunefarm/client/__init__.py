@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefarm.client.checks import FarmCheck, FarmChecks
 from tunefarm.client.client import Client
 from tunefarm.client.errors import (
     AuthenticationError,
@@ -46,6 +47,8 @@ __all__ = [
     "Download",
     "EnrolmentToken",
     "Event",
+    "FarmCheck",
+    "FarmChecks",
     "ForbiddenError",
     "InvalidRequestError",
     "Job",

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tunefarm.client.checks import FarmChecks
 from tunefarm.client.errors import InvalidRequestError
 from tunefarm.client.farm import Devices, Records
 from tunefarm.client.handle import JobHandle
@@ -82,6 +83,10 @@ class Client:
     def close(self) -> None:
         """Close the connections; the client cannot be used after it."""
         self._transport.close()
+
+    def checks(self) -> FarmChecks:
+        """Have the server examine the farm: database, broker, tracker, devices, store and so on. Takes some seconds."""
+        return FarmChecks.read(self._transport.get("checks"))
 
     def job(self, job_id: str) -> JobHandle:
         """Return a handle of a job that exists."""

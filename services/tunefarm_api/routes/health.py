@@ -1,14 +1,22 @@
-"""Health and readiness: the only routes without a key. They say no more than an orchestrator needs."""
+"""Health and readiness: the only routes without a key. They say no more than an orchestrator needs.
+
+Who has a key may have the whole farm examined.
+"""
 
 from __future__ import annotations
 
+import time
 from importlib.metadata import version
 
 from fastapi import APIRouter, Response
 
+from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.schemas.health import Health, Readiness
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
 from tunefarm_app.composition import Services
+from tunefarm_app.doctor import examine
+from tunefarm_app.findings import Verdict
 from tunefarm_db import schema
 from tunefarm_tuning.errors import ConflictError, TransientError
 
@@ -32,6 +40,22 @@ def readyz(services: ServicesDep, response: Response) -> Readiness:
     ready = all(state == "ok" for state in checks.values())
     response.status_code = 200 if ready else 503
     return Readiness(ready=ready, checks={**checks, "broker": _broker(services)})
+
+
+@router.get(
+    "/v1/checks", dependencies=[needs("read")], summary="Examine the whole farm", responses=problems()
+)
+def examine_farm(services: ServicesDep) -> Checks:
+    """Uses whatever the farm needs, and says what is wrong and what to do; `tunefarm doctor` shows it.
+
+    Takes some seconds where parts are away. An orchestrator asks `/readyz` instead.
+    """
+    findings = examine(services)
+    return Checks(
+        ok=all(finding.verdict is not Verdict.FAILED for finding in findings),
+        time=time.time(),
+        checks=[Check.model_validate(finding) for finding in findings],
+    )
 
 
 def _database(services: Services) -> str:

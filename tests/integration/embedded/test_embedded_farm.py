@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -108,6 +109,23 @@ def test_its_folder_says_where_it_is(farm: Farm) -> None:
     assert found is not None
     assert (found.url, found.api_key) == (farm.handle.url, farm.handle.api_key)
     assert found.pid == farm.supervisor().pid
+
+
+def test_the_doctor_finds_nothing(farm: Farm) -> None:
+    farm.expect_device_online()
+    done = subprocess.run(
+        [sys.executable, "-m", "tunefarm.cli.main", "doctor", "--json", f"--home={farm.handle.home.path}"],
+        env={name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = json.loads(done.stdout)
+    assert [row for row in said["checks"] if row["verdict"] == "failed"] == []
+    assert (done.returncode, said["ok"]) == (0, True)
+    messages = {row["check"]: row["message"] for row in said["checks"]}
+    assert "answers" in messages["tracker"]
+    assert messages["broker"] == "answers"
 
 
 def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:

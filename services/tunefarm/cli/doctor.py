@@ -1,0 +1,189 @@
+"""``tunefarm doctor``: what is wrong with the farm, and what to do about it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tunefarm.cli import edge, exit_codes
+from tunefarm.cli.commands import command
+from tunefarm.cli.connect import Server
+from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import TunefarmError
+
+if TYPE_CHECKING:
+    from tunefarm.client import ClientError
+    from tunefarm.embedded.home import FarmHome
+    from tunefarm_app.settings import Settings
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+_TIMEOUT_SEC = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A finding, and which side saw it: the ``server`` (an API process) or this machine (``here``)."""
+
+    where: str
+    check: str
+    verdict: str
+    message: str
+    advice: str
+
+    @classmethod
+    def of(cls, where: str, finding: Any) -> _Row:
+        return cls(
+            where=where,
+            check=finding.check,
+            verdict=str(finding.verdict),
+            message=finding.message,
+            advice=finding.advice,
+        )
+
+    def to_json(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "doctor")(examine)
+
+
+def examine(out: Output, server: Server) -> None:
+    """Check a farm: database, store, broker, tracker, devices, waiting steps, clocks, versions; say what to do.
+
+    Asks the server that is named, else the farm on this machine. On a machine whose environment holds the settings of an
+    API or a worker (TUNEFARM_DATABASE_URL and so on) those are tried from here as well. A farm that is not running is
+    examined as far as that goes. Exit code 1 if anything failed; warnings alone are 0.
+    """
+    rows = []
+    for row in _rows(server):
+        rows.append(row)
+        if not out.json:
+            out.text(
+                f"{row.verdict:<8} {row.where:<7} {row.check:<15} {row.message}", style=_STYLES[row.verdict]
+            )
+            if row.advice:
+                out.text(f"{'':<33}{row.advice}")
+    fine = all(row.verdict != "failed" for row in rows)
+    if out.json:
+        out.data({"ok": fine, "checks": [row.to_json() for row in rows]})
+    if not fine:
+        raise edge.Exit(exit_codes.FAILED)
+
+
+def _rows(server: Server) -> Iterator[_Row]:
+    configured = "TUNEFARM_DATABASE_URL" in os.environ
+    if configured:
+        yield from _with_settings_here()
+    else:
+        from tunefarm_app.version_check import judge_versions
+        from tunefarm_tuning.toolchain import versions
+
+        yield _Row.of("here", judge_versions({"this machine": versions()}))
+    found = server.find()
+    if found is not None:
+        yield from _ask(*found)
+    elif not configured:
+        yield from _at_rest(server)
+
+
+def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
+    from tunefarm.client import NO_RETRY, Client, ClientError
+    from tunefarm_app.findings import judge_clock, ok
+
+    before = time.time()
+    try:
+        with Client(url, api_key, timeout_sec=_TIMEOUT_SEC, retry=NO_RETRY) as client:
+            said = client.checks()
+    except ClientError as error:
+        yield _no_answer(url, error)
+        return
+    after = time.time()
+    yield _Row.of("here", ok("api", f"{url} answers"))
+    # Its clock was read some time between: only what is outside of that is skew.
+    nearest = min(max(said.time, before), after)
+    yield _Row.of("here", judge_clock("clock", said.time - nearest, "the server's"))
+    for check in said.checks:
+        yield _Row.of("server", check)
+
+
+def _no_answer(url: str, error: ClientError) -> _Row:
+    from tunefarm.client import AuthenticationError, ForbiddenError, NotFoundError
+    from tunefarm_app.findings import failed
+
+    if isinstance(error, AuthenticationError | ForbiddenError):
+        advice = "Give a key with the scope read: --api-key-file, or TUNEFARM_API_KEY_FILE."
+    elif isinstance(error, NotFoundError):
+        advice = "Bring the server to this version: it knows no checks."
+    else:
+        advice = (
+            "Start the API (`tunefarm serve`, or `python -m tunefarm_api`), or put --url right. If it runs, its log "
+            "says what keeps it from answering."
+        )
+    return _Row.of("here", failed("api", f"{url}: {error.detail}", advice))
+
+
+def _with_settings_here() -> Iterator[_Row]:
+    from tunefarm_app.composition import compose
+    from tunefarm_app.doctor import examine as examine_farm
+    from tunefarm_app.findings import failed
+    from tunefarm_app.settings import load_settings
+
+    try:
+        settings = load_settings()
+    except TunefarmError as error:
+        advice = "Put these variables right; docs/reference/settings.md explains them."
+        yield _Row.of("here", failed("settings", error.message, advice))
+        return
+    with _quiet(), closing(compose(settings)) as services:
+        for finding in examine_farm(services):
+            yield _Row.of("here", finding)
+
+
+def _at_rest(server: Server) -> Iterator[_Row]:
+    from tunefarm.embedded.home import FarmHome
+    from tunefarm_app.findings import failed, warning
+
+    home = FarmHome(server.home)
+    if not home.database_path.is_file() or find_spec("sqlalchemy") is None:
+        advice = "Start one with `tunefarm serve`, or name a server: --url, or TUNEFARM_URL."
+        yield _Row.of("here", failed("farm", "none runs on this machine, and no server is named", advice))
+        return
+    yield _Row.of(
+        "here", warning("farm", f"the farm in {home.path} is not running", "Start it: `tunefarm serve`.")
+    )
+    from tunefarm_app.composition import compose
+    from tunefarm_app.doctor import examine_at_rest
+
+    with _quiet(), closing(compose(_settings_of(home))) as services:
+        for finding in examine_at_rest(services):
+            yield _Row.of("here", finding)
+
+
+def _settings_of(home: FarmHome) -> Settings:
+    from tunefarm_app.settings import load_settings
+
+    return load_settings(
+        database_url=home.database_url, broker_url="redis://127.0.0.1:1/0", store_dir=home.store_dir
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the farm's code logs out of the answer: the findings say the same."""
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

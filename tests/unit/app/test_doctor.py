@@ -1,0 +1,181 @@
+"""The farm's checks, each with the fault that it is for."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import text
+
+from tunefarm_app.doctor import examine, examine_at_rest
+from tunefarm_app.findings import Verdict, judge_clock
+from tunefarm_app.register_device import heartbeat
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.version_check import judge_versions, pinned
+from tunefarm_db import schema
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.engine import make_engine
+from tunefarm_db.unit_of_work import UnitOfWork
+
+
+@pytest.fixture
+def tracker_port() -> Iterator[int]:
+    """Something that greets like a TVM tracker."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(connection.recv(4))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield listener.getsockname()[1]
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(60)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def findings(farm: Any) -> dict[str, tuple[str, str]]:
+    return {found.check: (found.verdict.value, found.message) for found in examine(farm.services)}
+
+
+def run_sql(farm: Any, sql: str) -> None:
+    with farm.services.uow.write() as repos:
+        repos._connection.execute(text(sql))
+
+
+def test_a_farm_that_is_well(farm: Any, tracker_port: int) -> None:
+    farm.add_device(tracker_port=tracker_port)
+    found = examine(farm.services)
+    assert [(one.check, one.verdict) for one in found if one.verdict is not Verdict.OK] == []
+    assert all(one.message for one in found)
+    assert not any(one.advice for one in found)
+
+
+def test_whatever_is_wrong_has_an_advice(farm: Any, closed_port: int) -> None:
+    farm.inbox.up = False
+    farm.add_device(tracker_port=closed_port)
+    run_sql(farm, "UPDATE devices SET state = 'offline', reason = 'not heard of', ready = 0")
+    bad = {one.check: one for one in examine(farm.services) if one.verdict is not Verdict.OK}
+    assert {name: one.verdict.value for name, one in bad.items()} == {
+        "broker": "failed",
+        "tracker": "failed",
+        "devices": "failed",
+    }
+    assert all(one.advice for one in bad.values())
+    assert f"127.0.0.1:{closed_port}" in bad["tracker"].message
+    assert "dev-1 is offline (not heard of)" in bad["devices"].message
+
+
+def test_a_tracker_that_only_the_devices_reach(farm: Any, closed_port: int) -> None:
+    device = farm.add_device(tracker_port=closed_port)
+    heartbeat(farm.services, device.id, ready=True)
+    verdict, message = findings(farm)["tracker"]
+    assert verdict == "ok"
+    assert "dev-1 waits at it" in message
+
+
+def test_devices(farm: Any, tracker_port: int) -> None:
+    assert findings(farm)["devices"] == ("failed", "there is none")
+    farm.add_device("a", tracker_port=tracker_port)
+    bad = farm.add_device("b", tracker_port=tracker_port)
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(bad.id, DeviceEvent.QUARANTINE, "it smells burnt")
+    verdict, message = findings(farm)["devices"]
+    assert verdict == "warning"
+    assert message == "1 online, 1 quarantined: b is quarantined (it smells burnt)"
+
+
+def test_steps_that_nobody_takes(farm: Any) -> None:
+    model = farm.upload(Scenario(tasks=1))
+    farm.run()
+    farm.add_device()
+    job = farm.submit(model, trials=8)
+    assert findings(farm)["steps"][0] == "ok"
+    run_sql(farm, "UPDATE steps SET not_before = not_before - 100 WHERE state = 'ready'")
+    verdict, message = findings(farm)["steps"]
+    assert verdict == "failed"
+    assert "queue import" in message
+    assert "no worker works on that queue" in message
+
+    other = farm.submit(model, trials=8)
+    with farm.services.uow.write() as repos:
+        (step,) = repos.steps.for_job(other.id)
+        repos.steps.claim(step.id, "w", 60.0)
+    assert findings(farm)["steps"] == ("warning", message.split(",")[0] + ": all workers are busy")
+
+    run_sql(farm, "UPDATE steps SET lease_until = lease_until - 200 WHERE state = 'leased'")
+    verdict, message = findings(farm)["steps"]
+    assert verdict == "failed"
+    assert "nobody took the step back" in message
+    assert farm.job(job.id).error is None, "looking changes nothing"
+
+
+def test_a_store_that_cannot_be_written(farm: Any) -> None:
+    farm.services.settings.store_dir.write_text("a file where the folder should be")
+    assert findings(farm)["store"][0] == "failed"
+
+
+def test_a_full_disk(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefarm_app.checks.FREE_NOTHING_BYTES", 1 << 60)
+    assert findings(farm)["store"][0] == "failed"
+    assert findings(farm)["database space"][0] == "failed"
+    monkeypatch.setattr("tunefarm_app.checks.FREE_NOTHING_BYTES", 1)
+    monkeypatch.setattr("tunefarm_app.checks.FREE_LITTLE_BYTES", 1 << 60)
+    assert findings(farm)["store"][0] == "warning"
+
+
+def test_a_schema_of_another_time(farm: Any) -> None:
+    schema.downgrade(farm.services.settings.database_url.get_secret_value(), "0003")
+    found = {one.check: one for one in examine_at_rest(farm.services)}
+    assert found["database"].verdict is Verdict.FAILED
+    assert "tunefarm db upgrade" in found["database"].advice
+
+
+def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
+    away = SecretStr("postgresql://nobody@127.0.0.1:1/none")
+    farm = farm.with_settings(database_url=away)
+    services = farm.services
+    object.__setattr__(services, "uow", UnitOfWork(make_engine(away.get_secret_value())))
+    found = {one.check: one for one in examine(services)}
+    assert {name for name, one in found.items() if one.verdict is Verdict.FAILED} == {
+        *("database", "tracker", "devices", "steps", "clock", "versions"),
+    }
+    assert "See the check `database`" in found["steps"].advice
+    assert found["broker"].verdict is Verdict.OK
+
+
+def test_clocks() -> None:
+    assert judge_clock("clock", 2.0, "the server's").verdict is Verdict.OK
+    fast = judge_clock("clock", 90.0, "the server's")
+    assert fast.verdict is Verdict.WARNING
+    assert fast.message == "the server's clock is 90 s ahead of this machine's"
+    assert "behind" in judge_clock("clock", -90.0, "the server's").message
+
+
+def test_versions(farm: Any) -> None:
+    pins = pinned()
+    assert set(pins) == {"apache-tvm", "apache-tvm-ffi"}
+    assert judge_versions({"here": dict(pins), "client": {}}).verdict is Verdict.OK
+    farm.add_device(info={"versions": {**pins, "apache-tvm-ffi": "0.1.15"}})
+    verdict, message = findings(farm)["versions"]
+    assert verdict == "failed"
+    assert message == "dev-1 has apache-tvm-ffi 0.1.15"
+    assert judge_versions({"here": {"tunefarm": "0.0.1"}}).verdict is Verdict.WARNING
