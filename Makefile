@@ -47,6 +47,13 @@ check: setup ## Formatting, lint, types, import contracts
 fast: setup ## Run the unit tests alone
 	$(BIN)/python -m pytest tests/unit $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
+# One after another, for hours: what each comes to is a line of JSON in SOAK_REPORT. See docs/reliability.md.
+SOAK ?= big
+SOAK_REPORT ?= soak.jsonl
+.PHONY: soak
+soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
+	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest tests/soak --timeout 14400 $(PYTEST_ARGS)
+
 .PHONY: format
 format: setup ## Format the code and fix what lint can fix
 	$(BIN)/ruff format .

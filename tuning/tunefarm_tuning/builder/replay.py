@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
+from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import InvalidInputError
@@ -22,7 +22,7 @@ class ReplayBuilder(Closing):
         spaces: Config space by workload key.
         apply: What applying makes of a config, where it does not keep it as it is.
         fail: Why a config does not build; None where it does.
-        work_dir: Where artifacts go; a temporary directory of its own if left out.
+        work_dir: Where artifacts go; a scratch folder of its own if left out.
     """
 
     def __init__(
@@ -36,8 +36,9 @@ class ReplayBuilder(Closing):
         self._spaces = dict(spaces)
         self._apply = apply
         self._fail = fail
-        self._temporary = tempfile.TemporaryDirectory(prefix="tunefarm-replay-") if work_dir is None else None
-        self._work_dir = Path(self._temporary.name) if self._temporary else work_dir or Path()
+        # A scratch folder goes also when its owner was killed.
+        self._scratch = ScratchDir() if work_dir is None else None
+        self._work_dir = self._scratch.path if self._scratch else work_dir or Path()
         self._number = itertools.count()
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
@@ -68,5 +69,5 @@ class ReplayBuilder(Closing):
         return BuildResult(config=config, build_sec=0.0, artifact_path=path)
 
     def close(self) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        if self._scratch is not None:
+            self._scratch.close()

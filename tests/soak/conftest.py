@@ -1,0 +1,43 @@
+"""Soaks come in sizes: the small one runs in CI, `make soak` runs the big one (``TUNEFARM_SOAK=big``)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from soak_farm import Figures
+
+SIZE = os.environ.get("TUNEFARM_SOAK", "small")
+
+
+@pytest.fixture
+def size() -> str:
+    assert SIZE in ("small", "middle", "big"), "TUNEFARM_SOAK is small, middle or big"
+    return SIZE
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """What is broken when; the processes' own timing stays as it comes."""
+    return random.Random(20260)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Callable[[Figures], None]:
+    """A function that prints a soak's figures, and adds them to the file that ``TUNEFARM_SOAK_REPORT`` names."""
+
+    def write(figures: Figures) -> None:
+        line = json.dumps({"soak": request.node.name, "size": SIZE, **dataclasses.asdict(figures)})
+        if SIZE != "small":
+            with capsys.disabled():
+                print(f"\n{line}")
+        if path := os.environ.get("TUNEFARM_SOAK_REPORT"):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+
+    return write

@@ -1,0 +1,45 @@
+"""Workers that are killed at their rounds, all the time: their main processes, or the children that measure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from soak_audit import audit
+from soak_farm import soak_farm
+
+from tunefarm_app.replay_engine import Scenario
+
+# workers, jobs, rounds of each, kills
+SIZES = {"small": (2, 2, 10, 2), "middle": (4, 12, 80, 40), "big": (4, 50, 98, 200)}
+MAIN_SHARE = 0.3
+PAUSE_SEC = 0.3
+
+
+@pytest.mark.timeout(14_400)
+def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, database_url, size, rng, report) -> None:
+    num_workers, num_jobs, rounds, kills_asked = SIZES[size]
+    with soak_farm(tmp_path / "farm", database_url, workers=num_workers, devices=num_workers) as farm:
+        model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
+        jobs = [farm.submit(model, trials=rounds, seed=seed) for seed in range(num_jobs)]
+        kills = 0
+        while farm.open_jobs() or kills < kills_asked:
+            if not farm.open_jobs():
+                jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
+            # Only who works is killed: workers that die while they start would never get anywhere.
+            victim = farm.at_work(rng) if kills < kills_asked else None
+            if victim is None:
+                time.sleep(PAUSE_SEC)
+                continue
+            worker, _, pid = victim
+            time.sleep(rng.random() * PAUSE_SEC)
+            if rng.random() < MAIN_SHARE:
+                worker.kill()
+                farm.start_worker()
+            else:
+                os.kill(pid, signal.SIGKILL)
+            kills += 1
+        farm.finish()
+        report(audit(farm, trials=rounds * len(jobs), kills=kills, workers=num_workers))

@@ -1,0 +1,32 @@
+"""What the audits stand on: a lease beside another one, or a second commit, would be written down."""
+
+from __future__ import annotations
+
+import lease_log
+
+from tunefarm_db import schema
+from tunefarm_db.engine import make_engine
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.values import StepKind
+
+
+def test_it_sees_what_must_not_be(database_url: str) -> None:
+    schema.upgrade(database_url)
+    engine = make_engine(database_url)
+    uow = UnitOfWork(engine)
+    lease_log.install(engine)
+    with uow.write() as repos:
+        model = repos.models.add(name="m", sha256="0" * 64, size_bytes=1)
+        step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id)
+        repos.steps.claim(step.id, "first", 60.0)
+        repos.steps.release(step.id, 1)
+        repos.steps.claim(step.id, "second", 60.0)
+    log = lease_log.read(engine)
+    assert (log.leases, log.overlapping, log.committed_twice) == ({"steps": 2}, [], [])
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE steps SET fence = fence + 1, lease_owner = 'third'")
+        for state in ("done", "ready", "done"):
+            connection.exec_driver_sql(f"UPDATE steps SET state = '{state}'")
+    log = lease_log.read(engine)
+    assert (log.overlapping, log.committed_twice) == ([("steps", step.id, 3)], [step.id])
+    engine.dispose()

@@ -1,0 +1,85 @@
+"""Triggers that write down every lease and every commit of a step, for an audit: the rows alone forget who held them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+_TABLE = """
+CREATE TABLE audit_log (
+  what TEXT NOT NULL, subject TEXT NOT NULL, fence BIGINT NOT NULL, owner TEXT, beside INTEGER NOT NULL
+)
+"""
+# A lease is an UPDATE that raises the fence. It is beside another where somebody held the row, and his time was not over.
+_HELD = {
+    "steps": "OLD.state = 'leased' AND OLD.lease_until > {now}",
+    "devices": "OLD.lease_owner IS NOT NULL AND OLD.lease_until > {now}",
+}
+_LEASED = "NEW.fence <> OLD.fence"
+_COMMITTED = "NEW.state = 'done' AND OLD.state <> 'done'"
+_SQLITE_NOW = "((julianday('now') - 2440587.5) * 86400.0)"
+_POSTGRESQL_NOW = "extract(epoch from statement_timestamp())"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLog:
+    """What happened.
+
+    Attributes:
+        leases: How many leases of steps, and of devices, there were.
+        overlapping: Those that were given while another one ran.
+        committed_twice: Steps that were done more than once.
+    """
+
+    leases: dict[str, int]
+    overlapping: list[tuple[Any, ...]]
+    committed_twice: list[str]
+
+
+def install(engine: Engine) -> None:
+    """Begin to write down, in this database."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(_TABLE)
+        for table in ("steps", "devices"):
+            _trigger(connection, f"{table}_lease", table, _LEASED, table, _HELD[table])
+        _trigger(connection, "steps_commit", "steps", _COMMITTED, "commit", "")
+
+
+def _trigger(connection: Connection, name: str, table: str, when: str, what: str, beside: str) -> None:
+    sqlite = connection.dialect.name == "sqlite"
+    held = beside.format(now=_SQLITE_NOW if sqlite else _POSTGRESQL_NOW) or "1 = 0"
+    insert = (
+        "INSERT INTO audit_log (what, subject, fence, owner, beside) "
+        f"VALUES ('{what}', NEW.id, NEW.fence, NEW.lease_owner, CASE WHEN {held} THEN 1 ELSE 0 END);"
+    )
+    if sqlite:
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER audit_{name} AFTER UPDATE ON {table} WHEN {when} BEGIN {insert} END"
+        )
+        return
+    connection.exec_driver_sql(
+        f"CREATE FUNCTION audit_{name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {insert} RETURN NULL; END $$"
+    )
+    connection.exec_driver_sql(
+        f"CREATE TRIGGER audit_{name} AFTER UPDATE ON {table} FOR EACH ROW WHEN ({when}) "
+        f"EXECUTE FUNCTION audit_{name}()"
+    )
+
+
+def read(engine: Engine) -> LeaseLog:
+    """Return what was written down so far."""
+    with engine.connect() as connection:
+
+        def rows(what: str, where: str) -> list[tuple[Any, ...]]:
+            found = connection.execute(text(f"SELECT {what} FROM audit_log WHERE {where}")).tuples().all()
+            return [tuple(row) for row in found]
+
+        leases = rows("what, count(*)", "what <> 'commit' GROUP BY what")
+        twice = rows("subject", "what = 'commit' GROUP BY subject HAVING count(*) > 1")
+        return LeaseLog(
+            leases={what: int(number) for what, number in leases},
+            overlapping=rows("what, subject, fence", "beside = 1"),
+            committed_twice=[subject for (subject,) in twice],
+        )

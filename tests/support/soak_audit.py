@@ -1,0 +1,88 @@
+"""The audit after a soak: nothing lost, nothing twice, no lease beside another, nothing left over."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import lease_log
+from soak_farm import Figures, SoakFarm, counted, marked
+from waiting import wait_until
+
+from tunefarm_app.sweep import sweep_blobs
+from tunefarm_tuning.builder.scratch import sweep
+
+# Each query returns what must not be; its name says what that is.
+_NEVER = {
+    "a job that did not succeed": "SELECT id, state, error FROM jobs WHERE state <> 'succeeded'",
+    "a step that is not done": "SELECT id, kind, state, error FROM steps WHERE state <> 'done'",
+    "a job without its trials": """
+        SELECT jobs.id, jobs.trials, count(trials.id) FROM jobs LEFT JOIN trials ON trials.job_id = jobs.id
+        GROUP BY jobs.id, jobs.trials HAVING jobs.trials <> count(trials.id)""",
+    "a trial twice": """
+        SELECT job_id, position, config_key FROM trials GROUP BY job_id, position, config_key HAVING count(*) > 1""",
+    "a trial of a round that no step did": """
+        SELECT trials.id FROM trials LEFT JOIN steps
+        ON steps.job_id = trials.job_id AND steps.round = trials.round AND steps.kind = 'tune'
+        WHERE steps.id IS NULL""",
+    "a trial without its record": """
+        SELECT trials.id FROM trials LEFT JOIN records ON records.id = trials.record_id WHERE records.id IS NULL""",
+    "a record of no trial": """
+        SELECT records.id FROM records LEFT JOIN trials ON trials.record_id = records.id
+        WHERE trials.id IS NULL AND NOT records.confirmed""",
+    "a gap in the rounds": """
+        SELECT job_id, count(*), max(round) FROM steps WHERE kind = 'tune' GROUP BY job_id
+        HAVING count(*) <> max(round) + 1""",
+    "a gap in the events": """
+        SELECT jobs.id, jobs.event_seq, count(*), max(events.seq) FROM jobs JOIN events ON events.job_id = jobs.id
+        GROUP BY jobs.id, jobs.event_seq HAVING count(*) <> max(events.seq) OR count(*) <> jobs.event_seq""",
+    "a job without an artifact": """
+        SELECT jobs.id FROM jobs LEFT JOIN artifacts ON artifacts.job_id = jobs.id WHERE artifacts.id IS NULL""",
+}
+
+
+def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
+    """Stop the farm and look at what it left; `trials` is what all its jobs were to measure.
+
+    Raises:
+        AssertionError: With what is wrong.
+    """
+    farm.stop()
+    wait_until(lambda: not marked(farm.mark), lambda: f"the end of processes {marked(farm.mark)}")
+    engine = farm.services.uow.engine
+    for name, query in _NEVER.items():
+        found = farm.rows(query)
+        assert not found, f"{name}: {found[:5]}"
+    measured = farm.count("trials")
+    tallied = farm.rows("SELECT coalesce(sum(value), 0) FROM counters WHERE name = 'trials'")[0][0]
+    if engine.dialect.name == "sqlite":
+        assert farm.rows("PRAGMA integrity_check") == [("ok",)]
+    assert (measured, tallied) == (trials, trials)
+    log = lease_log.read(engine)
+    assert not log.overlapping
+    assert not log.committed_twice
+    _nothing_left_over(farm)
+    return Figures(
+        jobs=farm.count("jobs"),
+        steps=farm.count("steps"),
+        trials=measured,
+        step_leases=log.leases["steps"],
+        device_leases=log.leases["devices"],
+        late_writes=int(counted(farm)),
+        seconds=round(time.monotonic() - farm.began, 1),
+        more=more,
+    )
+
+
+def _nothing_left_over(farm: SoakFarm) -> None:
+    """What killed processes left is what the sweeps take away, whatever its age, and no more than that."""
+    temporary = farm.folder / "tmp"
+    for path in temporary.iterdir():
+        os.utime(path, (1e9, 1e9))
+    sweep(temporary)
+    assert not list(temporary.iterdir())
+    sweep_blobs(farm.services, temporary_age_sec=-60.0, unreferenced_age_sec=-60.0)
+    stored = {path.name for path in (farm.folder / "store").rglob("*") if path.is_file()}
+    referenced = {row[0] for row in farm.rows("SELECT sha256 FROM models UNION SELECT sha256 FROM artifacts")}
+    assert stored == referenced, (stored - referenced, referenced - stored)
