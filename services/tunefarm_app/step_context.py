@@ -14,7 +14,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Step, StepKind
 from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import CancelledError, InvariantError
+from tunefarm_tuning.errors import CancelledError, InvariantError, TransientError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,6 +56,7 @@ class StepContext:
 
         Raises:
             LeaseLostError: If the step is no longer ours.
+            TransientError: ``device-lease-lost`` if the device is no longer ours.
         """
         self.lease.check()
         woken: Step | None = None
@@ -63,7 +64,11 @@ class StepContext:
             repos.steps.finish(self.step.id, self.step.fence)
             yield repos
             if device is not None:
-                repos.devices.release_lease(device.device.id, device.fence)
+                if not repos.devices.release_lease(device.device.id, device.fence):
+                    # Somebody else may have measured beside us.
+                    raise TransientError(
+                        f"the lease of device {device.device.name} was lost", code="device-lease-lost"
+                    )
                 woken = wake_next(repos, device.device.device_key, except_job=self.step.job_id)
         if device is not None:
             self.lease.forget_device()

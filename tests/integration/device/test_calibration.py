@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_devi
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
+from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.targets import parse_target
 
 
 @dataclass
@@ -110,3 +113,11 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     assert wait_until(
         lambda: lab.calibrate().state is DeviceState.ONLINE, lambda: f"{lab.device()} to be online again"
     )
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs CUDA's compiler")
+def test_the_kernel_builds_for_a_gpu(tmp_path: Path) -> None:
+    with ChildProcess("tunefarm_tuning.tvm_side.calibrate_child") as child:
+        target = parse_target("cuda/sm_90").to_json()
+        child.call("build", {"target": target, "work_dir": str(tmp_path)}, timeout_sec=300)
+    assert (tmp_path / "calibrate.so").is_file()
