@@ -49,3 +49,6 @@ def sources(to: JobState) -> frozenset[JobState]:
 
 OPEN_STATES: frozenset[JobState] = frozenset(state for state in JobState if TRANSITIONS[state])
 """The states that are not final."""
+
+TURN_STATES: frozenset[JobState] = frozenset({JobState.TUNING, JobState.COMPILING})
+"""The states of jobs that take turns on devices."""

@@ -162,6 +162,8 @@ class JobRow(Base):
     idempotency_key: Mapped[str | None] = mapped_column(unique=True)
     request_digest: Mapped[str | None]
     cancel_requested: Mapped[bool] = mapped_column(default=False)
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    turn_sec: Mapped[float] = mapped_column(default=0.0, server_default="0")
     started_tuning_at: Mapped[float | None]
     tuned_sec: Mapped[float] = mapped_column(default=0.0)
     trials: Mapped[int] = mapped_column(default=0)

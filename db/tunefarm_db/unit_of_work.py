@@ -25,6 +25,7 @@ from tunefarm_db.repositories.statistics import Statistics
 from tunefarm_db.repositories.steps import Steps
 from tunefarm_db.repositories.transfer import Transfer
 from tunefarm_db.repositories.trials import Trials
+from tunefarm_db.repositories.turns import Turns
 from tunefarm_db.repositories.workloads import Workloads
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
@@ -39,6 +40,7 @@ class Repositories:
         self.workloads = Workloads(connection)
         self.jobs = Jobs(connection)
         self.steps = Steps(connection)
+        self.turns = Turns(connection)
         self.trials = Trials(connection)
         self.records = Records(connection)
         self.spaces = Spaces(connection)

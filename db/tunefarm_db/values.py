@@ -132,6 +132,9 @@ class Job:
         request_digest: Hash of the request, to tell a repeated request from another one under the same
             idempotency key.
         cancel_requested: The user asked to stop; whoever works on the job looks at it.
+        priority: Jobs with a higher one get devices first.
+        turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
+            had at least, and means nothing by itself.
         tuned_sec: Wall-clock spent searching.
         best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
         stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
@@ -154,6 +157,8 @@ class Job:
     idempotency_key: str | None
     request_digest: str | None
     cancel_requested: bool
+    priority: int
+    turn_sec: float
     started_tuning_at: float | None
     tuned_sec: float
     trials: int

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.job import Job
 from tunefarm_app.composition import Services
+from tunefarm_app.waiting import why_waiting, without_wait
 from tunefarm_db import values
 from tunefarm_db.unit_of_work import Repositories
 
@@ -14,23 +16,27 @@ from tunefarm_db.unit_of_work import Repositories
 def job_out(services: Services, job: values.Job) -> Job:
     """Return the job with its progress."""
     with services.uow.read() as repos:
-        counts = repos.jobs.count_tasks([job.id])
-    return _job(job, *counts.get(job.id, (0, 0)))
+        return _jobs(repos, [job])[0]
 
 
 def job_page_out(repos: Repositories, page: values.Page[values.Job]) -> Page[Job]:
-    """Return a page of jobs with their progress; one query for all of them."""
-    counts = repos.jobs.count_tasks([job.id for job in page.items])
-    return Page[Job](
-        items=[_job(job, *counts.get(job.id, (0, 0))) for job in page.items], next_cursor=page.next_cursor
-    )
+    """Return a page of jobs with their progress; a few queries for all of them."""
+    return Page[Job](items=_jobs(repos, page.items), next_cursor=page.next_cursor)
 
 
-def _job(job: values.Job, tasks_total: int, tasks_with_record: int) -> Job:
-    fields = asdict(job)
+def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
+    ids = [job.id for job in jobs]
+    counts = repos.jobs.count_tasks(ids)
+    steps = repos.steps.open_of(ids)
+    now = repos.now()
+    return [_job(job, why_waiting(job, steps.get(job.id), now), *counts.get(job.id, (0, 0))) for job in jobs]
+
+
+def _job(job: values.Job, waiting: str | None, tasks_total: int, tasks_with_record: int) -> Job:
+    fields = {**asdict(job), "waiting": waiting}
     fields["progress"] = {
         "phase": job.state.value,
-        **job.progress,
+        **without_wait(job.progress),
         "tasks_total": tasks_total,
         "tasks_with_record": tasks_with_record,
         "trials": job.trials,

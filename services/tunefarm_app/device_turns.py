@@ -1,4 +1,9 @@
-"""Taking turns on devices: how a step waits for one, and who is woken when one becomes free."""
+"""Taking turns on devices: who gets one that is free, how the others wait, and who is woken next.
+
+The job of the highest priority comes first; among equals, the one that had the least device time (`Jobs.catch_up`
+sees to it that a newcomer does not make up for all that others had before). A job holds a device for one round, so a
+job that comes first has it at the next round's end.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tunefarm_app.waiting import FOR_A_WORKER
+from tunefarm_db.repositories.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import UP_STATES, Job, Step
+from tunefarm_db.values import UP_STATES, DeviceState, Job, Json, Step
 
 if TYPE_CHECKING:
     from tunefarm_app.step_context import StepContext  # it imports this module
@@ -15,24 +22,27 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger(__name__)
 
 _LONGEST_WAIT_SEC = 10.0
+_LOOKS_BEFORE_TELLING = 3
+"""Jobs that share devices wait for a moment at every turn: an event tells of it only where it lasts."""
 
 
-def wake_next(repos: Repositories, device_key: str, *, except_job: str | None = None) -> Step | None:
-    """Make the step that has waited longest for a device of this pool due now, and return it for sending.
+def wake_next(repos: Repositories, device_key: str, *, own_job: str | None = None) -> Step | None:
+    """Make the step whose turn it is on a device of this pool due now, and return it for sending.
 
-    A job gets a new step after each round, so the oldest ready step is of the job that was served longest ago.
-
-    Args:
-        repos: The unit of work at hand.
-        device_key: The pool.
-        except_job: Whose device it was; that job sees to its own next step.
+    None where no step waits, or it is one of `own_job`, which sees to its own steps.
     """
-    step = repos.steps.longest_waiting(device_key, except_job=except_job)
-    return None if step is None else repos.steps.expedite(step.id)
+    step = repos.turns.next_of(device_key)
+    return None if step is None or step.job_id == own_job else repos.steps.expedite(step.id)
+
+
+def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
+    """Return whether there are more free devices in the pool than jobs that wait and come before this one."""
+    ahead = repos.turns.ahead_of(job_id, device_key).total
+    return ahead == 0 or _free(repos, device_key) > ahead
 
 
 def wait_for_device(context: StepContext, job: Job) -> None:
-    """Hand the step back until a device may be free, and say so in the job's progress.
+    """Hand the step back until it may have a device, and say in the job's progress what it waits for.
 
     Waiting is no failed attempt, and no time of the budget. The pauses grow, because whoever frees a device wakes
     the next (`wake_next`): looking again is for the case that this was missed.
@@ -41,12 +51,46 @@ def wait_for_device(context: StepContext, job: Job) -> None:
     delay_sec = min(context.services.settings.device_retry_sec * 1.3**waits, _LONGEST_WAIT_SEC)
     with context.services.uow.write() as repos:
         repos.steps.release(context.step.id, context.step.fence, delay_sec=delay_sec)
-        counts = repos.devices.count_by_state(job.device_key)
-        text = (
-            f"waiting for a device: 0 of {sum(counts.get(state, 0) for state in UP_STATES)} online are free "
-            f"({sum(counts.values())} in pool {job.device_key})"
-        )
-        repos.jobs.update(job.id, progress={**job.progress, "waiting": text, "waits": waits})
-        if job.progress.get("waiting") != text:
+        text = _why(repos, job)
+        told = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
+        up = sum(_counts(repos, job.device_key).get(state, 0) for state in UP_STATES)
+        if told != text and (up == 0 or waits == _LOOKS_BEFORE_TELLING):
             repos.events.add(job.id, "waiting", {"waiting": text, "device_key": job.device_key})
+            told = text
+        progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": told}
+        repos.jobs.update(job.id, progress=progress)
+        # A device may be free, for somebody who does not know it yet.
+        woken = wake_next(repos, job.device_key, own_job=job.id) if _free(repos, job.device_key) else None
+    if woken is not None:
+        context.following.append(woken)
     log.info(text, delay_sec=round(delay_sec, 1))
+
+
+def _why(repos: Repositories, job: Job) -> str:
+    counts = _counts(repos, job.device_key)
+    up, free = sum(counts.get(state, 0) for state in UP_STATES), counts.get(DeviceState.ONLINE, 0)
+    ahead = repos.turns.ahead_of(job.id, job.device_key)
+    pool = f"{up} of {sum(counts.values())} online"
+    if up == 0:
+        rest = ", ".join(
+            f"{count} {state}" for state, count in sorted(counts.items()) if state not in UP_STATES
+        )
+        return f"waiting for a device of {job.device_key}: {pool}" + (f" ({rest})" if rest else "")
+    if free == 0:
+        before = f", and {_jobs(ahead)} before it" if ahead.total else ""
+        return f"waiting for a device of {job.device_key}: {pool}, all at work{before}"
+    return f"waiting for its turn on a device of {job.device_key}: {_jobs(ahead)} before it"
+
+
+def _jobs(ahead: Ahead) -> str:
+    if ahead.higher:
+        return f"{ahead.higher} {'job' if ahead.higher == 1 else 'jobs'} of higher priority"
+    return f"{ahead.total} {'job' if ahead.total == 1 else 'jobs'}"
+
+
+def _counts(repos: Repositories, device_key: str) -> dict[DeviceState, int]:
+    return repos.devices.count_by_state(device_key)
+
+
+def _free(repos: Repositories, device_key: str) -> int:
+    return _counts(repos, device_key).get(DeviceState.ONLINE, 0)

@@ -67,6 +67,7 @@ def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: 
     repos.jobs.move(
         job.id, JobState.TUNING, started_tuning_at=repos.now(), progress={"phase": "tuning", "tasks": tasks}
     )
+    repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
     context.plan(repos, StepKind.TUNE, job)
 

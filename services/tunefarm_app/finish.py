@@ -10,6 +10,8 @@ from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
 def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -> Step:
     """Move the job on to the compiler; return the step, which is due and for the caller, or the reconciler, to send."""
     repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
+    if job.state is not JobState.TUNING:  # it has had no turns yet
+        repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
     return repos.steps.add(StepKind.COMPILE, subject_id=job.id, model_id=job.model_id, job_id=job.id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.waiting import without_wait
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.errors import ConflictError
@@ -67,16 +68,12 @@ def resume_job(services: Services, job_id: str) -> Job:
         job = repos.jobs.move(
             job_id, _state_of(steps), expected=JobState.PAUSED, progress=_progress(job, steps)
         )
+        repos.jobs.catch_up(job_id)
         repos.events.add(job_id, "resumed", {"state": job.state.value})
     log.info("job resumed", job_id=job_id, state=job.state.value)
     for step in steps:
         services.dispatcher.send(step.id, step.kind)
     return job
-
-
-def without_wait(progress: Json) -> Json:
-    """Return a job's progress without what it says about waiting."""
-    return {name: value for name, value in progress.items() if name not in ("waiting", "waits")}
 
 
 def _state_of(steps: tuple[Step, ...]) -> JobState:

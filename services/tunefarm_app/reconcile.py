@@ -15,6 +15,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.device_calibration import ask_for_calibrations
 from tunefarm_app.finish import cancel, fail_subject
 from tunefarm_app.sweep import sweep_blobs
+from tunefarm_app.waiting import FOR_A_WORKER
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
 
@@ -155,4 +156,18 @@ def send_due(services: Services, *, resend_after_sec: float = RESEND_AFTER_SEC) 
             sent += 1
     with services.uow.write() as repos:
         repos.steps.mark_sent(looked_at)
+    for step in due:
+        if step.sent_at is not None and step.job_id is not None:
+            _tell_of_waiting(services, step)
     return sent
+
+
+def _tell_of_waiting(services: Services, step: Step) -> None:
+    """Say once that no worker took the step, if none did; the reconciler sent it seconds ago."""
+    with services.uow.write() as repos:
+        job = repos.jobs.get(str(step.job_id), lock=True)
+        if repos.steps.get(step.id).state is not StepState.READY or job.state.is_finished:
+            return
+        if job.progress.get("waiting_told") != FOR_A_WORKER:
+            repos.events.add(job.id, "waiting", {"waiting": FOR_A_WORKER})
+            repos.jobs.update(job.id, progress={**job.progress, "waiting_told": FOR_A_WORKER})

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tunefarm_app.composition import Services
-from tunefarm_app.device_turns import wake_next
 from tunefarm_app.engine import Engine
 from tunefarm_app.step_lease import JobPausedError, StepLease
 from tunefarm_db.job_state import JobState
@@ -52,7 +51,7 @@ class StepContext:
     def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
         """Open the transaction that ends the step, and gives `device` back: all of it is kept, or nothing.
 
-        Whoever waits for such a device longest is woken by it.
+        The job whose turn it is on such a device is woken by it, unless it is this one.
 
         Raises:
             LeaseLostError: If the step is no longer ours.
@@ -69,7 +68,7 @@ class StepContext:
                     raise TransientError(
                         f"the lease of device {device.device.name} was lost", code="device-lease-lost"
                     )
-                woken = wake_next(repos, device.device.device_key, except_job=self.step.job_id)
+                woken = self.lease.pass_on(repos, device)
         if device is not None:
             self.lease.forget_device()
         if woken is not None:

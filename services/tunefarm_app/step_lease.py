@@ -10,9 +10,10 @@ from typing import Self
 import structlog
 
 from tunefarm_app.composition import Services
-from tunefarm_app.device_turns import wake_next
+from tunefarm_app.device_turns import may_take, wake_next
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Step, StepState
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import (
@@ -62,6 +63,7 @@ class StepLease:
         self._started = self._renewed = time.monotonic()
         self._draining_since: float | None = None
         self._device: DeviceLease | None = None
+        self._device_since = 0.0
         self._reason: TunefarmError | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -78,12 +80,15 @@ class StepLease:
             raise self._reason
 
     def take_device(self, device_key: str) -> DeviceLease | None:
-        """Lease a free device of the pool for as long as the step runs; None where none is free."""
+        """Lease a free device of the pool for as long as the step runs; None where none is free for this job."""
         with self._services.uow.write() as repos:
             repos.steps.hold(self._step.id, self._step.fence)
-            lease = repos.devices.lease(device_key, f"step:{self._step.id}", self._lease_sec)
+            lease = None
+            if self._step.job_id is None or may_take(repos, self._step.job_id, device_key):
+                lease = repos.devices.lease(device_key, f"step:{self._step.id}", self._lease_sec)
         with self._lock:
             self._device = lease
+            self._device_since = time.monotonic()
         if lease is not None:
             ids = {"device_id": lease.device.id, "device": lease.device.name}
             structlog.contextvars.bind_contextvars(**ids)
@@ -103,6 +108,16 @@ class StepLease:
                 )
         except (NotFoundError, TransientError) as error:
             self._log.warning("device not doubted", error=error.message)
+
+    def pass_on(self, repos: Repositories, device: DeviceLease) -> Step | None:
+        """Note, in the transaction that released the device, how long the job had it; see who is next.
+
+        Returns:
+            The step whose turn it is now, to be sent; None where it is the job's own, or nobody waits.
+        """
+        if self._step.job_id is not None:
+            repos.jobs.charge(self._step.job_id, time.monotonic() - self._device_since)
+        return wake_next(repos, device.device.device_key, own_job=self._step.job_id)
 
     def forget_device(self) -> None:
         """Stop renewing the device's lease: it was given back, in the transaction that ended the step."""
@@ -127,7 +142,7 @@ class StepLease:
         try:
             with self._services.uow.write() as repos:
                 repos.devices.release_lease(device.device.id, device.fence)
-                woken = wake_next(repos, device.device.device_key, except_job=self._step.job_id)
+                woken = self.pass_on(repos, device)
             if woken is not None:
                 self._services.dispatcher.send(woken.id, woken.kind)
         except TransientError as error:

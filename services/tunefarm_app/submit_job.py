@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.priority import parse_priority
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
 from tunefarm_tuning.budget import Budget
@@ -45,6 +46,7 @@ class JobTerms:
         target: A target's name, JSON or dict; None or ``"host"`` is what the pool's devices report about themselves.
         device_key: The pool to measure on; may be left out where there is only one.
         round_size: Candidates of one tuning step; the server's default where it is left out.
+        priority: Jobs with a higher one get devices first; a number, or a name in `PRIORITIES`.
     """
 
     budget: Budget
@@ -53,6 +55,7 @@ class JobTerms:
     tuner: str = DEFAULT_TUNER
     seed: int = 0
     round_size: int | None = None
+    priority: int | str = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +68,11 @@ class JobRequest(JobTerms):
     def digest(self) -> str:
         """Hash of the request as it was asked, before defaults were filled in."""
         target = dict(self.target) if isinstance(self.target, Mapping) else self.target
-        asked = [self.model_id, self.budget.to_json(), target, self.device_key]
-        text = json.dumps([*asked, self.tuner, self.seed, self.round_size], sort_keys=True)
+        asked: list[Any] = [self.model_id, self.budget.to_json(), target, self.device_key]
+        asked += [self.tuner, self.seed, self.round_size]
+        if priority := parse_priority(self.priority):  # digests of older releases know of none
+            asked.append(priority)
+        text = json.dumps(asked, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -106,7 +112,7 @@ def submit_job(
         ConflictError: ``model-importing`` (wait), ``idempotency-key-reused``, ``no-devices``.
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
-            ``incompatible-target``, ``invalid-idempotency-key``.
+            ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``.
     """
     _check_idempotency_key(idempotency_key)
     try:
@@ -148,6 +154,7 @@ def _add(
             tuner=request.tuner,
             seed=request.seed,
             budget=request.budget.to_json(),
+            priority=parse_priority(request.priority),
             options={"round_size": request.round_size or services.settings.round_size},
             idempotency_key=idempotency_key,
             request_digest=request.digest,
@@ -205,6 +212,7 @@ def _check_options(request: JobTerms) -> None:
             code="unknown-tuner",
             known=list(TUNERS),
         )
+    parse_priority(request.priority)
     if not 0 <= request.seed <= MAX_SEED:
         raise InvalidInputError(f"the seed must be between 0 and {MAX_SEED}", code="invalid-seed")
     if request.round_size is not None and not 1 <= request.round_size <= MAX_ROUND_SIZE:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
-from tunefarm_db.job_state import OPEN_STATES, JobState, sources
+from tunefarm_db.job_state import OPEN_STATES, TURN_STATES, JobState, sources
 from tunefarm_db.repositories.base import checked_limit, page_of
 from tunefarm_db.repositories.job_tasks import JobTasks
 from tunefarm_db.tables import JobRow, table_of
@@ -29,6 +29,7 @@ class JobChanges(TypedDict, total=False):
     trials_since_improvement: int
     best_latency_sec: float | None
     stop_reason: str | None
+    priority: int
     progress: Json
     artifact_id: str | None
 
@@ -45,6 +46,7 @@ class Jobs(JobTasks):
         seed: int,
         budget: Json,
         options: Json | None = None,
+        priority: int = 0,
         idempotency_key: str | None = None,
         request_digest: str | None = None,
     ) -> Job:
@@ -64,6 +66,7 @@ class Jobs(JobTasks):
             "seed": seed,
             "budget": budget,
             "options": options or {},
+            "priority": priority,
             "state": JobState.QUEUED,
             "progress": {},
             "idempotency_key": idempotency_key,
@@ -163,6 +166,30 @@ class Jobs(JobTasks):
             present = self.get(job_id).state
             raise ConflictError(f"the job is {present} already", code="job-state", state=present.value)
         return job
+
+    def charge(self, job_id: str, device_sec: float) -> None:
+        """Add device time that the job had to its `turn_sec`."""
+        self._run(
+            update(_JOBS).where(JobRow.id == job_id).values(turn_sec=JobRow.turn_sec + max(device_sec, 0.0))
+        )
+
+    def catch_up(self, job_id: str) -> None:
+        """Raise the job's `turn_sec` to the least of the jobs that it now takes turns with.
+
+        For a job that comes, or comes back: without this it would have the devices to itself until it made up for all
+        that the others ever had.
+        """
+        job = self.get(job_id)
+        least = self._run(
+            select(func.min(JobRow.turn_sec)).where(
+                JobRow.id != job_id,
+                JobRow.device_key == job.device_key,
+                JobRow.priority == job.priority,
+                JobRow.state.in_(sorted(TURN_STATES)),
+            )
+        ).scalar_one_or_none()
+        if least is not None and least > job.turn_sec:
+            self._run(update(_JOBS).where(JobRow.id == job_id).values(turn_sec=least))
 
     def request_cancel(self, job_id: str) -> Job:
         """Note that the user wants it to stop; a finished job stays as it is.

@@ -11,11 +11,10 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import MAX_LIMIT, Repository
-from tunefarm_db.tables import JobRow, StepRow, table_of
+from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.values import Json, Step, StepKind, StepState
 from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
 
-_JOBS = table_of(JobRow)
 _STEPS = table_of(StepRow)
 
 
@@ -74,6 +73,14 @@ class Steps(Repository):
     def for_job(self, job_id: str) -> tuple[Step, ...]:
         """Return the job's steps, oldest first."""
         return self._all(Step, select(_STEPS).where(StepRow.job_id == job_id).order_by(StepRow.id))
+
+    def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
+        """Return the step that each of these jobs is at; jobs without an open one are left out."""
+        query = select(_STEPS).where(
+            StepRow.job_id.in_(list(job_ids)),
+            StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]),
+        )
+        return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
     def claim(self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int = 3) -> Step | None:
         """Take the step for `lease_sec`, under a new fence.
@@ -193,22 +200,6 @@ class Steps(Repository):
         """Note that these were just sent to the broker."""
         if step_ids:
             self._run(update(_STEPS).where(StepRow.id.in_(list(step_ids))).values(sent_at=db_now()))
-
-    def longest_waiting(self, device_key: str, *, except_job: str | None = None) -> Step | None:
-        """Return the oldest ready step that needs a device of this pool, due or not; None where none waits."""
-        query = (
-            select(_STEPS)
-            .join(_JOBS, JobRow.id == StepRow.job_id)
-            .where(
-                StepRow.state == StepState.READY,
-                StepRow.error.is_(None),  # a step that went wrong waits for its back-off instead
-                StepRow.kind.in_([StepKind.TUNE, StepKind.CONFIRM, StepKind.COMPILE]),
-                JobRow.device_key == device_key,
-            )
-        )
-        if except_job is not None:
-            query = query.where(StepRow.job_id != except_job)
-        return self._first(Step, query.order_by(StepRow.id).limit(1))
 
     def expedite(self, step_id: str) -> Step | None:
         """Make a ready step due now, noting that it is being sent; None where it is not ready any more."""

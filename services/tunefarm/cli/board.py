@@ -93,7 +93,7 @@ class Board:
             self._enter(Phase.EXTRACT, None, f"{tasks} kernels to tune" if tasks else "")
             self._tuning(job)
         elif job.state == "queued":
-            self._enter(Phase.EXTRACT, None, "queued")
+            self._enter(Phase.EXTRACT, None, job.waiting or "queued")
         if phase is Phase.TUNE:
             self._tuning(job)
         elif job.state == "paused":
@@ -101,7 +101,7 @@ class Board:
         else:
             step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
             text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
-            self._enter(phase, _step_fraction(phase, step, done), text)
+            self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
 
     def stop(self) -> None:
         """The run ended early: what was running stays as it was."""
@@ -116,8 +116,8 @@ class Board:
         parts.append(f"best {show.latency(job.best_latency_sec)}")
         if job.progress.phase == "confirming":
             parts.append("confirming the best")
-        if job.state == "paused":
-            parts.append("paused")
+        if job.state == "paused" or job.waiting:
+            parts.append(job.waiting or "paused")
         self._enter(Phase.TUNE, budget_used(job), ", ".join(parts))
 
     def _enter(self, phase: Phase, fraction: float | None, text: str) -> None:

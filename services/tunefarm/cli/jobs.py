@@ -12,7 +12,7 @@ import typer
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
 from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Limit
+from tunefarm.cli.options import Limit, Priority, as_priority
 from tunefarm.cli.output import Output
 from tunefarm.cli.report import count_outcomes, show_report
 
@@ -82,6 +82,19 @@ def cancel_job(
         job = client.jobs.cancel(job_id)
         if wait:
             job = client.job(job_id).wait(check=False)
+    show_state(out, job)
+
+
+@command(app, "change")
+def change_job(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    priority: Priority = None,
+) -> None:
+    """Change a job that runs. What is not named stays as it is."""
+    with server.connect() as client:
+        job = client.jobs.change(job_id, priority=as_priority(priority))
     show_state(out, job)
 
 
@@ -258,6 +271,8 @@ def show_state(out: Output, job: Job) -> None:
         ("searched", f"{show.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
         ("best", f"{show.latency(job.best_latency_sec)} (sum over kernels)"),
+        ("priority", f"{job.priority}"),
+        ("waiting", job.waiting or show.NONE),
         ("stopped by", job.stop_reason or show.NONE),
         ("created", show.when(job.created_at)),
         ("ended", show.when(job.finished_at)),

@@ -57,4 +57,20 @@ Shape = Annotated[
         help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
     ),
 ]
+Priority = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="PRIORITY",
+        help="low, normal, high, or a whole number from -100 to 100: jobs with a higher one get devices first.",
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+
+
+def as_priority(text: str | None) -> int | str | None:
+    """Return a priority as the server takes it: a number, or a name."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text

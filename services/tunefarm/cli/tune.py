@@ -14,7 +14,7 @@ from tunefarm.cli import show
 from tunefarm.cli.board import Board
 from tunefarm.cli.commands import command
 from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Shape
+from tunefarm.cli.options import Priority, Shape, as_priority
 from tunefarm.cli.output import Output
 from tunefarm.cli.parsing import parse_shapes
 from tunefarm.cli.report import count_outcomes, show_report
@@ -79,6 +79,7 @@ def tune_model(
         str | None,
         typer.Option("--device-key", help="Pool of devices that measures; needed where there are several."),
     ] = None,
+    priority: Priority = None,
     shape: Shape = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
@@ -118,6 +119,7 @@ def tune_model(
         "min_gain": min_gain,
         "tuner": tuner,
         "seed": seed,
+        "priority": as_priority(priority),
     }
     with _client(out, server, detach=detach) as client:
         client.jobs.check(**terms)  # a typo shall not cost an upload

@@ -86,6 +86,10 @@ class JobHandle:
         self.job = self._jobs.cancel(self.id)
         return self.job
 
+    def change(self, *, priority: int | str | None = None) -> Job:
+        self.job = self._jobs.change(self.id, priority=priority)
+        return self.job
+
     def pause(self) -> Job:
         self.job = self._jobs.pause(self.id)
         return self.job

@@ -35,6 +35,7 @@ class Jobs:
         min_gain: float | None = None,
         tuner: str | None = None,
         seed: int | None = None,
+        priority: int | str | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
@@ -51,6 +52,7 @@ class Jobs:
                 (0.01: one percent).
             tuner: Search strategy (``xgb``, ``ga``, ``random``, ``grid``, ``evolutionary``).
             seed: Seed of the search.
+            priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
             options: Further options of the server.
             idempotency_key: Equal keys make one job, however often they are sent; a fresh one where it is left out.
 
@@ -58,7 +60,9 @@ class Jobs:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
-        terms = _terms(target, device_key, trials, seconds, patience, min_gain, tuner, seed, options)
+        terms = _terms(
+            target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
+        )
         body = {"model_id": model_id, **terms}
         return Job.read(self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
@@ -73,6 +77,7 @@ class Jobs:
         min_gain: float | None = None,
         tuner: str | None = None,
         seed: int | None = None,
+        priority: int | str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Let the server check what `create` would be given, all but the model: before that is uploaded in vain.
@@ -81,7 +86,9 @@ class Jobs:
             InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
             ConflictError: If no device has been registered yet.
         """
-        terms = _terms(target, device_key, trials, seconds, patience, min_gain, tuner, seed, options)
+        terms = _terms(
+            target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
+        )
         self._transport.post("jobs/check", terms, repeatable=True)
 
     def get(self, job_id: str) -> Job:
@@ -121,6 +128,20 @@ class Jobs:
             ConflictError: If it has ended.
         """
         return Job.read(self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
+
+    def change(self, job_id: str, *, priority: int | str | None = None) -> Job:
+        """Change what is named of a job that has not ended; the rest stays.
+
+        Args:
+            job_id: The job.
+            priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
+
+        Raises:
+            ConflictError: If it has ended.
+            InvalidRequestError: If there is no such priority.
+        """
+        changes = {name: value for name, value in {"priority": priority}.items() if value is not None}
+        return Job.read(self._transport.patch(f"jobs/{segment(job_id)}", changes))
 
     def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and how far each is; none before they were extracted."""
@@ -215,6 +236,7 @@ def _terms(
     min_gain: float | None,
     tuner: str | None,
     seed: int | None,
+    priority: int | str | None,
     options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return what is asked for as the server takes it, without what is left out."""
@@ -229,6 +251,7 @@ def _terms(
         "device_key": device_key,
         "tuner": tuner,
         "seed": seed,
+        "priority": priority,
         "options": options,
     }
     return {

@@ -180,6 +180,8 @@ class Job:
             ``cancelled``.
         budget: ``trials``, ``wall_sec``, ``patience_trials``, ``min_gain_per_min``; None where a limit is not set.
         stop_reason: Why the search ended: the limit that was reached, or ``exhausted``.
+        priority: Jobs with a higher one get devices first.
+        waiting: What it waits for (a device, its turn on one, a worker, another try); None while it is at work.
     """
 
     id: str
@@ -196,6 +198,8 @@ class Job:
     tuned_sec: float
     stop_reason: str | None
     cancel_requested: bool
+    priority: int
+    waiting: str | None
     error: Problem | None
     artifact_id: str | None
     progress: Progress
@@ -226,6 +230,8 @@ class Job:
             tuned_sec=f.number("tuned_sec", 0.0),
             stop_reason=f.optional_text("stop_reason"),
             cancel_requested=f.flag("cancel_requested"),
+            priority=f.integer("priority", 0),
+            waiting=f.optional_text("waiting"),
             error=Problem.read(f.data.get("error")),
             artifact_id=f.optional_text("artifact_id"),
             progress=Progress.read({"phase": state, **f.mapping("progress")}),

@@ -10,9 +10,10 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.job import CheckedJob, Job, JobCheck, JobCreate
+from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.change_job import change_job
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
@@ -94,6 +95,17 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
     return job_out(services, job)
 
 
+@router.patch(
+    "/{job_id}",
+    dependencies=[needs("write")],
+    summary="Change a job",
+    responses=problems(404, 409),
+)
+def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
+    """Changes what is named of a job that has not ended. What is left out stays as it is."""
+    return job_out(services, change_job(services, job_id, priority=body.priority))
+
+
 @router.post("/{job_id}/cancel", dependencies=[needs("write")], summary="Stop a job", responses=problems(404))
 def stop_job(job_id: str, services: ServicesDep) -> Job:
     """What was measured stays. Stopping a job that has ended changes nothing."""
@@ -130,4 +142,5 @@ def _terms(body: JobCheck) -> dict[str, Any]:
         "tuner": body.tuner,
         "seed": body.seed,
         "round_size": body.options.round_size,
+        "priority": body.priority,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -11,6 +11,11 @@ from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.job_state import JobState
 
 Whole = Annotated[int, Field(strict=True)]
+Priority = Whole | Literal["low", "normal", "high"]
+_PRIORITY = (
+    "Jobs with a higher one get devices first, from the next round on; those of one priority share them. A whole "
+    "number from -100 to 100, or low (-10), normal (0) or high (10)."
+)
 
 
 class BudgetIn(Input):
@@ -61,7 +66,16 @@ class JobCheck(Input):
     )
     tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
     seed: Whole = Field(0, description="Seed of the search.")
+    priority: Priority = Field(0, description=_PRIORITY)
     options: JobOptions = Field(JobOptions(round_size=None), description="How the search goes about it.")
+
+
+class JobChange(Input):
+    """What to change of a job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": "high"}]})
+
+    priority: Priority | None = Field(None, description=_PRIORITY)
 
 
 class JobCreate(JobCheck):
@@ -134,6 +148,8 @@ class Job(Output):
                     "state": "tuning",
                     "error": None,
                     "cancel_requested": False,
+                    "priority": 0,
+                    "waiting": None,
                     "started_tuning_at": 1800000010.0,
                     "tuned_sec": 71.5,
                     "trials": 128,
@@ -178,6 +194,10 @@ class Job(Output):
     state: JobState = Field(description="Where it stands; `succeeded`, `failed` and `cancelled` are final.")
     error: StoredError | None = Field(description="Why it failed, if it did.")
     cancel_requested: bool = Field(description="Whether somebody asked to stop it.")
+    priority: int = Field(description="Jobs with a higher one get devices first.")
+    waiting: str | None = Field(
+        description="What it waits for, if its present step waits: a device, its turn on one, a worker, or another try."
+    )
     started_tuning_at: float | None = Field(description="When the search began, Unix seconds.")
     tuned_sec: float = Field(description="Seconds spent searching.")
     trials: int = Field(description="Candidates so far.")

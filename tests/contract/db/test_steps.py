@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.turns import Ahead
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError
@@ -164,7 +166,7 @@ def test_due_steps_are_sent_once_in_a_while(uow: UnitOfWork, seed: Any) -> None:
         assert [s.id for s in repos.steps.due(resend_after_sec=-1.0)] == [first.id, second.id]
 
 
-def test_who_waited_longest_is_woken(uow: UnitOfWork, seed: Any) -> None:
+def test_whose_turn_it_is(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     jobs = [seed.job(model, seed=n) for n in range(3)]
     foreign = seed.job(model, device_key="other")
@@ -172,15 +174,72 @@ def test_who_waited_longest_is_woken(uow: UnitOfWork, seed: Any) -> None:
     seed.step(jobs[0], kind=StepKind.EXTRACT)  # needs no device
     first, second = (seed.step(job, delay_sec=3600) for job in jobs[1:])
     with uow.write() as repos:
-        assert repos.steps.longest_waiting("cpu") == first
-        assert repos.steps.longest_waiting("cpu", except_job=jobs[1].id) == second
-        assert repos.steps.longest_waiting("gpu") is None
+        assert repos.turns.next_of("cpu") == first  # equal in all: the older one
+        assert repos.turns.next_of("gpu") is None
+        assert repos.turns.ahead_of(jobs[1].id, "cpu") == Ahead(higher=0, total=0)
+        assert repos.turns.ahead_of(jobs[2].id, "cpu") == Ahead(higher=0, total=1)
+        repos.jobs.charge(jobs[1].id, 5.0)
+        assert repos.turns.next_of("cpu") == second  # had less device time
+        assert repos.turns.ahead_of(jobs[1].id, "cpu") == Ahead(higher=0, total=1)
+        repos.jobs.update(jobs[1].id, priority=1)
+        assert repos.turns.next_of("cpu") == first
+        assert repos.turns.ahead_of(jobs[2].id, "cpu") == Ahead(higher=1, total=1)
+        assert repos.turns.ahead_of(foreign.id, "cpu").total == 2
+        assert repos.turns.ahead_of(foreign.id, "gpu").total == 0
+        repos.jobs.update(jobs[1].id, priority=0)
+        repos.jobs.charge(jobs[1].id, -9.0)  # a clock that went back
+        repos.jobs.charge(jobs[2].id, 9.0)
         woken = repos.steps.expedite(first.id)
         assert woken is not None
         assert woken.sent_at is not None
         assert repos.steps.claim(first.id, "a", LEASE_SEC) is not None
         assert repos.steps.expedite(first.id) is None
-        assert repos.steps.longest_waiting("cpu") == second
+        assert repos.turns.next_of("cpu") == second
+        assert repos.steps.claim(second.id, "a", LEASE_SEC) is None  # not due
+        repos.steps.expedite(second.id)
+        claimed = repos.steps.claim(second.id, "a", LEASE_SEC)
+        assert claimed is not None
+        repos.steps.release(second.id, claimed.fence, delay_sec=3600, count_attempt=True, error={"code": "x"})
+        assert repos.turns.next_of("cpu") is None  # it waits for its back-off
+
+
+def test_a_newcomer_begins_with_the_least_of_those_it_takes_turns_with(uow: UnitOfWork, seed: Any) -> None:
+    model = seed.model()
+    old, older, done, urgent, foreign, new = (seed.job(model, seed=n) for n in range(6))
+    with uow.write() as repos:
+        for job, sec in ((old, 50.0), (older, 70.0), (done, 1.0), (urgent, 2.0), (foreign, 3.0)):
+            for state in (JobState.EXTRACTING, JobState.TUNING):
+                repos.jobs.move(job.id, state)
+            repos.jobs.charge(job.id, sec)
+        repos.jobs.move(done.id, JobState.CANCELLED)
+        repos.jobs.update(urgent.id, priority=5)
+        repos.jobs.move(foreign.id, JobState.PAUSED)
+        repos.jobs.catch_up(new.id)
+        assert repos.jobs.get(new.id).turn_sec == 50.0
+        repos.jobs.catch_up(older.id)
+        assert repos.jobs.get(older.id).turn_sec == 70.0  # nobody is put back
+        repos.jobs.catch_up(urgent.id)
+        assert repos.jobs.get(urgent.id).turn_sec == 2.0  # alone with its priority
+
+
+def test_the_open_step_of_a_job(uow: UnitOfWork, seed: Any) -> None:
+    model = seed.model()
+    one, two, none = (seed.job(model, seed=n) for n in range(3))
+    with uow.write() as repos:
+        done = repos.steps.claim(seed_step(repos, one, 0).id, "a", LEASE_SEC)
+        assert done is not None
+        repos.steps.finish(done.id, done.fence)
+        following = seed_step(repos, one, 1)
+        paused = seed_step(repos, two, 0)
+        repos.steps.pause(two.id)
+        found = repos.steps.open_of([one.id, two.id, none.id])
+    assert {job: step.id for job, step in found.items()} == {one.id: following.id, two.id: paused.id}
+
+
+def seed_step(repos: Any, job: Any, number: int) -> Any:
+    return repos.steps.add(
+        StepKind.TUNE, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=number
+    )
 
 
 def test_expired_leases_are_reaped(uow: UnitOfWork, seed: Any, expire: Any) -> None:

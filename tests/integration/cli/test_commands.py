@@ -131,7 +131,11 @@ def test_a_typo_costs_no_upload(run: Any, farm: Any, tmp_path: Path) -> None:
 
 def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Path) -> None:
     model_file = farm.write_model(tmp_path / "net.onnx", trial_sec=0.05)
-    job_id = parsed(run, "tune", model_file, "--minutes", "10", "--detach")["job"]["id"]
+    started = parsed(run, "tune", model_file, "--minutes", "10", "--priority", "low", "--detach")["job"]
+    job_id = started["id"]
+    assert started["priority"] == -10
+    assert parsed(run, "jobs", "change", job_id, "--priority", "7")["priority"] == 7
+    assert "from -100 to 100" in run("jobs", "change", job_id, "--priority", "500", code=2).stderr
     assert parsed(run, "jobs", "pause", job_id)["state"] == "paused"
     assert run("jobs", "show", job_id).stdout.startswith(f"{job_id}  paused")
     assert parsed(run, "jobs", "resume", job_id)["state"] in ("queued", "tuning")

@@ -162,6 +162,22 @@ def test_idempotency_keys(client: TestClient, body: dict[str, Any], problem: Any
     assert len(client.get("/v1/jobs").json()["items"]) == 2
 
 
+def test_priorities(client: TestClient, body: dict[str, Any], problem: Any) -> None:
+    job = client.post("/v1/jobs", json={**body, "priority": "high"}).json()
+    assert (job["priority"], job["waiting"]) == (10, "waiting for a worker")
+    changed = client.patch(f"/v1/jobs/{job['id']}", json={"priority": -3})
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["priority"] == client.get(f"/v1/jobs/{job['id']}").json()["priority"] == -3
+    assert client.patch(f"/v1/jobs/{job['id']}", json={}).json()["priority"] == -3
+    for wrong, code in ((101, "invalid-priority"), ("urgent", "invalid-request"), (True, "invalid-request")):
+        problem(client.patch(f"/v1/jobs/{job['id']}", json={"priority": wrong}), 422, code)
+        problem(client.post("/v1/jobs", json={**body, "priority": wrong}), 422, code)
+        problem(client.post("/v1/jobs/check", json={"budget": {"trials": 1}, "priority": wrong}), 422, code)
+    client.post(f"/v1/jobs/{job['id']}/cancel")
+    problem(client.patch(f"/v1/jobs/{job['id']}", json={"priority": 0}), 409, "job-state")
+    problem(client.patch("/v1/jobs/job_nothing", json={"priority": 0}), 404, "job-not-found")
+
+
 def test_pause_and_resume(client: TestClient, body: dict[str, Any], problem: Any) -> None:
     job = client.post("/v1/jobs", json=body).json()
     for _ in range(2):

@@ -195,7 +195,7 @@ def test_waiting_for_a_device(farm) -> None:
     farm.run()
     waiting = farm.job(job.id)
     assert waiting.state is JobState.TUNING
-    assert waiting.progress["waiting"] == "waiting for a device: 0 of 0 online are free (1 in pool pool)"
+    assert waiting.progress["waiting"] == "waiting for a device of pool: 0 of 1 online (1 offline)"
     assert waiting.tuned_sec == 0.0
     for _ in range(5):  # however often it looks, that is no failed attempt
         wait_until(lambda: send_due(farm.services, resend_after_sec=0) > 0, "the step to be due")

@@ -43,6 +43,16 @@ def test_a_paused_job_stays_in_its_phase() -> None:
     assert board.phases[Phase.COMPILE].status is Status.RUNNING
 
 
+def test_a_job_that_waits_says_for_what() -> None:
+    board = Board()
+    board.on_job(job("queued", waiting="waiting for a worker"))
+    assert board.phases[Phase.EXTRACT].text == "waiting for a worker"
+    board.on_job(tuning(8, waiting="waiting for a device of pool: 0 of 3 online"))
+    assert board.phases[Phase.TUNE].text.endswith(", waiting for a device of pool: 0 of 3 online")
+    board.on_job(job("compiling", waiting="waiting for a worker", progress={"phase": "compiling"}))
+    assert board.phases[Phase.COMPILE].text == "waiting for a worker"
+
+
 def test_a_run_from_upload_to_end() -> None:
     board = Board()
     states = board.phases

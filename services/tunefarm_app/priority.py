@@ -1,0 +1,28 @@
+"""Priorities of jobs: whole numbers, some of which have names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.untrusted_text import clean
+
+PRIORITIES: Mapping[str, int] = MappingProxyType({"low": -10, "normal": 0, "high": 10})
+MAX_PRIORITY = 100
+
+
+def parse_priority(asked: int | str) -> int:
+    """Return the number of a priority, which may be given by its name.
+
+    Raises:
+        InvalidInputError: ``invalid-priority``.
+    """
+    priority = PRIORITIES.get(asked) if isinstance(asked, str) else asked
+    if priority is None or not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidInputError(
+            f"the priority is {clean(str(asked), 40)!r}, but must be {', '.join(PRIORITIES)}, or a whole number from "
+            f"{-MAX_PRIORITY} to {MAX_PRIORITY}",
+            code="invalid-priority",
+        )
+    return priority
