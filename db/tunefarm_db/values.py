@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from tunefarm_db.device_values import UP_STATES as UP_STATES  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_values import Device as Device  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_values import DeviceLease as DeviceLease  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_values import DeviceState as DeviceState  # noqa: PLC0414  (also found here)
 from tunefarm_db.job_state import JobState
 
 Json = dict[str, Any]
@@ -326,71 +330,6 @@ class Record(NewRecord):
     id: str
     superseded: bool
     created_at: float
-
-
-class DeviceState(StrEnum):
-    """Whether a device gets work: only online ones do. The ways between them are `device_state.TRANSITIONS`."""
-
-    OFFLINE = "offline"
-    CHECKING = "checking"  # ready, but the calibration kernel has to run clean first
-    ONLINE = "online"
-    LEASED = "leased"  # online, and at work; shown, never stored
-    DRAINING = "draining"  # finishes its round, and gets no further one
-    QUARANTINED = "quarantined"
-    REMOVED = "removed"
-
-
-UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
-"""Of a device that takes part: free, or at work."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """One machine of a pool.
-
-    Attributes:
-        device_key: The pool. Devices of a pool are interchangeable.
-        target: `Target.to_json` of what it runs best.
-        device_model: Groups devices whose timings can be compared.
-        rpc_key: The key under which its RPC server waits at the tracker; of this device alone.
-        reason: Why it is in its state; empty while online.
-        ready: Whether its agent says that it can be measured on.
-        held: A person put it into quarantine: no calibration lets it out.
-        calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None where there was none.
-        calibrate_at: When it is to be calibrated (again).
-        fence: Of its newest lease.
-    """
-
-    id: str
-    name: str
-    device_key: str
-    target: Json
-    info: Json
-    device_model: str
-    tracker_host: str
-    tracker_port: int
-    rpc_key: str
-    state: DeviceState
-    reason: str
-    ready: bool
-    held: bool
-    calibration: Json | None
-    calibrate_at: float | None
-    last_seen_at: float
-    lease_owner: str | None
-    lease_until: float | None
-    fence: int
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceLease:
-    """An exclusive, time-bounded hold of a device."""
-
-    device: Device
-    owner: str
-    fence: int
-    lease_until: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tunefarm.client.checks import FarmCheck, FarmChecks
 from tunefarm.client.client import Client
+from tunefarm.client.device_results import Device, EnrolmentToken
 from tunefarm.client.errors import (
     AuthenticationError,
     ClientError,
@@ -22,8 +23,6 @@ from tunefarm.client.errors import (
 from tunefarm.client.handle import Download, JobHandle
 from tunefarm.client.keys import ApiKey, NewApiKey
 from tunefarm.client.results import (
-    Device,
-    EnrolmentToken,
     Event,
     Job,
     JobTask,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tunefarm.client.device_results import Device, EnrolmentToken
 from tunefarm.client.paging import walk
-from tunefarm.client.results import Device, EnrolmentToken, Page, Record
+from tunefarm.client.results import Page, Record
 from tunefarm.client.transport import Transport, segment
 
 

@@ -1,0 +1,74 @@
+"""What the server answers about devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tunefarm.client.fields import Fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A machine of the farm.
+
+    Attributes:
+        state: ``offline``, ``checking`` (it is being calibrated), ``online``, ``leased`` (online, and at work),
+            ``draining`` or ``quarantined``.
+        reason: Why it is in its state.
+        calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
+    """
+
+    id: str
+    name: str
+    device_key: str
+    device_model: str
+    state: str
+    reason: str
+    last_seen_at: float
+    lease_owner: str | None
+    calibration_sec: float | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "device")
+        return cls(
+            id=f.text("id"),
+            name=f.text("name", ""),
+            device_key=f.text("device_key", ""),
+            device_model=f.text("device_model", ""),
+            state=f.text("state"),
+            reason=f.text("reason", ""),
+            last_seen_at=f.number("last_seen_at", 0.0),
+            lease_owner=f.optional_text("lease_owner"),
+            calibration_sec=Fields(f.data.get("calibration") or {}, "calibration").optional_number(
+                "time_sec"
+            ),
+            raw=f.data,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentToken:
+    """A token that lets one machine become a device, once. The server does not know it any more."""
+
+    id: str
+    token: str = field(repr=False)
+    expires_at: float
+    name: str | None
+    device_key: str | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "enrolment token")
+        return cls(
+            id=f.text("id"),
+            token=f.text("token"),
+            expires_at=f.number("expires_at", 0.0),
+            name=f.optional_text("name"),
+            device_key=f.optional_text("device_key"),
+            raw=f.data,
+        )
