@@ -21,6 +21,15 @@ def size() -> str:
     return SIZE
 
 
+@pytest.fixture(params=["postgres"] if SIZE == "small" else ["sqlite", "postgres"])
+def farm_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty database; the tests of the workers have broken a farm on SQLite when CI comes here."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'tunefarm.db'}"
+    make: Callable[[], str] = request.getfixturevalue("new_postgres_url")
+    return make()
+
+
 @pytest.fixture
 def rng() -> random.Random:
     """What is broken when; the processes' own timing stays as it comes."""

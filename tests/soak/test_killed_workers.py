@@ -9,6 +9,7 @@ import time
 import pytest
 from soak_audit import audit
 from soak_farm import soak_farm
+from waiting import gone
 
 from tunefarm_app.replay_engine import Scenario
 
@@ -19,9 +20,9 @@ PAUSE_SEC = 0.3
 
 
 @pytest.mark.timeout(14_400)
-def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, database_url, size, rng, report) -> None:
+def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, farm_url, size, rng, report) -> None:
     num_workers, num_jobs, rounds, kills_asked = SIZES[size]
-    with soak_farm(tmp_path / "farm", database_url, workers=num_workers, devices=num_workers) as farm:
+    with soak_farm(tmp_path / "farm", farm_url, workers=num_workers, devices=num_workers) as farm:
         model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
         jobs = [farm.submit(model, trials=rounds, seed=seed) for seed in range(num_jobs)]
         kills = 0
@@ -35,6 +36,8 @@ def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, database_url
                 continue
             worker, _, pid = victim
             time.sleep(rng.random() * PAUSE_SEC)
+            if gone(pid):
+                continue
             if rng.random() < MAIN_SHARE:
                 worker.kill()
                 farm.start_worker()

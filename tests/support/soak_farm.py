@@ -28,7 +28,7 @@ from farm_processes import Broker, Worker, free_port
 from parentage import die_with_parent
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
-from waiting import wait_until
+from waiting import gone, wait_until
 
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services, compose
@@ -109,6 +109,13 @@ class SoakFarm:
                 stderr=log,
                 preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
             )
+
+    def api_ended(self) -> bool:
+        """Return whether the API was killed; it must not end in another way."""
+        assert self.api is not None
+        code = self.api.poll()
+        assert code in (None, -signal.SIGKILL), (self.folder / "api.log").read_text()[-4000:]
+        return code is not None
 
     def wait_for_api(self) -> None:
         with self.client() as client:
@@ -221,7 +228,7 @@ class SoakFarm:
         found = [
             (children[pid], step, pid)
             for step in self.leased()
-            if step.lease_owner and (pid := int(step.lease_owner.split(":")[1])) in children
+            if step.lease_owner and (pid := int(step.lease_owner.split(":")[1])) in children and not gone(pid)
         ]
         return rng.choice(found) if found else None
 
