@@ -19,8 +19,8 @@ class JobState(StrEnum):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing follows."""
-        return not TRANSITIONS[self]
+        """Whether nothing follows by itself; a failed job can be retried."""
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 _ANY_TIME = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
@@ -30,13 +30,15 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     # A model without a kernel to tune goes straight on to the compiler.
     JobState.EXTRACTING: frozenset({JobState.TUNING, JobState.COMPILING, *_ANY_TIME}),
     JobState.TUNING: frozenset({JobState.COMPILING, *_ANY_TIME}),
-    JobState.COMPILING: frozenset({JobState.SUCCEEDED, *_ANY_TIME}),
+    # With a larger budget the search goes on.
+    JobState.COMPILING: frozenset({JobState.SUCCEEDED, JobState.TUNING, *_ANY_TIME}),
     # Resumed, it goes on with the step that it was stopped in.
     JobState.PAUSED: frozenset(
         {JobState.QUEUED, JobState.TUNING, JobState.COMPILING, JobState.FAILED, JobState.CANCELLED}
     ),
     JobState.SUCCEEDED: frozenset(),
-    JobState.FAILED: frozenset(),
+    # Retried, it goes on with the step that failed.
+    JobState.FAILED: frozenset({JobState.QUEUED, JobState.TUNING, JobState.COMPILING}),
     JobState.CANCELLED: frozenset(),
 }
 """State -> the states that may follow it. Nothing else is ever written to ``jobs.state``."""
@@ -47,7 +49,7 @@ def sources(to: JobState) -> frozenset[JobState]:
     return frozenset(state for state, targets in TRANSITIONS.items() if to in targets)
 
 
-OPEN_STATES: frozenset[JobState] = frozenset(state for state in JobState if TRANSITIONS[state])
+OPEN_STATES: frozenset[JobState] = frozenset(state for state in JobState if not state.is_finished)
 """The states that are not final."""
 
 TURN_STATES: frozenset[JobState] = frozenset({JobState.TUNING, JobState.COMPILING})

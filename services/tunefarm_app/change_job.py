@@ -1,36 +1,132 @@
-"""Changing a job that runs."""
+"""Changing a job that runs: its priority, and what it may spend."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
 import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.priority import parse_priority
-from tunefarm_db.values import Job
+from tunefarm_app.submit_job import check_budget
+from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, Json, Step, StepKind
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.errors import ConflictError, TransientError
 
 log = structlog.stdlib.get_logger(__name__)
 
+_LIMITS = frozenset(limit.name for limit in fields(Budget))
+_TRIES = 10
 
-def change_job(services: Services, job_id: str, *, priority: int | str | None = None) -> Job:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """What to change; None leaves it as it is.
+
+    Attributes:
+        priority: A number or a name; it counts from the next round on, of this job and of others.
+        budget: Limits by their names in `Budget`; None removes one, what is not named stays. It counts from the end of
+            the present round on.
+    """
+
+    priority: int | str | None = None
+    budget: Mapping[str, float | None] | None = None
+
+
+def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     """Change what is named of a job that has not ended; the rest stays.
 
-    Args:
-        services: The process's services.
-        job_id: The job.
-        priority: A number or a name; it counts from the next round on, of this job and of others.
+    A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
+    back to it if that limit is raised, as long as it is not compiled: what it confirms or compiles then is dropped.
 
     Raises:
         NotFoundError: ``job-not-found``.
-        ConflictError: ``job-state`` if it has ended.
-        InvalidInputError: ``invalid-priority``.
+        ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
+        InvalidInputError: ``invalid-priority``, ``invalid-budget``.
     """
-    wanted = None if priority is None else parse_priority(priority)
-    with services.uow.write() as repos:
-        job = repos.jobs.get(job_id, lock=True)
-        if wanted is not None and wanted != job.priority:
-            repos.events.add(job_id, "priority", {"before": job.priority, "priority": wanted})
-            repos.jobs.update(job_id, priority=wanted)
-            repos.jobs.catch_up(job_id)
-        job = repos.jobs.update(job_id)
-    log.info("job changed", job_id=job_id, priority=job.priority)
-    return job
+    for _ in range(_TRIES):
+        with services.uow.write() as repos:
+            repos.jobs.get(job_id)
+            steps = repos.steps.lock_open(job_id)  # before the job's row: workers lock in this order too
+            job = repos.jobs.get(job_id, lock=True)
+            if {one.id for one in repos.steps.open_of([job_id]).values()} != {one.id for one in steps}:
+                continue  # a worker went on to another step in between
+            following = _change(repos, job, steps, change)
+            job = repos.jobs.get(job_id)
+        log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
+        if following is not None:
+            services.dispatcher.send(following.id, following.kind)
+        return job
+    raise TransientError("the job goes from step to step too fast: try again", code="busy")
+
+
+def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:
+    priority = job.priority if change.priority is None else parse_priority(change.priority)
+    if job.state.is_finished:
+        why = ": submit another job, which begins with what this one measured" if change.budget else ""
+        raise ConflictError(f"the job is {job.state} already{why}", code="job-state", state=job.state.value)
+    if priority != job.priority:
+        repos.events.add(job.id, "priority", {"before": job.priority, "priority": priority})
+        repos.jobs.update(job.id, priority=priority)
+        repos.jobs.catch_up(job.id)
+    if change.budget is None:
+        return None
+    budget = Budget(**{**job.budget, **change.budget})
+    check_budget(budget)
+    if budget.to_json() == Budget.from_json(job.budget).to_json():
+        return None
+    following = None
+    if job.stop_reason is not None:
+        following = _search_on(repos, job, steps, budget)
+    repos.jobs.update(job.id, budget=budget.to_json())
+    repos.events.add(job.id, "budget", {"before": job.budget, "budget": budget.to_json()})
+    return following
+
+
+def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: Budget) -> Step | None:
+    """Let a search go on that a limit has ended, if that limit does not hold any more.
+
+    Returns:
+        The step to be sent; None if the search stays ended, or the job is paused.
+    """
+    reason = str(job.stop_reason)
+    (step,) = steps  # a job has one open step at any time
+    before = Budget.from_json(job.budget)
+    spent = budget.exhausted_by(
+        trials=job.trials, wall_sec=job.tuned_sec, trials_since_improvement=job.trials_since_improvement
+    )
+    if reason not in _LIMITS or spent is not None or getattr(budget, reason) == getattr(before, reason):
+        if step.kind is StepKind.CONFIRM:
+            return None  # the time that is left counts for that, too
+        raise ConflictError(
+            f"the search has ended ({reason}), and this budget would not let it go on",
+            code="search-ended",
+            stop_reason=reason,
+        )
+    paused = job.state is JobState.PAUSED
+    repos.steps.cancel_open(job_id=job.id)
+    progress: Json = {"phase": "tuning"}
+    if paused:
+        repos.jobs.update(
+            job.id, stop_reason=None, progress={**job.progress, "paused_in": JobState.TUNING.value}
+        )
+    elif job.state is JobState.TUNING:
+        repos.jobs.update(job.id, stop_reason=None, progress=progress)
+    else:
+        repos.jobs.move(job.id, JobState.TUNING, stop_reason=None, progress=progress)
+    repos.events.add(job.id, "phase", {"phase": "tuning", "stop_reason": None})
+    following = repos.steps.add(
+        StepKind.TUNE,
+        subject_id=job.id,
+        model_id=job.model_id,
+        job_id=job.id,
+        round=repos.steps.next_round(StepKind.TUNE, job.id),
+    )
+    if paused:
+        repos.steps.pause(job.id)
+        return None
+    repos.steps.mark_sent([following.id])
+    return following

@@ -154,7 +154,6 @@ def _commit(
             job,
             find_doubts(context, repos, job, rows, device),
             stop_reason=_stop_reason(job),
-            round=context.step.round + 1,
         )
     log.info(
         "best confirmed",

@@ -90,7 +90,6 @@ def confirm_or_compile(
     doubts: Sequence[Doubt],
     *,
     stop_reason: str,
-    round: int = 0,  # noqa: A002  (the step's)
 ) -> None:
     """Plan what follows the search: a confirmation where a winner is in doubt and there is time for it, else the compiler.
 
@@ -100,14 +99,13 @@ def confirm_or_compile(
         job: The job, as of now.
         doubts: What `find_doubts` says now.
         stop_reason: Why the search ended.
-        round: Confirmations of the job before.
     """
     if first_that_fits(doubts, job) is None:
         enter_compiling(context, repos, job, stop_reason=stop_reason)
         return
-    if round == 0:
+    if job.stop_reason is None:
         job = repos.jobs.update(job.id, stop_reason=stop_reason, progress={"phase": "confirming"})
         repos.events.add(
             job.id, "phase", {"phase": "confirming", "stop_reason": stop_reason, "tasks": len(doubts)}
         )
-    context.plan(repos, StepKind.CONFIRM, job, round=round)
+    context.plan(repos, StepKind.CONFIRM, job, round=repos.steps.next_round(StepKind.CONFIRM, job.id))

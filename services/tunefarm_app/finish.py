@@ -13,7 +13,13 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
     if job.state is not JobState.TUNING:  # it has had no turns yet
         repos.jobs.catch_up(job.id)
     repos.events.add(job.id, "phase", {"phase": "compiling", "stop_reason": stop_reason})
-    return repos.steps.add(StepKind.COMPILE, subject_id=job.id, model_id=job.model_id, job_id=job.id)
+    return repos.steps.add(
+        StepKind.COMPILE,
+        subject_id=job.id,
+        model_id=job.model_id,
+        job_id=job.id,
+        round=repos.steps.next_round(StepKind.COMPILE, job.id),
+    )
 
 
 def fail_subject(repos: Repositories, step: Step, error: Json) -> None:

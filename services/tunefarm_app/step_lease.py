@@ -190,6 +190,8 @@ class StepLease:
     def _why_not_ours(self) -> TunefarmError:
         try:
             with self._services.uow.read() as repos:
+                if repos.steps.get(self._step.id).state is StepState.CANCELLED:
+                    return CancelledError("the step is not wanted any more")
                 job = None if self._step.job_id is None else repos.jobs.get(self._step.job_id)
             if job is not None and job.cancel_requested:
                 return CancelledError("the job was cancelled")

@@ -195,9 +195,14 @@ def _settle(repos: Repositories, terms: JobTerms) -> SettledTerms:
     return SettledTerms(device_key=device.device_key, target=_target_of(terms.target, device))
 
 
-def _check_options(request: JobTerms) -> None:
+def check_budget(budget: Budget) -> None:
+    """Refuse limits that nobody means, and that the search cannot count with.
+
+    Raises:
+        InvalidInputError: ``invalid-budget``.
+    """
     for name, most in _MOST.items():
-        asked = getattr(request.budget, name)
+        asked = getattr(budget, name)
         if asked is not None and not math.isfinite(asked):
             raise InvalidInputError(
                 f"budget: {name} must be a finite number", code="invalid-budget", limit=name
@@ -206,6 +211,10 @@ def _check_options(request: JobTerms) -> None:
             raise InvalidInputError(
                 f"budget: {name} must be at most {most:.0f}", code="invalid-budget", limit=name
             )
+
+
+def _check_options(request: JobTerms) -> None:
+    check_budget(request.budget)
     if request.tuner not in TUNERS:
         raise InvalidInputError(
             f"there is no tuner {clean(request.tuner, 40)!r}; {_nearest(request.tuner, TUNERS)}",

@@ -51,16 +51,17 @@ def run_tune(context: StepContext) -> None:
     tasks = _with_known_costs(context, job, rows, device)
     scheduler = TaskScheduler()
     states = [scheduler_state(task) for task in tasks]
-    search = _search_budget(context, job, rows, device)
+    confirming_sec = _confirming_sec(context, job, rows, device)
+    search = without_confirming(Budget.from_json(job.budget), confirming_sec)
     position = scheduler.next(states)
-    stop_reason = (
-        "exhausted" if position is None else _budget_spent(search, job, scheduler.gain_per_min(states))
-    )
-    if position is None or stop_reason is not None:
+    gain_per_min = scheduler.gain_per_min(states)
+    if position is None or _budget_spent(search, job, gain_per_min):
         with context.commit(device) as repos:
             job = context.job(repos)
-            doubts = find_doubts(context, repos, job, rows, device)
-            confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason or "exhausted")
+            if position is None:
+                _end_search(context, repos, job, device, "exhausted")
+            else:  # the budget may have been changed just now
+                _go_on(context, repos, job, device, confirming_sec, gain_per_min)
         return
     size = scheduler.round_size(
         states,
@@ -75,7 +76,7 @@ def run_tune(context: StepContext) -> None:
     )
     context.lease.check()
     check_measured(context, device, found.outcomes)
-    _commit(context, search, device, tasks, found, began)
+    _commit(context, confirming_sec, device, tasks, found, began)
 
 
 def _with_known_costs(
@@ -107,7 +108,7 @@ def _with_known_costs(
 
 def _commit(
     context: StepContext,
-    search: Budget,
+    confirming_sec: float,
     device: DeviceLease,
     tasks: Sequence[TaskRow],
     found: Round,
@@ -168,12 +169,7 @@ def _commit(
             },
         )
         repos.events.add(job.id, "round", _round_event(step.round, job, row, found))
-        stop_reason = _budget_spent(search, job)
-        if stop_reason is not None:
-            doubts = find_doubts(context, repos, job, repos.jobs.tasks(job.id), device)
-            confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
-        else:
-            context.plan(repos, StepKind.TUNE, job, round=step.round + 1)
+        _go_on(context, repos, job, device, confirming_sec)
     for trial_id, outcome in zip(trial_ids, found.outcomes, strict=True):
         # A candidate's failure is a result like others; one of the infrastructure is for whoever looks after the farm.
         log.log(
@@ -192,6 +188,30 @@ def _commit(
         best_cost_sec=row.best_cost_sec,
         seconds=round(found.spent_sec, 3),
     )
+
+
+def _go_on(
+    context: StepContext,
+    repos: Repositories,
+    job: Job,
+    device: DeviceLease,
+    confirming_sec: float,
+    gain_per_min: float | None = None,
+) -> None:
+    """Plan another round, or what follows the search if the job's budget, as it is now, is spent."""
+    search = without_confirming(Budget.from_json(job.budget), confirming_sec)
+    stop_reason = _budget_spent(search, job, gain_per_min)
+    if stop_reason is None:
+        context.plan(repos, StepKind.TUNE, job, round=context.step.round + 1)
+    else:
+        _end_search(context, repos, job, device, stop_reason)
+
+
+def _end_search(
+    context: StepContext, repos: Repositories, job: Job, device: DeviceLease, stop_reason: str
+) -> None:
+    doubts = find_doubts(context, repos, job, repos.jobs.tasks(job.id), device)
+    confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
 
 
 def _add_records(
@@ -240,11 +260,10 @@ def _budget_spent(budget: Budget, job: Job, gain_per_min: float | None = None) -
     )
 
 
-def _search_budget(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> Budget:
-    """Return the job's budget without the time that confirming the winners will take, as it looks now."""
-    budget = Budget.from_json(job.budget)
-    if budget.wall_sec is None:
-        return budget
+def _confirming_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
+    """Return how long confirming the winners will take, as it looks now; 0 where time is not limited."""
+    if Budget.from_json(job.budget).wall_sec is None:
+        return 0.0
     with context.services.uow.read() as repos:
         doubts = find_doubts(context, repos, job, rows, device)
-    return without_confirming(budget, sum(doubt.expected_sec for doubt in doubts))
+    return sum(doubt.expected_sec for doubt in doubts)

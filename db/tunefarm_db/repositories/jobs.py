@@ -30,6 +30,7 @@ class JobChanges(TypedDict, total=False):
     best_latency_sec: float | None
     stop_reason: str | None
     priority: int
+    budget: Json
     progress: Json
     artifact_id: str | None
 
@@ -130,7 +131,7 @@ class Jobs(JobTasks):
 
         Args:
             job_id: The job.
-            to: The next state. A final one sets `finished_at`.
+            to: The next state. A final one sets `finished_at`, any other clears it.
             expected: Move only from this state, where the table allows several.
             changes: Columns to set along with it.
 
@@ -139,9 +140,8 @@ class Jobs(JobTasks):
             NotFoundError: If there is no such job.
         """
         allowed = sources(to) if expected is None else sources(to) & {expected}
-        values: dict[str, Any] = {"state": to, **changes}
-        if to.is_finished:
-            values["finished_at"] = db_now()
+        ended = db_now() if to.is_finished else None
+        values: dict[str, Any] = {"state": to, "finished_at": ended, **changes}
         statement = update(_JOBS).where(JobRow.id == job_id, JobRow.state.in_(sorted(allowed)))
         job = self._first(Job, statement.values(values).returning(_JOBS))
         if job is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
-from tunefarm_db.repositories.base import MAX_LIMIT, Repository
+from tunefarm_db.repositories.base import MAX_LIMIT
+from tunefarm_db.repositories.job_steps import JobSteps
 from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.values import Json, Step, StepKind, StepState
 from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
@@ -18,7 +19,7 @@ from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError
 _STEPS = table_of(StepRow)
 
 
-class Steps(Repository):
+class Steps(JobSteps):
     """Claims, leases and fences of steps.
 
     Concurrency: any number of workers may call anything at once. Exactly one of them holds a step; each claim
@@ -73,14 +74,6 @@ class Steps(Repository):
     def for_job(self, job_id: str) -> tuple[Step, ...]:
         """Return the job's steps, oldest first."""
         return self._all(Step, select(_STEPS).where(StepRow.job_id == job_id).order_by(StepRow.id))
-
-    def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
-        """Return the step that each of these jobs is at; jobs without an open one are left out."""
-        query = select(_STEPS).where(
-            StepRow.job_id.in_(list(job_ids)),
-            StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]),
-        )
-        return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
     def claim(self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int = 3) -> Step | None:
         """Take the step for `lease_sec`, under a new fence.
@@ -254,33 +247,6 @@ class Steps(Repository):
             update(_STEPS)
             .where(whose, StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]))
             .values(state=StepState.CANCELLED, finished_at=db_now(), lease_owner=None, lease_until=None)
-        )
-        return self._all(Step, statement.returning(_STEPS))
-
-    def pause(self, job_id: str) -> tuple[Step, ...]:
-        """Keep the job's open steps from being claimed until `resume`; leased ones are taken from their holders.
-
-        Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
-        """
-        held = StepRow.state == StepState.LEASED
-        statement = (
-            update(_STEPS)
-            .where(StepRow.job_id == job_id, StepRow.state.in_([StepState.READY, StepState.LEASED]))
-            .values(
-                state=StepState.PAUSED,
-                lease_owner=None,
-                lease_until=None,
-                attempts=case((held, StepRow.attempts - 1), else_=StepRow.attempts),
-            )
-        )
-        return self._all(Step, statement.returning(_STEPS))
-
-    def resume(self, job_id: str) -> tuple[Step, ...]:
-        """Make the job's paused steps due now, noting that they are being sent."""
-        statement = (
-            update(_STEPS)
-            .where(StepRow.job_id == job_id, StepRow.state == StepState.PAUSED)
-            .values(state=StepState.READY, not_before=db_now(), sent_at=db_now())
         )
         return self._all(Step, statement.returning(_STEPS))
 

@@ -12,7 +12,7 @@ import typer
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
 from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Limit, Priority, as_priority
+from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
 from tunefarm.cli.report import count_outcomes, show_report
 
@@ -82,43 +82,6 @@ def cancel_job(
         job = client.jobs.cancel(job_id)
         if wait:
             job = client.job(job_id).wait(check=False)
-    show_state(out, job)
-
-
-@command(app, "change")
-def change_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-    priority: Priority = None,
-) -> None:
-    """Change a job that runs. What is not named stays as it is."""
-    with server.connect() as client:
-        job = client.jobs.change(job_id, priority=as_priority(priority))
-    show_state(out, job)
-
-
-@command(app, "pause")
-def pause_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
-    """Pause a job. Its running round ends within seconds; no budget is spent until it is resumed."""
-    with server.connect() as client:
-        job = client.jobs.pause(job_id)
-    show_state(out, job)
-
-
-@command(app, "resume")
-def resume_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-) -> None:
-    """Let a paused job go on."""
-    with server.connect() as client:
-        job = client.jobs.resume(job_id)
     show_state(out, job)
 
 

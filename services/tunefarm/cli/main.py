@@ -12,7 +12,7 @@ from tunefarm.cli import (
     database,
     devices,
     doctor,
-    jobs,
+    job_orders,
     keys,
     models,
     records,
@@ -35,7 +35,7 @@ def make_app() -> typer.Typer:
     )
     for part in (tune, artifact_run, serve, roles, doctor, version):
         part.register(app)
-    for part in (models, jobs, devices, records, keys, database):
+    for part in (models, job_orders, devices, records, keys, database):
         app.add_typer(part.app)
     return app
 

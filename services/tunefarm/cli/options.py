@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 _PANEL = "Server"
+_BUDGET = "Budget: what is reached first ends the search"
 
 Url = Annotated[
     str | None,
@@ -57,6 +58,31 @@ Shape = Annotated[
         help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
     ),
 ]
+Minutes = Annotated[
+    float | None, typer.Option("--minutes", "-m", help="Minutes of search.", rich_help_panel=_BUDGET)
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", help="Seconds of search.", rich_help_panel=_BUDGET)
+]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", help="Candidates to try, over all kernels.", rich_help_panel=_BUDGET),
+]
+Patience = Annotated[
+    int | None,
+    typer.Option(
+        "--patience", help="Stop after so many trials without a better kernel.", rich_help_panel=_BUDGET
+    ),
+]
+MinGain = Annotated[
+    float | None,
+    typer.Option(
+        "--min-gain",
+        help="Stop when a minute of search is expected to make the model less than this share faster "
+        "(0.01: one percent).",
+        rich_help_panel=_BUDGET,
+    ),
+]
 Priority = Annotated[
     str | None,
     typer.Option(
@@ -66,6 +92,11 @@ Priority = Annotated[
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+
+
+def wall_sec_of(minutes: float | None, seconds: float | None) -> float | None:
+    """Return the time that both options give together; None where neither is given."""
+    return None if minutes is None and seconds is None else 60.0 * (minutes or 0.0) + (seconds or 0.0)
 
 
 def as_priority(text: str | None) -> int | str | None:

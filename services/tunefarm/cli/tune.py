@@ -14,7 +14,17 @@ from tunefarm.cli import show
 from tunefarm.cli.board import Board
 from tunefarm.cli.commands import command
 from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Priority, Shape, as_priority
+from tunefarm.cli.options import (
+    MinGain,
+    Minutes,
+    Patience,
+    Priority,
+    Seconds,
+    Shape,
+    Trials,
+    as_priority,
+    wall_sec_of,
+)
 from tunefarm.cli.output import Output
 from tunefarm.cli.parsing import parse_shapes
 from tunefarm.cli.report import count_outcomes, show_report
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
 
 DEFAULT_MINUTES = 10.0
 _CANCEL_TIMEOUT_SEC = 60.0
-_BUDGET = "Budget: what is reached first ends the search"
 
 
 def register(app: typer.Typer) -> None:
@@ -46,31 +55,11 @@ def tune_model(
             '"llvm -mcpu=znver5 -num-cores=8", cuda/sm_90, a TVM tag, or JSON.',
         ),
     ] = "host",
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", "-m", help="Minutes of search.", rich_help_panel=_BUDGET)
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", help="Seconds of search.", rich_help_panel=_BUDGET)
-    ] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option("--trials", help="Candidates to try, over all kernels.", rich_help_panel=_BUDGET),
-    ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            "--patience", help="Stop after so many trials without a better kernel.", rich_help_panel=_BUDGET
-        ),
-    ] = None,
-    min_gain: Annotated[
-        float | None,
-        typer.Option(
-            "--min-gain",
-            help="Stop when a minute of search is expected to make the model less than this share faster "
-            "(0.01: one percent).",
-            rich_help_panel=_BUDGET,
-        ),
-    ] = None,
+    minutes: Minutes = None,
+    seconds: Seconds = None,
+    trials: Trials = None,
+    patience: Patience = None,
+    min_gain: MinGain = None,
     tuner: Annotated[
         str, typer.Option("--tuner", help="Search strategy: xgb, ga, random, grid or evolutionary.")
     ] = "xgb",
@@ -103,7 +92,7 @@ def tune_model(
     shapes = parse_shapes(shape)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
-    wall_sec = None if minutes is None and seconds is None else 60.0 * (minutes or 0.0) + (seconds or 0.0)
+    wall_sec = wall_sec_of(minutes, seconds)
     if all(limit is None for limit in (wall_sec, trials, patience, min_gain)):
         wall_sec = 60.0 * DEFAULT_MINUTES
     _check_budget(

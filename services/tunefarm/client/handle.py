@@ -86,8 +86,22 @@ class JobHandle:
         self.job = self._jobs.cancel(self.id)
         return self.job
 
-    def change(self, *, priority: int | str | None = None) -> Job:
-        self.job = self._jobs.change(self.id, priority=priority)
+    def change(
+        self,
+        *,
+        trials: int | None = None,
+        seconds: float | None = None,
+        patience: int | None = None,
+        min_gain: float | None = None,
+        priority: int | str | None = None,
+    ) -> Job:
+        self.job = self._jobs.change(
+            self.id, trials=trials, seconds=seconds, patience=patience, min_gain=min_gain, priority=priority
+        )
+        return self.job
+
+    def retry(self) -> Job:
+        self.job = self._jobs.retry(self.id)
         return self.job
 
     def pause(self) -> Job:

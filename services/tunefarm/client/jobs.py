@@ -129,19 +129,43 @@ class Jobs:
         """
         return Job.read(self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
 
-    def change(self, job_id: str, *, priority: int | str | None = None) -> Job:
+    def change(
+        self,
+        job_id: str,
+        *,
+        trials: int | None = None,
+        seconds: float | None = None,
+        patience: int | None = None,
+        min_gain: float | None = None,
+        priority: int | str | None = None,
+    ) -> Job:
         """Change what is named of a job that has not ended; the rest stays.
 
         Args:
             job_id: The job.
+            trials: Candidates to try in all. This and the other limits are as in `create`, and count from the end of
+                the present round on; a search that a limit has ended goes on if that is raised.
+            seconds: Wall-clock to search in all.
+            patience: Stop after so many trials without a better kernel.
+            min_gain: Stop when a minute of search is expected to win less than this share.
             priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
 
         Raises:
-            ConflictError: If it has ended.
-            InvalidRequestError: If there is no such priority.
+            ConflictError: If it has ended, or (``search-ended``) the budget can change nothing any more.
+            InvalidRequestError: If there is no such priority or budget.
         """
-        changes = {name: value for name, value in {"priority": priority}.items() if value is not None}
-        return Job.read(self._transport.patch(f"jobs/{segment(job_id)}", changes))
+        budget = _budget(trials, seconds, patience, min_gain)
+        changes = {"priority": priority, "budget": budget or None}
+        named = {name: value for name, value in changes.items() if value is not None}
+        return Job.read(self._transport.patch(f"jobs/{segment(job_id)}", named))
+
+    def retry(self, job_id: str) -> Job:
+        """Let a failed job go on with the step that failed; nothing that was done is done again.
+
+        Raises:
+            ConflictError: If it succeeded, or was cancelled.
+        """
+        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
 
     def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and how far each is; none before they were extracted."""
@@ -240,12 +264,6 @@ def _terms(
     options: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return what is asked for as the server takes it, without what is left out."""
-    budget = {
-        "trials": trials,
-        "wall_sec": seconds,
-        "patience_trials": patience,
-        "min_gain_per_min": min_gain,
-    }
     optional = {
         "target": target,
         "device_key": device_key,
@@ -255,6 +273,18 @@ def _terms(
         "options": options,
     }
     return {
-        "budget": {name: limit for name, limit in budget.items() if limit is not None},
+        "budget": _budget(trials, seconds, patience, min_gain),
         **{name: value for name, value in optional.items() if value is not None},
     }
+
+
+def _budget(
+    trials: int | None, seconds: float | None, patience: int | None, min_gain: float | None
+) -> dict[str, float]:
+    budget = {
+        "trials": trials,
+        "wall_sec": seconds,
+        "patience_trials": patience,
+        "min_gain_per_min": min_gain,
+    }
+    return {name: limit for name, limit in budget.items() if limit is not None}

@@ -13,8 +13,10 @@ from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.change_job import JobChange as Change
 from tunefarm_app.change_job import change_job
 from tunefarm_app.pause_job import pause_job, resume_job
+from tunefarm_app.retry_job import retry_job
 from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.budget import Budget
@@ -102,8 +104,25 @@ def get_job(job_id: str, services: ServicesDep) -> Job:
     responses=problems(404, 409),
 )
 def change(job_id: str, body: JobChange, services: ServicesDep) -> Job:
-    """Changes what is named of a job that has not ended. What is left out stays as it is."""
-    return job_out(services, change_job(services, job_id, priority=body.priority))
+    """Changes what is named of a job that has not ended. What is left out stays as it is.
+
+    A budget counts from the end of the present round on. If it is spent by then, the search ends. If a limit has ended
+    the search and is raised, the search goes on, as long as the job is not compiled; if a budget can change nothing any
+    more, the answer is the problem `search-ended`.
+    """
+    named = None if body.budget is None else body.budget.model_dump(exclude_unset=True)
+    return job_out(services, change_job(services, job_id, Change(priority=body.priority, budget=named)))
+
+
+@router.post(
+    "/{job_id}/retry",
+    dependencies=[needs("write")],
+    summary="Retry a failed job",
+    responses=problems(404, 409, 410),
+)
+def retry(job_id: str, services: ServicesDep) -> Job:
+    """It goes on with the step that failed; nothing that was done is done again. A job that goes on stays as it is."""
+    return job_out(services, retry_job(services, job_id))
 
 
 @router.post("/{job_id}/cancel", dependencies=[needs("write")], summary="Stop a job", responses=problems(404))

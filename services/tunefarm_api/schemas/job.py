@@ -73,9 +73,14 @@ class JobCheck(Input):
 class JobChange(Input):
     """What to change of a job."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": "high"}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"priority": "high", "budget": {"wall_sec": 1200}}]}
+    )
 
     priority: Priority | None = Field(None, description=_PRIORITY)
+    budget: BudgetIn | None = Field(
+        None, description="Limits to change; null removes one, what is left out stays."
+    )
 
 
 class JobCreate(JobCheck):

@@ -236,6 +236,38 @@ def test_the_open_step_of_a_job(uow: UnitOfWork, seed: Any) -> None:
     assert {job: step.id for job, step in found.items()} == {one.id: following.id, two.id: paused.id}
 
 
+def test_the_next_round_of_a_kind(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    with uow.write() as repos:
+        assert repos.steps.next_round(StepKind.TUNE, job.id) == 0
+        for number in (0, 1, 5):
+            seed_step(repos, job, number)
+        assert repos.steps.next_round(StepKind.TUNE, job.id) == 6
+        assert repos.steps.next_round(StepKind.COMPILE, job.id) == 0
+
+
+def test_a_failed_step_is_opened_again(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    with uow.write() as repos:
+        step = seed_step(repos, job, 0)
+        assert repos.steps.newest_failed(job.id) is None
+        assert repos.steps.reopen(step.id) is None
+        claimed = repos.steps.claim(step.id, "a", LEASE_SEC)
+        assert claimed is not None
+        repos.steps.finish(step.id, claimed.fence, state=StepState.FAILED, error={"code": "x"})
+    with uow.write() as repos:
+        failed = repos.steps.newest_failed(job.id)
+        assert failed is not None
+        opened = repos.steps.reopen(failed.id)
+        assert opened is not None
+        assert (opened.state, opened.attempts, opened.error) == (StepState.READY, 0, None)
+        assert (opened.finished_at, opened.fence) == (None, claimed.fence)
+        assert [one.id for one in repos.steps.lock_open(job.id)] == [step.id]
+        again = repos.steps.claim(step.id, "b", LEASE_SEC)
+        assert again is not None
+        assert again.fence == claimed.fence + 1
+
+
 def seed_step(repos: Any, job: Any, number: int) -> Any:
     return repos.steps.add(
         StepKind.TUNE, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=number

@@ -135,12 +135,16 @@ def test_a_detached_job_is_paused_and_resumed(run: Any, farm: Any, tmp_path: Pat
     job_id = started["id"]
     assert started["priority"] == -10
     assert parsed(run, "jobs", "change", job_id, "--priority", "7")["priority"] == 7
+    budget = parsed(run, "jobs", "change", job_id, "--minutes", "20", "--trials", "9000")["budget"]
+    assert (budget["wall_sec"], budget["trials"]) == (1200.0, 9000)
+    assert "above zero" in run("jobs", "change", job_id, "--trials", "0", code=2).stderr
     assert "from -100 to 100" in run("jobs", "change", job_id, "--priority", "500", code=2).stderr
     assert parsed(run, "jobs", "pause", job_id)["state"] == "paused"
     assert run("jobs", "show", job_id).stdout.startswith(f"{job_id}  paused")
     assert parsed(run, "jobs", "resume", job_id)["state"] in ("queued", "tuning")
     parsed(run, "jobs", "cancel", job_id)
     assert "it cannot" in run("jobs", "resume", job_id, code=3).stderr
+    assert "only a failed one" in run("jobs", "retry", job_id, code=3).stderr
 
 
 def test_a_detached_job_is_cancelled(run: Any, farm: Any, tmp_path: Path) -> None:

@@ -109,10 +109,13 @@ def test_pausing(farm: Any, client: Client, tmp_path: Path) -> None:
     assert job.pause().state == job.refresh().state == "paused"
     assert not job.job.is_finished
     assert job.resume().state in ("queued", "tuning", "compiling")
-    assert job.wait(timeout_sec=120, poll_sec=0.05).trials == 64
-    with pytest.raises(ConflictError) as late:
-        job.pause()
-    assert late.value.code == "job-state"
+    assert job.change(trials=72).budget["trials"] == 72
+    assert job.retry().state != "failed"  # it goes on as it does
+    assert job.wait(timeout_sec=120, poll_sec=0.05).trials == 72
+    for order in (job.pause, job.resume, job.retry, lambda: job.change(trials=80)):
+        with pytest.raises(ConflictError) as late:
+            order()
+        assert late.value.code == "job-state"
 
 
 def test_what_the_server_refuses(farm: Any, client: Client, tmp_path: Path) -> None:

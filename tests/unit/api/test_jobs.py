@@ -8,8 +8,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
+from tunefarm_app.finish import fail_subject
 from tunefarm_db.repositories.job_tasks import NewJobTask
-from tunefarm_db.values import Model, NewTrial, StepKind, Workload
+from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
+from tunefarm_tuning.errors import TransientError
 
 
 @pytest.fixture
@@ -176,6 +178,50 @@ def test_priorities(client: TestClient, body: dict[str, Any], problem: Any) -> N
     client.post(f"/v1/jobs/{job['id']}/cancel")
     problem(client.patch(f"/v1/jobs/{job['id']}", json={"priority": 0}), 409, "job-state")
     problem(client.patch("/v1/jobs/job_nothing", json={"priority": 0}), 404, "job-not-found")
+
+
+def test_a_budget_is_changed(client: TestClient, body: dict[str, Any], problem: Any) -> None:
+    job = client.post("/v1/jobs", json=body).json()
+    path = f"/v1/jobs/{job['id']}"
+    changed = client.patch(path, json={"budget": {"wall_sec": 90.5}}).json()
+    assert (changed["budget"]["trials"], changed["budget"]["wall_sec"]) == (64, 90.5)
+    changed = client.patch(path, json={"budget": {"trials": None}, "priority": 1}).json()
+    assert (changed["budget"]["trials"], changed["budget"]["wall_sec"]) == (None, 90.5)
+    assert changed["progress"]["budget"] == client.get(path).json()["budget"] == changed["budget"]
+    for wrong, code in (
+        ({"wall_sec": None}, "invalid-budget"),
+        ({"wall_sec": 0}, "invalid-budget"),
+        ({"trials": 1 << 40}, "invalid-budget"),
+        ({"trials": "8"}, "invalid-request"),
+        ({"minutes": 8}, "invalid-request"),
+    ):
+        problem(client.patch(path, json={"budget": wrong, "priority": 9}), 422, code)
+    assert client.get(path).json()["priority"] == 1, "all of a change, or nothing"
+    client.post(f"{path}/cancel")
+    problem(client.patch(path, json={"budget": {"trials": 5}}), 409, "job-state")
+
+
+def test_retry(
+    client: TestClient, body: dict[str, Any], services: Services, finished_job: dict[str, Any], problem: Any
+) -> None:
+    job = client.post("/v1/jobs", json=body).json()
+    path = f"/v1/jobs/{job['id']}/retry"
+    assert client.post(path).json()["state"] == "queued"  # it goes on anyway
+    with services.uow.write() as repos:
+        step = repos.steps.find(StepKind.EXTRACT, job["id"])
+        assert step is not None
+        claimed = repos.steps.claim(step.id, "w", 60.0)
+        assert claimed is not None
+        error = TransientError("the disk is full", code="store-full").to_json()
+        repos.steps.finish(step.id, claimed.fence, state=StepState.FAILED, error=error)
+        fail_subject(repos, claimed, error)
+    assert client.get(f"/v1/jobs/{job['id']}").json()["state"] == "failed"
+    retried = client.post(path).json()
+    assert (retried["state"], retried["error"], retried["finished_at"]) == ("queued", None, None)
+    kinds = [event["kind"] for event in client.get(f"/v1/jobs/{job['id']}/events").json()["items"]]
+    assert kinds == ["queued", "finished", "retried"]
+    problem(client.post(f"/v1/jobs/{finished_job['id']}/retry"), 409, "job-state")
+    problem(client.post("/v1/jobs/job_nothing/retry"), 404, "job-not-found")
 
 
 def test_pause_and_resume(client: TestClient, body: dict[str, Any], problem: Any) -> None:

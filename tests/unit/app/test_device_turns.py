@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.change_job import change_job
+from tunefarm_app.change_job import JobChange, change_job
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.priority import PRIORITIES, parse_priority
 from tunefarm_app.reconcile import send_due
@@ -49,7 +49,7 @@ def test_a_priority_is_changed_while_the_job_runs(farm) -> None:
     one, two = (farm.submit(model, trials=32, seed=seed) for seed in (1, 2))
     while farm.job(one.id).trials + farm.job(two.id).trials < 32:
         farm.run(steps=1) or send_due(farm.services, resend_after_sec=0)
-    change_job(farm.services, two.id, priority=7)
+    change_job(farm.services, two.id, JobChange(priority=7))
     before = len(in_order(farm, one, two))
     farm.run_until_quiet()
     order = in_order(farm, one, two)
@@ -188,4 +188,4 @@ def test_priorities_are_numbers_or_names(farm) -> None:
     job = farm.submit(farm.ready_model(), trials=8)
     farm.run()
     with pytest.raises(ConflictError):
-        change_job(farm.services, job.id, priority=1)
+        change_job(farm.services, job.id, JobChange(priority=1))

@@ -21,7 +21,13 @@ def test_final_states() -> None:
 
 def test_every_open_job_can_fail_and_be_cancelled() -> None:
     assert sources(JobState.FAILED) == sources(JobState.CANCELLED) == OPEN_STATES
-    assert sources(JobState.QUEUED) == {JobState.PAUSED}
+    assert sources(JobState.QUEUED) == {JobState.PAUSED, JobState.FAILED}
+
+
+def test_only_a_failed_job_goes_on_after_its_end() -> None:
+    assert {state for state in JobState if state.is_finished and TRANSITIONS[state]} == {JobState.FAILED}
+    # Extracting begins again.
+    assert TRANSITIONS[JobState.FAILED] == OPEN_STATES - {JobState.EXTRACTING, JobState.PAUSED}
 
 
 def test_every_open_job_can_be_paused_and_goes_on_where_it_was() -> None:

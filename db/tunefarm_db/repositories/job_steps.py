@@ -1,0 +1,90 @@
+"""Steps of whole jobs: what pausing, changing and retrying a job mean for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import case, func, select, update
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import StepRow, table_of
+from tunefarm_db.values import Step, StepKind, StepState
+
+_STEPS = table_of(StepRow)
+_OPEN = (StepState.READY, StepState.LEASED, StepState.PAUSED)
+
+
+class JobSteps(Repository):
+    """Part of `Steps`.
+
+    Concurrency: workers lock a step's row before its job's; whoever needs both does so in that order.
+    """
+
+    def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
+        """Return the step that each of these jobs is at; jobs without an open one are left out."""
+        query = select(_STEPS).where(
+            StepRow.job_id.in_(list(job_ids)),
+            StepRow.state.in_(_OPEN),
+        )
+        return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
+
+    def lock_open(self, job_id: str) -> tuple[Step, ...]:
+        """Return the job's open steps, their rows locked until the end of the unit of work."""
+        # An UPDATE that changes nothing: it takes the rows' locks on both databases.
+        statement = update(_STEPS).where(StepRow.job_id == job_id, StepRow.state.in_(_OPEN))
+        return self._all(Step, statement.values(fence=StepRow.fence).returning(_STEPS))
+
+    def next_round(self, kind: StepKind, subject_id: str) -> int:
+        """Return the first round that no step of this kind has had."""
+        query = select(func.max(StepRow.round)).where(StepRow.kind == kind, StepRow.subject_id == subject_id)
+        newest = self._run(query).scalar_one_or_none()
+        return 0 if newest is None else int(newest) + 1
+
+    def newest_failed(self, job_id: str) -> Step | None:
+        """Return the step that the job failed with; None where there is none."""
+        query = select(_STEPS).where(StepRow.job_id == job_id, StepRow.state == StepState.FAILED)
+        return self._first(Step, query.order_by(StepRow.finished_at.desc(), StepRow.id.desc()).limit(1))
+
+    def reopen(self, step_id: str) -> Step | None:
+        """Make a failed step due now, as if it had never been tried, noting that it is being sent."""
+        statement = (
+            update(_STEPS)
+            .where(StepRow.id == step_id, StepRow.state == StepState.FAILED)
+            .values(
+                state=StepState.READY,
+                attempts=0,
+                error=None,
+                finished_at=None,
+                not_before=db_now(),
+                sent_at=db_now(),
+            )
+        )
+        return self._first(Step, statement.returning(_STEPS))
+
+    def pause(self, job_id: str) -> tuple[Step, ...]:
+        """Keep the job's open steps from being claimed until `resume`; leased ones are taken from their holders.
+
+        Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
+        """
+        held = StepRow.state == StepState.LEASED
+        statement = (
+            update(_STEPS)
+            .where(StepRow.job_id == job_id, StepRow.state.in_([StepState.READY, StepState.LEASED]))
+            .values(
+                state=StepState.PAUSED,
+                lease_owner=None,
+                lease_until=None,
+                attempts=case((held, StepRow.attempts - 1), else_=StepRow.attempts),
+            )
+        )
+        return self._all(Step, statement.returning(_STEPS))
+
+    def resume(self, job_id: str) -> tuple[Step, ...]:
+        """Make the job's paused steps due now, noting that they are being sent."""
+        statement = (
+            update(_STEPS)
+            .where(StepRow.job_id == job_id, StepRow.state == StepState.PAUSED)
+            .values(state=StepState.READY, not_before=db_now(), sent_at=db_now())
+        )
+        return self._all(Step, statement.returning(_STEPS))
