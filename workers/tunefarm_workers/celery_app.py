@@ -12,12 +12,14 @@ from tunefarm_app.dispatch import make_celery
 from tunefarm_app.settings import Settings
 from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
+from tunefarm_workers.acknowledging import forget_what_cannot_be_acknowledged
 
 SOCKET_TIMEOUT_SEC = 10.0
 
 
 def make_worker_app(settings: Settings) -> Celery:
     """Return the application that `tunefarm_workers.worker` runs. Connects to nothing."""
+    forget_what_cannot_be_acknowledged()
     app = make_celery(settings, socket_timeout_sec=SOCKET_TIMEOUT_SEC)
     longest_sec = max(hard_limit_sec(settings, kind) for kind in StepKind)
     app.conf.update(
@@ -35,6 +37,9 @@ def make_worker_app(settings: Settings) -> Celery:
         worker_pool="prefork",
         worker_pool_start_method="spawn",
         worker_max_tasks_per_child=200,
+        # A fresh interpreter may need long on a busy machine. Celery's four seconds kill it before it is up, then the
+        # next one, and so on for ever: each start makes the machine busier.
+        worker_proc_alive_timeout=120.0,
         # Backstops; every message brings the limits of its kind of step.
         task_time_limit=longest_sec,
         task_soft_time_limit=longest_sec - 10,

@@ -26,6 +26,7 @@ def test_a_killed_child_does_not_acknowledge_its_message(settings) -> None:
 def test_children_are_spawned(settings) -> None:
     conf = make_worker_app(settings).conf
     assert (conf.worker_pool, conf.worker_pool_start_method) == ("prefork", "spawn")
+    assert conf.worker_proc_alive_timeout >= 60, "a fresh interpreter on a busy machine is not up at once"
 
 
 def test_nothing_but_json(settings) -> None:
