@@ -15,7 +15,7 @@ from soak_farm import SoakFarm, soak_farm
 from tunefarm_app.replay_engine import Scenario
 
 # clients, deaths at each point
-SIZES = {"small": (4, 1), "middle": (6, 5), "big": (10, 25)}
+SIZES = {"small": (4, 1), "middle": (6, 4), "big": (10, 25)}
 MOST_PASSES = 4
 TRIALS = 2
 

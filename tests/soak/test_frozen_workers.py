@@ -17,7 +17,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.values import StepState
 
 # workers, jobs, rounds of each, freezes
-SIZES = {"small": (2, 2, 6, 2), "middle": (3, 4, 60, 20), "big": (4, 8, 120, 100)}
+SIZES = {"small": (2, 2, 6, 2), "middle": (3, 3, 20, 10), "big": (4, 8, 120, 100)}
 
 
 def freeze(pids: list[int], farm: SoakFarm) -> None:

@@ -14,7 +14,7 @@ from waiting import gone
 from tunefarm_app.replay_engine import Scenario
 
 # workers, jobs, rounds of each, kills
-SIZES = {"small": (2, 2, 10, 2), "middle": (4, 12, 80, 40), "big": (4, 50, 98, 200)}
+SIZES = {"small": (2, 2, 10, 2), "middle": (3, 6, 50, 30), "big": (4, 50, 98, 200)}
 MAIN_SHARE = 0.3
 PAUSE_SEC = 0.3
 
