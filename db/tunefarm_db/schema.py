@@ -26,19 +26,19 @@ def upgrade(url: str, revision: str = "head") -> None:
     Raises:
         TransientError: If the database is away.
     """
-    with _locked(url) as connection:
-        command.upgrade(_config(connection), revision)
+    with locked(url) as connection:
+        command.upgrade(config(connection), revision)
 
 
 def downgrade(url: str, revision: str) -> None:
     """Take the database back to `revision` (``"base"``: to nothing). What the later ones stored is lost."""
-    with _locked(url) as connection:
-        command.downgrade(_config(connection), revision)
+    with locked(url) as connection:
+        command.downgrade(config(connection), revision)
 
 
 def head() -> str:
     """Return the revision that this code was written for."""
-    revision = ScriptDirectory.from_config(_config(None)).get_current_head()
+    revision = ScriptDirectory.from_config(config(None)).get_current_head()
     assert revision is not None
     return revision
 
@@ -73,7 +73,13 @@ def check_schema(engine: Engine) -> None:
         )
 
 
-def _config(connection: Connection | None) -> Config:
+def revisions() -> frozenset[str]:
+    """Return every revision that this code knows the way from."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(config(None)).walk_revisions())
+
+
+def config(connection: Connection | None) -> Config:
+    """Return Alembic's configuration, for this connection."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.set_main_option("path_separator", "os")
@@ -82,7 +88,12 @@ def _config(connection: Connection | None) -> Config:
 
 
 @contextmanager
-def _locked(url: str) -> Iterator[Connection]:
+def locked(url: str) -> Iterator[Connection]:
+    """Open the one transaction that may change the schema; any other that wants to waits.
+
+    Raises:
+        TransientError: If the database is away.
+    """
     engine = make_engine(url)
     try:
         with engine.begin() as connection:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tunefarm.cli import edge, exit_codes
 from tunefarm.cli.commands import command
 from tunefarm.cli.connect import Server
 from tunefarm.cli.output import Output
+from tunefarm.cli.quiet import without_log
 from tunefarm_tuning.errors import TunefarmError
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _with_settings_here() -> Iterator[_Row]:
         advice = "Put these variables right; docs/reference/settings.md explains them."
         yield _Row.of("here", failed("settings", error.message, advice))
         return
-    with _quiet(), closing(compose(settings)) as services:
+    with without_log(), closing(compose(settings)) as services:
         for finding in examine_farm(services):
             yield _Row.of("here", finding)
 
@@ -163,7 +163,7 @@ def _at_rest(server: Server) -> Iterator[_Row]:
     from tunefarm_app.composition import compose
     from tunefarm_app.doctor import examine_at_rest
 
-    with _quiet(), closing(compose(_settings_of(home))) as services:
+    with without_log(), closing(compose(_settings_of(home))) as services:
         for finding in examine_at_rest(services):
             yield _Row.of("here", finding)
 
@@ -174,16 +174,3 @@ def _settings_of(home: FarmHome) -> Settings:
     return load_settings(
         database_url=home.database_url, broker_url="redis://127.0.0.1:1/0", store_dir=home.store_dir
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what the farm's code logs out of the answer: the findings say the same."""
-    import structlog
-
-    before = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.configure(**before)

@@ -9,6 +9,7 @@ import typer
 
 from tunefarm.cli import (
     artifact_run,
+    backup,
     database,
     devices,
     doctor,
@@ -33,7 +34,7 @@ def make_app() -> typer.Typer:
         "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
-    for part in (tune, artifact_run, serve, roles, doctor, version):
+    for part in (tune, artifact_run, serve, roles, doctor, backup, version):
         part.register(app)
     for part in (models, job_orders, devices, records, keys, database):
         app.add_typer(part.app)

@@ -1,0 +1,135 @@
+"""``tunefarm backup`` and ``tunefarm restore``: all that a farm knows, in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command
+from tunefarm.cli.database import DatabaseUrl
+from tunefarm.cli.options import Home
+from tunefarm.cli.output import Output
+from tunefarm.cli.quiet import without_log
+from tunefarm_tuning.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from tunefarm_app.blob_store import BlobStore
+
+StoreDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--store-dir",
+        envvar="TUNEFARM_STORE_DIR",
+        metavar="DIR",
+        help="Folder of models and artifacts. Without it, that of the farm on this machine.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "backup")(back_up)
+    command(app, "restore")(restore)
+
+
+def back_up(
+    out: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where it goes. Must not exist.")],
+    database_url: DatabaseUrl = None,
+    store_dir: StoreDir = None,
+    home: Home = None,
+) -> None:
+    """Write a farm's database, models and artifacts to one file; the farm may run meanwhile.
+
+    The database is copied as it is at one moment, SQLite or PostgreSQL. API keys are in it as hashes only; still, the
+    file is as precious as the farm, and readable for you alone.
+    """
+    from tunefarm_app.backup import back_up as write
+
+    with without_log():
+        url, store = _places(database_url, store_dir, home)
+        made = write(url, store, file)
+    size_bytes = file.stat().st_size
+    if out.json:
+        out.data({"backup": str(file), "size_bytes": size_bytes, **made.to_json()})
+        return
+    out.text(f"{file}  {show.size(size_bytes)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts")
+    if made.missing:
+        out.warning(f"{len(made.missing)} models or artifacts are not in the store, and not in the backup")
+
+
+def restore(
+    out: Output,
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A backup.")],
+    database_url: DatabaseUrl = None,
+    store_dir: StoreDir = None,
+    home: Home = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Let the database that is there go, if it is not empty.")
+    ] = False,
+) -> None:
+    """Make a farm from a backup: on this machine (--home), or in the database and store that are named.
+
+    The farm must not run. The file is checked as a whole first, and the database is replaced in one transaction: if
+    anything is wrong, nothing has changed. A backup of SQLite fits PostgreSQL and the other way round; one of an older
+    tunefarm is brought up to date. Start the farm afterwards: unfinished jobs go on.
+    """
+    from tunefarm_app.restore import restore as read
+
+    with without_log(), _alone(database_url, home):
+        url, store = _places(database_url, store_dir, home)
+        made = read(file, database_url=url, store=store, replace=replace)
+    if out.json:
+        out.data({"restored": str(file), **made.to_json()})
+        return
+    out.text(
+        f"restored as of {show.when(made.created_at)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
+    )
+    if made.missing:
+        out.warning(f"{len(made.missing)} models or artifacts were not in the backup")
+
+
+def _places(database_url: str | None, store_dir: Path | None, home: Path | None) -> tuple[str, BlobStore]:
+    from tunefarm_app.blob_store import BlobStore
+
+    if (database_url is None) != (store_dir is None):
+        raise InvalidInputError(
+            "a farm is its database and its store: give both --database-url and --store-dir, or neither",
+            code="bad-arguments",
+        )
+    if database_url is not None and store_dir is not None:
+        return database_url, BlobStore(store_dir)
+    from tunefarm.embedded.home import FarmHome
+
+    farm = FarmHome(home)
+    return farm.database_url, BlobStore(farm.store_dir)
+
+
+@contextmanager
+def _alone(database_url: str | None, home: Path | None) -> Iterator[None]:
+    """Keep a farm from starting in the folder meanwhile.
+
+    Raises:
+        ConflictError: ``farm-running``.
+    """
+    if database_url is not None:
+        yield
+        return
+    from tunefarm.embedded.home import FarmHome
+
+    mask = os.umask(0o077)  # as the farm itself would write
+    try:
+        farm = FarmHome(home)
+        farm.prepare()
+        lock = farm.lock()
+        try:
+            yield
+        finally:
+            os.close(lock)
+    finally:
+        os.umask(mask)
