@@ -11,6 +11,8 @@ from sqlalchemy.exc import ArgumentError
 from tunefarm_tuning.errors import InvalidInputError
 
 BUSY_TIMEOUT_MS = 15_000
+IDLE_IN_TRANSACTION_MS = 30_000
+"""A process that froze in a transaction, or whose machine is gone, keeps its locks on PostgreSQL for this long."""
 
 
 def make_engine(url: str) -> Engine:
@@ -22,13 +24,25 @@ def make_engine(url: str) -> Engine:
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return _sqlite_engine(parsed)
-    return create_engine(
-        parsed,
+    return _postgresql_engine(parsed)
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    engine = create_engine(
+        url,
         pool_size=5,
         max_overflow=20,
         pool_pre_ping=True,  # a restarted server must not cost a request
         connect_args={"connect_timeout": 10, "application_name": "tunefarm"},
     )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: Any, _record: Any) -> None:
+        # Without it nobody could take over the steps that it holds: no transaction of ours waits for slow work.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_IN_TRANSACTION_MS}")
+        connection.commit()
+
+    return engine
 
 
 def parse_url(url: str) -> URL:
