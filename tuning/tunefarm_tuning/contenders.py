@@ -22,6 +22,7 @@ _NOISE_FLOOR = 0.02  # relative; no timing is trusted to be better, whatever its
 _MARGIN = 1.5  # in units of noise
 _TIMES_A_TRIAL = 3.0  # that much longer a contender is timed than a trial
 _UNKNOWN_RUN_SEC = 0.3
+_LONGEST_RUN_SEC = 3600.0  # what says more is no measurement of one candidate
 
 
 def contenders(records: Iterable[TuningRecord]) -> list[Config]:
@@ -49,7 +50,10 @@ def contenders(records: Iterable[TuningRecord]) -> list[Config]:
 
 def confirming_sec(records: Iterable[TuningRecord], num_configs: int) -> float:
     """Return how long measuring so many configs again may take, told from how long their trials took."""
-    took = [float(r.extra["run_sec"]) for r in records if r.cost_sec is not None and "run_sec" in r.extra]
+    told = [r.extra.get("run_sec") for r in records if r.cost_sec is not None]
+    # Records come from anywhere, and what is beside their samples may be anything.
+    numbers = [sec for sec in told if isinstance(sec, int | float) and not isinstance(sec, bool)]
+    took = [sec for sec in numbers if 0 <= sec < _LONGEST_RUN_SEC]
     return num_configs * _TIMES_A_TRIAL * (sum(took) / len(took) if took else _UNKNOWN_RUN_SEC)
 
 

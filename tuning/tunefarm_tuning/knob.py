@@ -116,7 +116,7 @@ class Knob:
     def find(self, decision: Decision) -> int | None:
         """Return the index of a decision, None where it is not among the choices."""
         if isinstance(decision, tuple):
-            if self.kind is not KnobKind.TILE or len(decision) != self.parts:
+            if not self._may_be(decision):
                 return None
             found = int(self.find_factors(np.array([decision], dtype=np.int64))[0])
             return None if found < 0 else found
@@ -136,7 +136,7 @@ class Knob:
         if found is not None:
             return found
         if isinstance(decision, tuple):
-            if self.kind is not KnobKind.TILE or len(decision) != self.parts or min(decision) < 1:
+            if not self._may_be(decision):
                 return None
             away = np.log2(self.table) - np.log2(np.array(decision, dtype=np.float64))
             return int(np.argmin((away**2).sum(axis=1)))
@@ -145,6 +145,14 @@ class Knob:
         if self.kind is KnobKind.CATEGORICAL:
             return min(max(decision, 0), len(self.values) - 1)
         return int(np.argmin([abs(value - decision) for value in self.values]))
+
+    def _may_be(self, factors: tuple[int, ...]) -> bool:
+        """Return whether factors are a tiling of sorts; records from elsewhere may hold any numbers."""
+        return (
+            self.kind is KnobKind.TILE
+            and len(factors) == self.parts
+            and 1 <= min(factors) <= max(factors) <= self.extent
+        )
 
     def find_factors(self, factors: IntArray) -> IntArray:
         """Return the index of each row of factors, -1 where it is not among the choices. Shape ``(n,)``."""

@@ -136,6 +136,15 @@ def test_config_of_another_space_has_no_row() -> None:
         assert list(space.neighbours(config)) == []
 
 
+@pytest.mark.parametrize("factor", [0, -1, 10**30, -(10**30), 10**400])
+def test_factors_that_are_nonsense_have_no_row(factor: int) -> None:
+    space = conv_space()
+    config = space.config_at(0)
+    nonsense = Config(config.sketch, ((1, 1, 1, factor), *config.decisions[1:]))
+    assert not space.contains(nonsense)
+    assert space.row_of(nonsense) is None
+
+
 def test_crossover_between_sketches_exchanges_like_knobs_only() -> None:
     space, rng = conv_space(), np.random.default_rng(1)
     one = space.sample_rows(rng, 64)

@@ -8,7 +8,7 @@ import pytest
 from tuning_records import RECORD
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.contenders import contenders, noise
+from tunefarm_tuning.contenders import confirming_sec, contenders, noise
 from tunefarm_tuning.record import TuningRecord
 
 
@@ -58,3 +58,11 @@ def test_noise_is_what_the_samples_say_and_never_nothing() -> None:
     assert noise(record(1, 1e-3)) == 0.02
     assert noise(replace(RECORD, samples_sec=(1e-3, 2e-3))) == 0.02  # too few to tell
     assert noise(replace(RECORD, samples_sec=(0.9e-3, 1e-3, 1.1e-3))) == pytest.approx(0.14826)
+
+
+def test_how_long_confirming_takes_is_told_by_sensible_facts_alone() -> None:
+    known = record(1, 1e-3, run_sec=0.1)
+    expected = confirming_sec([known], 2)
+    assert expected == pytest.approx(0.6)
+    for nonsense in ("x", None, [1], True, -5, float("nan"), 1e300, 10**400):
+        assert confirming_sec([known, record(2, 1e-3, run_sec=nonsense)], 2) == expected
