@@ -20,6 +20,7 @@ from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
 from tunefarm_db.repositories.models import Models
 from tunefarm_db.repositories.records import Records
+from tunefarm_db.repositories.retention import Retention
 from tunefarm_db.repositories.spaces import Spaces
 from tunefarm_db.repositories.statistics import Statistics
 from tunefarm_db.repositories.steps import Steps
@@ -51,6 +52,7 @@ class Repositories:
         self.events = Events(connection)
         self.artifacts = Artifacts(connection)
         self.counters = Counters(connection)
+        self.retention = Retention(connection)
         self.statistics = Statistics(connection)
 
     def now(self) -> float:

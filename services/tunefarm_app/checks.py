@@ -137,7 +137,10 @@ def check_database_space(services: Services) -> Finding:
 
 def _judge_space(check: str, folder: Path, free_bytes: int) -> Finding:
     said = f"{folder} has {free_bytes / 1e9:.1f} GB free"
-    advice = "Make room: `tunefarm models delete` for models that are not needed, or a larger disk."
+    advice = (
+        "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS and "
+        "TUNEFARM_KEEP_ARTIFACTS_DAYS for old ones, or a larger disk."
+    )
     if free_bytes < FREE_NOTHING_BYTES:
         return failed(check, said, advice)
     if free_bytes < FREE_LITTLE_BYTES:

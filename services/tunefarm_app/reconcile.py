@@ -14,6 +14,7 @@ import structlog
 from tunefarm_app.composition import Services
 from tunefarm_app.device_calibration import ask_for_calibrations
 from tunefarm_app.finish import cancel, fail_subject
+from tunefarm_app.retention import apply_retention
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_app.waiting import FOR_A_WORKER
 from tunefarm_db.values import Step, StepKind, StepState
@@ -77,6 +78,7 @@ class Reconciler:
         send_due(self._services)
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + SWEEP_EVERY_SEC
+            apply_retention(self._services)
             sweep_blobs(self._services)
         self.last_tick_at = time.monotonic()
 

@@ -51,6 +51,10 @@ class Settings(BaseSettings):
             quarantined.
         engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
         history_limit: Earlier records of the same workload that a tuner learns from.
+        keep_models_days: A model that no job has used for so many days is deleted; never where it is not set. A job that
+            is not finished keeps its model.
+        keep_artifacts_days: An artifact's file is removed so many days after its job; never where it is not set. Its
+            report stays.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function: no TVM, no device
             sessions, artifacts that cannot be run. For tests and simulations of the service itself.
         log_level: Level of the JSON log on standard error.
@@ -81,6 +85,8 @@ class Settings(BaseSettings):
     calibration_drift: Annotated[float, Field(gt=1.0)] = 1.5
     engine_idle_sec: PositiveFloat = 120.0
     history_limit: Annotated[int, Field(ge=0)] = 512
+    keep_models_days: PositiveFloat | None = None
+    keep_artifacts_days: PositiveFloat | None = None
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 

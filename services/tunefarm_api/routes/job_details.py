@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -18,7 +19,7 @@ from tunefarm_api.schemas.record import Record
 from tunefarm_app.composition import Services
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import Artifact
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.errors import ConflictError, NotFoundError
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
@@ -123,7 +124,7 @@ def download_artifact(
         return Response(status_code=304, headers=headers)
     request.scope["method"] = method_of(request.scope)  # for a HEAD the file is not read
     return Download(
-        services.blobs.path(artifact.sha256),
+        _file_of(services, artifact),
         media_type=ARTIFACT_MEDIA_TYPE,
         filename=artifact.name,
         headers=headers,
@@ -134,6 +135,16 @@ def download_artifact(
 def get_report(job_id: str, services: ServicesDep) -> dict[str, Any]:
     """The evidence about the artifact: checks, latencies, coverage, fallbacks, versions."""
     return _artifact_of(services, job_id).report
+
+
+def _file_of(services: Services, artifact: Artifact) -> Path:
+    try:
+        return services.blobs.path(artifact.sha256)
+    except NotFoundError:
+        raise NotFoundError(
+            "the artifact's file is no longer kept, its report is: another job of the model starts from the same records",
+            code="artifact-not-kept",
+        ) from None
 
 
 def _artifact_of(services: Services, job_id: str) -> Artifact:

@@ -1,0 +1,43 @@
+"""What has not been used for some time."""
+
+from __future__ import annotations
+
+from sqlalchemy import exists, func, or_, select
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, table_of
+from tunefarm_db.values import Model, ModelState
+
+_MODELS = table_of(ModelRow)
+
+
+class Retention(Repository):
+    """Ages are by the database's clock."""
+
+    def unused_models(self, age_sec: float, *, limit: int) -> tuple[Model, ...]:
+        """Return models that are ready or failed, and had no job at work within `age_sec`, oldest first."""
+        since = db_now() - age_sec
+        used = exists().where(
+            JobRow.model_id == ModelRow.id, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= since)
+        )
+        query = select(_MODELS).where(
+            ModelRow.state.in_([ModelState.READY, ModelState.FAILED]), ModelRow.updated_at < since, ~used
+        )
+        return self._all(Model, query.order_by(ModelRow.id).limit(limit))
+
+    def old_artifacts(self, age_sec: float) -> tuple[str, ...]:
+        """Return the hashes that only artifacts older than `age_sec` have."""
+        query = (
+            select(ArtifactRow.sha256)
+            .group_by(ArtifactRow.sha256)
+            .having(func.max(ArtifactRow.created_at) < db_now() - age_sec)
+        )
+        return tuple(self._run(query).scalars())
+
+    def is_needed(self, sha256: str, age_sec: float) -> bool:
+        """Return whether a younger artifact, or a model that is not deleted or failed, has these bytes."""
+        useless = (ModelState.FAILED, ModelState.DELETED)
+        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
+        artifacts = exists().where(ArtifactRow.sha256 == sha256, ArtifactRow.created_at >= db_now() - age_sec)
+        return bool(self._run(select(or_(models, artifacts))).scalar_one())

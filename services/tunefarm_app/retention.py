@@ -1,0 +1,67 @@
+"""Retention: models and artifacts that have been kept for as long as they are to be. Nothing goes unless a setting says so.
+
+Records, trials, reports and jobs stay: they are small, and what the farm has learned.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.composition import Services
+from tunefarm_app.delete_model import delete_model
+from tunefarm_tuning.errors import ConflictError, NotFoundError
+
+log = structlog.stdlib.get_logger(__name__)
+
+DAY_SEC = 86_400.0
+YOUNG_SEC = DAY_SEC
+"""A file that was stored (again) within this time is in use, whatever the database says yet."""
+_BATCH = 100
+
+
+def apply_retention(services: Services) -> int:
+    """Remove what is older than the settings say; return how many models and artifacts went."""
+    settings = services.settings
+    gone = 0
+    if settings.keep_models_days is not None:
+        gone += _models(services, settings.keep_models_days * DAY_SEC)
+    if settings.keep_artifacts_days is not None:
+        gone += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
+    return gone
+
+
+def _models(services: Services, age_sec: float) -> int:
+    with services.uow.read() as repos:
+        models = repos.retention.unused_models(age_sec, limit=_BATCH)
+    gone = 0
+    for model in models:
+        # Uploading a model again renews its file: somebody is about to use it.
+        if (
+            not services.blobs.is_older(model.sha256, age_sec)
+            and services.blobs.path_of(model.sha256).exists()
+        ):
+            continue
+        try:
+            delete_model(services, model.id)
+        except (ConflictError, NotFoundError):
+            continue  # a job came in between, or somebody else was faster
+        log.info("model not kept any longer", model_id=model.id, name=model.name)
+        gone += 1
+    return gone
+
+
+def _artifacts(services: Services, age_sec: float) -> int:
+    with services.uow.read() as repos:
+        candidates = repos.retention.old_artifacts(age_sec)
+    gone = 0
+    for sha256 in candidates:
+        if not services.blobs.is_older(sha256, YOUNG_SEC):  # or its file is gone already
+            continue
+        with services.uow.write() as repos:
+            # Under the write lock, as for any other blob: whoever registers it meanwhile looks for the file afterwards.
+            if repos.retention.is_needed(sha256, age_sec) or not services.blobs.is_older(sha256, YOUNG_SEC):
+                continue
+            services.blobs.delete(sha256)
+        log.info("artifact not kept any longer", sha256=sha256)
+        gone += 1
+    return gone

@@ -1,0 +1,38 @@
+"""What retention finds, on both databases; what it does with it: tests/unit/app/test_retention.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import text
+
+from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import UnitOfWork
+
+
+def ready(uow: UnitOfWork, model_id: str) -> None:
+    with uow.write() as repos:
+        repos.models.set_ready(model_id, inputs=[], outputs=[], operators=[], opset=17, num_params=1)
+
+
+def test_unused_models_and_old_artifacts(uow: UnitOfWork, seed: Any) -> None:
+    unused, busy, lately, importing = (seed.model(sha256=letter * 64) for letter in "abcd")
+    for model in (unused, busy, lately):
+        ready(uow, model.id)
+    seed.job(busy)
+    job = seed.job(lately)
+    with uow.write() as repos:
+        repos.blobs.add("e" * 64, size_bytes=1, media_type="x")
+        repos.artifacts.add(job_id=job.id, sha256="e" * 64, size_bytes=1, name="a", manifest={}, report={})
+        repos.jobs.move(job.id, JobState.CANCELLED)
+        for table in ("models", "artifacts"):
+            repos._connection.execute(text(f"UPDATE {table} SET created_at = created_at - 1000"))
+        repos._connection.execute(text("UPDATE models SET updated_at = updated_at - 1000"))
+    with uow.read() as repos:
+        assert [model.id for model in repos.retention.unused_models(500, limit=9)] == [unused.id]
+        assert repos.retention.unused_models(5000, limit=9) == ()
+        assert repos.retention.old_artifacts(500) == ("e" * 64,)
+        assert repos.retention.old_artifacts(5000) == ()
+        assert not repos.retention.is_needed("e" * 64, 500)
+        assert repos.retention.is_needed("e" * 64, 5000)
+        assert repos.retention.is_needed(importing.sha256, 500)
