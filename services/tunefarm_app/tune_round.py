@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 log = structlog.stdlib.get_logger(__name__)
+
+_LOSSES_BEFORE_SETTING_ASIDE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,7 @@ def measure_round(
 def _tell(tuner: Tuner, job: Job, trials: Sequence[Trial], earlier: Sequence[Record]) -> None:
     """Rebuild the tuner's state from what is on record."""
     tuner.tell([_told(trial) for trial in trials])
+    tuner.set_aside(_lost_too_often(trials))
     # What other jobs measured here counts as tried; newest first in the query, oldest first for the tuner.
     records = [
         engine_record(record)
@@ -143,6 +147,23 @@ def _tell(tuner: Tuner, job: Job, trials: Sequence[Trial], earlier: Sequence[Rec
             for r in records
         ]
     )
+
+
+def _lost_too_often(trials: Sequence[Trial]) -> list[Config]:
+    """Return the configs that were at work each time when a device was lost.
+
+    That is not their fault on record, but to try them for ever would cost every round of the job. Those that merely
+    stood in line when the device went have no time of measuring, and are tried again.
+    """
+    lost = [one for one in trials if one.outcome == Outcome.INFRASTRUCTURE_ERROR and one.run_sec > 0.0]
+    losses = Counter(one.config_key for one in lost)
+    keys = {
+        key
+        for one in lost
+        if losses[one.config_key] >= _LOSSES_BEFORE_SETTING_ASIDE
+        for key in (one.asked_key, one.config_key)
+    }
+    return [_config(key) for key in sorted(keys)]
 
 
 def _told(trial: Trial) -> TrialResult:

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Step, StepKind, StepState
@@ -187,6 +188,27 @@ def test_cancelling_stops_a_round_under_way(farm, start_worker) -> None:
     after = farm.submit(quick, trials=8, seed=5)
     assert_complete(farm, after.id, 8)
     assert farm.job(job.id).state is JobState.CANCELLED
+
+
+def test_pausing_stops_a_round_under_way_and_outlives_the_worker(farm, start_worker) -> None:
+    worker = start_worker("--concurrency", "1")
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=1, trial_sec=0.1)), trials=24)
+    farm.wait_until(lambda: farm.job(job.id).trials > 0, "the first round to end")
+    farm.wait_until(lambda: leased(farm, job.id), "a round under way")
+    paused = pause_job(farm.services, job.id)
+
+    def device_is_free() -> bool:
+        with farm.services.uow.read() as repos:
+            return repos.devices.in_pool("pool")[0].lease_owner is None
+
+    farm.wait_until(device_is_free, "the worker to give its device back")
+    worker.kill()
+    start_worker("--concurrency", "1")
+    still = farm.job(job.id)
+    assert (still.state, still.trials, still.tuned_sec) == (JobState.PAUSED, paused.trials, paused.tuned_sec)
+    resume_job(farm.services, job.id)
+    assert_complete(farm, job.id, 24)
 
 
 def test_stopping_a_worker_hands_its_step_to_the_next(farm, start_worker, environment) -> None:

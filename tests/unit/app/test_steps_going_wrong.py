@@ -21,7 +21,7 @@ from tunefarm_app.run_step import run_step
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
-from tunefarm_db.values import DeviceState, StepKind, StepState
+from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Closing, Failure, Outcome
 
@@ -313,6 +313,44 @@ def test_a_device_lost_within_a_round_costs_only_what_it_did_not_measure(farm, t
     job = farm.job(job.id)
     assert job.state is JobState.SUCCEEDED
     assert job.trials == 24
+
+
+@pytest.mark.parametrize(("losses", "run_sec", "tried"), [(3, 0.5, 3), (2, 0.5, 4), (3, 0.0, 4)])
+def test_a_candidate_that_was_at_work_at_three_losses_is_set_aside(
+    farm, losses: int, run_sec: float, tried: int
+) -> None:
+    """Its history stays, nothing is recorded against it, and the others of its task are tried."""
+    farm.add_device()
+    whole = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
+    farm.run()
+    space = {trial.config_key for trial in farm.trials(whole.id)}
+    assert len(space) == 4
+    poison = min(space)
+    twin = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1, seed=7)), trials=100, tuner="grid")
+    farm.run(steps=1)
+    lost_trial = NewTrial(
+        position=0,
+        ordinal=0,
+        config_key=poison,
+        asked_key=poison,
+        outcome="infrastructure-error",
+        cost_sec=None,
+        message="the device is gone",
+        build_sec=0.1,
+        run_sec=run_sec,
+        measured_at=1.0,
+    )
+    with farm.services.uow.write() as repos:
+        for number in range(losses):
+            repos.trials.add_many(twin.id, 1000 + number, [lost_trial])
+    farm.run()
+    job = farm.job(twin.id)
+    assert (job.state, job.trials) == (JobState.SUCCEEDED, tried)
+    ended = {trial.config_key for trial in farm.trials(twin.id) if trial.outcome == "ok"}
+    assert ended == (space - {poison} if tried == 3 else space)
+    with farm.services.uow.read() as repos:
+        assert {r.outcome for r in repos.records.for_job(twin.id)} == {"ok"}
+    assert [t.outcome for t in farm.trials(twin.id)].count("infrastructure-error") == losses
 
 
 def _pool(farm):

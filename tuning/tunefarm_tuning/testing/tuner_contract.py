@@ -131,6 +131,20 @@ class TunerContract(ABC):
         assert len(seen) == space.size
         assert {config.key for config in lost} <= {config.key for config in seen}
 
+    def test_what_is_set_aside_is_not_proposed(self) -> None:
+        space = tiny_space()
+        tuner = self.make(space, 0)
+        lost = tuner.ask(4)
+        tuner.tell([TrialResult(asked=c, config=c, outcome=Outcome.INFRASTRUCTURE_ERROR) for c in lost])
+        tuner.set_aside(lost[:2])
+        seen: list[Config] = []
+        while batch := tuner.ask(5):
+            seen += batch
+            tuner.tell(answers(batch, SyntheticLandscape(space)))
+        assert len(seen) == space.size - 2
+        assert {config.key for config in seen}.isdisjoint(config.key for config in lost[:2])
+        assert tuner.result_of(lost[0]) is None
+
     def test_nothing_but_failures_does_not_stop_it(self) -> None:
         space = conv_space()
         tuner = self.make(space, 0)

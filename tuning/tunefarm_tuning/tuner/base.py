@@ -66,5 +66,8 @@ class Tuner(ABC):
         It counts as not yet tried here, and replaces what was loaded before. Tuners without a model ignore it.
         """
 
+    def set_aside(self, configs: Sequence[Config]) -> None:  # noqa: B027  (optional by design)
+        """Propose none of these any more. Nothing is learned from them: they neither failed nor succeeded."""
+
     def close(self) -> None:  # noqa: B027  (optional by design)
         """Release what the tuner holds outside itself (a child process, say)."""

@@ -65,6 +65,11 @@ class SearchTuner(Tuner):
         if told:
             self._learn(told)
 
+    def set_aside(self, configs: Sequence[Config]) -> None:
+        keys = {config.key for config in configs}
+        self._known |= keys
+        self._again = [config for config in self._again if config.key not in keys]
+
     @abstractmethod
     def _propose(self, n: int, rng: np.random.Generator) -> Iterable[Config]:
         """Yield configs, best first; known ones are dropped by the caller, who takes `n` of the rest."""
