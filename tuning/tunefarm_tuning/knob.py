@@ -194,8 +194,9 @@ class Knob:
         moved_factors[rows, source] //= prime
         moved_factors[rows, target] *= prime
         found = self.find_factors(moved_factors)
-        # The move may break max_innermost, or lead to a tiling that was thinned away.
-        return np.where(found < 0, rng.integers(len(self), size=n), found)
+        # The move may break max_innermost, or lead to a tiling that was thinned away: then it is any other.
+        other = (indices + rng.integers(1, len(self), size=n)) % len(self)
+        return np.where(found < 0, other, found)
 
     def neighbour_indices(self, index: int) -> list[int]:
         """Return all neighbours that `step_indices` can reach by a legal move, ascending."""

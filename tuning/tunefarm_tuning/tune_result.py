@@ -42,7 +42,8 @@ class TuneResult:
         records: Of the trials of this run, in order, then those of the confirmations: `pick_best` weighs them.
         tasks: In the order given.
         stop_reason: The limit that was reached (``"trials"``, ``"wall_sec"``, ``"patience_trials"``,
-            ``"min_gain_per_min"``), or ``"exhausted"`` (every space is spent), ``"interrupted"`` (Ctrl-C),
+            ``"min_gain_per_min"``), or ``"exhausted"`` (every space is spent, or its tuner proposed nothing in a whole
+            round but what applies to configs tried before: see `run_round`), ``"interrupted"`` (Ctrl-C),
             ``"device-lost"``, ``"no-tasks"``.
         best_latency_sec: Sum over all tasks of calls × best cost; None unless each task has one.
     """

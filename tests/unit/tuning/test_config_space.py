@@ -101,6 +101,12 @@ def test_mutation_changes_one_knob() -> None:
     assert not (moved[:, 0] != rows[:, 0]).any()
 
 
+def test_a_step_that_is_not_legal_ends_elsewhere() -> None:
+    knob = Knob.tile("t", 12, 2, 2)  # (6, 2) and (12, 1): most moves break the bound
+    here = np.arange(len(knob)).repeat(50)
+    assert (knob.step_indices(here, np.random.default_rng(0)) != here).all()
+
+
 def test_sample_is_distinct_and_follows_the_seed() -> None:
     space = conv_space()
     one = space.sample(np.random.default_rng(3), 200)

@@ -33,14 +33,15 @@ class XGBTuner(SearchTuner):
     """Fits the trials so far, anneals over the fit's predictions, and measures the best of them.
 
     Where nothing is known (no prior for this kind of loop nest, no history) the first batch fills the space. A share
-    of each batch is explored: random configs, and the best predicted of a few. No two of a batch differ in one
-    knob alone. Trials that should take long (most of it is building what is unrolled far) are put off while quicker ones promise
+    of each batch is explored: random configs, and the best predicted of a few. Of the rest no two differ in one
+    knob alone, where there are enough. Trials that should take long (most of it is building what is unrolled far) are put off while quicker ones promise
     about as much; less so, the more is known.
 
     Args:
         space: What to search.
         seed: Of all chance.
-        num_initial: Trials before the model is first asked, where nothing is known.
+        num_initial: Size of the plan that fills the space where nothing is known; the model takes over as soon as it can
+            be fitted, after the first batch.
         epsilon: Explored share of a batch; one at least where the batch has four or more.
         num_threads: Of the model.
         model: Another cost model; XGBoost's regression if left out.
