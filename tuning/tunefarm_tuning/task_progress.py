@@ -20,7 +20,7 @@ class TaskProgress:
     """One task of a run. The tuner is made at the first round: a short budget may never come to it.
 
     Attributes:
-        best_sec: Best cost known, earlier records included; None where nothing works.
+        best_sec: Best cost known, earlier records included (once it is open: those of its space); None where nothing works.
         spent_sec: Wall-clock of its rounds.
         confirmations: How often its best were measured again.
         failed: Why the task gets no more rounds, where something broke.
@@ -105,6 +105,9 @@ class TaskProgress:
         """
         if self.space is None:
             self.space = builder.config_space(self.task)
+            # A config of another space (an older tunefarm's) cannot be applied: its cost is nothing to beat or to report.
+            self._own = [record for record in self._own if record.space_key == self.space.key]
+            self.best_sec = _best_sec(self._own)
         return self.space
 
     def tuner(self, builder: Builder) -> Tuner:

@@ -158,6 +158,15 @@ def test_records_of_another_device_do_not_count_as_tried() -> None:
     assert again.trials == first.trials == 18
 
 
+def test_a_best_of_a_space_that_is_gone_is_none() -> None:
+    """An older tunefarm's config cannot be applied: no artifact could be as fast as it says."""
+    (one, *_) = tune_all(budget=Budget(trials=8)).records
+    gone = replace(one, space_key="gone", outcome=Outcome.OK, samples_sec=(1e-9,) * 3)
+    again = tune_all(budget=Budget(trials=40), records=[gone])
+    best = {r.workload_key: r.cost_sec for r in pick_best(again.records)}
+    assert {t.workload_key: t.best_cost_sec for t in again.tasks} == best
+
+
 def test_one_bad_task_does_not_end_the_run() -> None:
     strange = synthetic_task("strange", flops=1e12)
     events: list[TuneEvent] = []

@@ -24,6 +24,8 @@ class EvolutionaryTuner(SearchTuner):
 
     Expect seconds to a minute per generation: stock MetaSchedule spends most of its time here.
 
+    State: Rebuilt from results it knows them all, but TVM's stream of chance begins anew: its proposals are others than
+        those that the old one would have made.
     Failure: Should the child die, it is started anew and told all results; should it die again, `ask` raises.
 
     Args:
