@@ -7,7 +7,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 from failing_api import POINTS
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
@@ -43,7 +42,6 @@ def ask_on(farm: SoakFarm, model_id: str, name: int, enough: threading.Event) ->
     return accepted
 
 
-@pytest.mark.timeout(14_400)
 def test_every_accepted_request_has_exactly_one_job(
     tmp_path, farm_url, size, rng: random.Random, report
 ) -> None:

@@ -9,7 +9,6 @@ import sqlite3
 import time
 from contextlib import closing
 
-import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, counted, soak_farm
 
@@ -43,7 +42,6 @@ def send(pids: list[int], number: int) -> None:
             os.kill(pid, number)
 
 
-@pytest.mark.timeout(14_400)
 def test_late_writes_are_rejected(tmp_path, farm_url, size, rng, report) -> None:
     num_workers, num_jobs, rounds, freezes_asked = SIZES[size]
     settings = {"lease_sec": 1.5}

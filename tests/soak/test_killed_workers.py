@@ -6,7 +6,6 @@ import os
 import signal
 import time
 
-import pytest
 from soak_audit import audit
 from soak_farm import soak_farm
 from waiting import gone
@@ -19,7 +18,6 @@ MAIN_SHARE = 0.3
 PAUSE_SEC = 0.3
 
 
-@pytest.mark.timeout(14_400)
 def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, farm_url, size, rng, report) -> None:
     num_workers, num_jobs, rounds, kills_asked = SIZES[size]
     with soak_farm(tmp_path / "farm", farm_url, workers=num_workers, devices=num_workers) as farm:

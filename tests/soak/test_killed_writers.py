@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from soak_farm import Figures
 from waiting import wait_until
 
@@ -38,7 +37,6 @@ while True:
 """
 
 
-@pytest.mark.timeout(14_400)
 def test_the_file_stays_whole(
     tmp_path: Path, size: str, rng: random.Random, report: Callable[[Figures], None]
 ) -> None:

@@ -30,7 +30,6 @@ def postgres() -> Iterator[PrivatePostgres]:
         server.close()
 
 
-@pytest.mark.timeout(14_400)
 def test_work_goes_on_when_the_database_is_back(
     tmp_path, postgres: PrivatePostgres, size, rng: random.Random, report
 ) -> None:
