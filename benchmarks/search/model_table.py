@@ -68,6 +68,7 @@ def model_runs(lines: Iterable[dict[str, Any]]) -> list[ModelRun]:
 
 def _runs_of(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) -> list[ModelRun]:
     weights = {task["workload"]: task["weight"] for task in group[0]["tasks"]}
+    costs_sec = {**_unkept(group, costs_sec), **costs_sec}
     working = [{i["workload"] for i in line["incumbents"] if i["kernel"] in costs_sec} for line in group]
     common = set.intersection(*working)
     found = []
@@ -99,6 +100,24 @@ def _runs_of(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) ->
             )
         )
     return found
+
+
+def _unkept(group: Sequence[dict[str, Any]], costs_sec: Mapping[str, float]) -> dict[str, float]:
+    """Return costs for kernels of records that nobody kept, so that they could not be timed again.
+
+    A confirmation may name a kernel that was never the best when it was measured. It counts as the last that was, in
+    the cold run: the confirmation found them alike.
+    """
+    cold = next((line for line in group if line["side"] == "cold"), None)
+    if cold is None:
+        return {}
+    last = {i["workload"]: costs_sec[i["kernel"]] for i in cold["incumbents"] if i["kernel"] in costs_sec}
+    return {
+        one["kernel"]: last[one["workload"]]
+        for line in group
+        for one in line["incumbents"]
+        if one["trials"] == 0 and one["workload"] in line["known"] and one["workload"] in last
+    }
 
 
 def make_table(lines: Sequence[dict[str, Any]]) -> str:

@@ -17,9 +17,6 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
-_FRUITLESS_PROPOSALS = 32
-"""Proposals in one round that all apply to configs tried before: after these the space counts as spent."""
-
 _REFUSED_PER_PLACE = 8
 """Refused candidates per place of a round that are replaced by others before the round ends with fewer trials."""
 
@@ -149,7 +146,7 @@ def run_round(
     Returns:
         What was tried, in the order asked, all different as applied. Infrastructure errors among them are no trials
         (`TrialOutcome.is_trial`). Empty if the space is spent (or the round was cancelled): nothing new is left,
-        or 32 proposals in a row were all tried before.
+        or as many proposals in a row as the tuner's `patience` were all tried before.
     """
     is_cancelled = cancelled or (lambda: False)
     found: list[TrialOutcome] = []
@@ -158,7 +155,7 @@ def run_round(
         taken = [outcome for outcome in found if not _is_refused(outcome)]
         refused = len(found) - len(taken)
         full = 2 * len(taken) >= n or refused >= _REFUSED_PER_PLACE * n
-        if full or fruitless >= max(_FRUITLESS_PROPOSALS, n):
+        if full or fruitless >= max(tuner.patience, n):
             break
         asked = tuner.ask(n - len(taken))
         if not asked:

@@ -105,6 +105,13 @@ def test_a_kernel_that_could_not_be_timed_again_changes_nothing() -> None:
     assert cold.curve[-1] == (80.0, pytest.approx(0.6))
 
 
+def test_a_kernel_on_record_that_nobody_kept_counts_as_the_cold_runs_last() -> None:
+    records = run("all", [(2.0, "a", "confirmed"), (2.0, "b", "b2"), (2.0, "c", "c1")], known=["a", "b", "c"])
+    cold, warm = model_runs([MACHINE, run("cold", COLD), records, TIMING])
+    assert warm.curve == ((2.0, cold.final_sec),)
+    assert warm.left_out == cold.left_out
+
+
 def test_the_tables_of_cold_and_warm_runs() -> None:
     warm = run("half", [(4.0, "b", "b2"), (5.0, "a", "a1"), (6.0, "c", "c1"), (20.0, "a", "a2")], known=["b"])
     records = run("all", [(2.0, "a", "a2"), (2.0, "b", "b2"), (2.0, "c", "c1")], known=["a", "b", "c"])

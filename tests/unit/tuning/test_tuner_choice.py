@@ -55,11 +55,6 @@ def test_tasks_have_seeds_of_their_own() -> None:
     assert 0 <= task_seed(10**12, one) < 2**32
 
 
-def test_grid_search_goes_in_canonical_order() -> None:
-    space = conv_space()
-    assert make_tuner("grid", TASK, space).ask(20) == [space.config_at(i) for i in range(20)]
-
-
 def test_ga_breeds_from_the_fastest() -> None:
     """Once parents are alike, so are their children."""
     space = conv_space()

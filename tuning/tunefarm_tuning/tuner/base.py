@@ -41,6 +41,9 @@ class Tuner(ABC):
 
     name: ClassVar[str]
 
+    patience: ClassVar[int] = 32
+    """After so many proposals in a row that become trials made before, once applied, its space counts as spent."""
+
     def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
         self.space = space
         self.seed = seed

@@ -1,0 +1,21 @@
+"""What the prior was fitted on: nothing that a benchmark measures."""
+
+from __future__ import annotations
+
+import json
+import lzma
+
+from benchmarks.prior.fit import TRIALS
+from benchmarks.search.tasks import MODELS, model_tasks
+
+from tunefarm_tuning.config_space import ConfigSpace
+
+
+def test_no_workload_of_the_benchmarks_is_among_the_priors() -> None:
+    with lzma.open(TRIALS, "rt", encoding="utf-8") as lines:
+        fitted = [json.loads(line) for line in lines]
+    assert len({one["workload"] for one in fitted}) >= 64
+    assert all(ConfigSpace.from_json(one["space"]).computation is not None for one in fitted)
+    measured = {task.workload.key for model in MODELS for task in model_tasks(model)}
+    assert len(measured) > 40
+    assert not measured & {one["workload"] for one in fitted}
