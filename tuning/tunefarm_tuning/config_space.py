@@ -23,6 +23,7 @@ from tunefarm_tuning.factorization import IntArray
 from tunefarm_tuning.knob import Knob
 
 _VERSION = 1
+_KEPT_ROWS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class ConfigSpace:
         self.sketches = tuple(sketches)
         self.computation = computation
         self.width = 1 + max(len(sketch.knobs) for sketch in self.sketches)
+        self._rows: dict[Config, IntArray | None] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConfigSpace) and self.key == other.key
@@ -189,18 +191,15 @@ class ConfigSpace:
     # ---- rows
 
     def row_of(self, config: Config) -> IntArray | None:
-        """Return the row of the config, or of the nearest in the space; None where the sketch does not fit."""
-        if not self._fits(config):
-            return None
-        row = np.zeros(self.width, dtype=np.int64)
-        row[0] = config.sketch
-        knobs = self.sketches[config.sketch].knobs
-        for column, (knob, decision) in enumerate(zip(knobs, config.decisions, strict=True), start=1):
-            choice = knob.nearest(decision)
-            if choice is None:
-                return None
-            row[column] = choice
-        return row
+        """Return the row of the config, or of the nearest in the space; None where the sketch does not fit.
+
+        It is read-only: rows of configs met lately are kept, as a cost model asks for all trials at each fit.
+        """
+        if config not in self._rows:
+            if len(self._rows) >= _KEPT_ROWS:
+                self._rows.clear()
+            self._rows[config] = self._find_row(config)
+        return self._rows[config]
 
     def configs(self, rows: IntArray) -> list[Config]:
         """Return the config of each row."""
@@ -303,6 +302,20 @@ class ConfigSpace:
         return cls(nests, Computation.from_json(data["computation"]))
 
     # ---- inside
+
+    def _find_row(self, config: Config) -> IntArray | None:
+        if not self._fits(config):
+            return None
+        row = np.zeros(self.width, dtype=np.int64)
+        row[0] = config.sketch
+        knobs = self.sketches[config.sketch].knobs
+        for column, (knob, decision) in enumerate(zip(knobs, config.decisions, strict=True), start=1):
+            choice = knob.nearest(decision)
+            if choice is None:
+                return None
+            row[column] = choice
+        row.setflags(write=False)
+        return row
 
     def _fits(self, config: Config) -> bool:
         return 0 <= config.sketch < len(self.sketches) and len(config.decisions) == len(

@@ -241,3 +241,13 @@ def test_a_hundred_thousand_configs_at_once() -> None:
 
 def test_kinds_are_stable_names() -> None:
     assert [k.value for k in KnobKind] == ["tile", "categorical", "location"]
+
+
+def test_a_row_is_kept_and_cannot_be_changed() -> None:
+    space = tiny_space()
+    config = space.config_at(2)
+    row = space.row_of(config)
+    assert row is not None
+    with pytest.raises(ValueError, match="read-only"):
+        row[0] = 1
+    assert space.row_of(Config(config.sketch, config.decisions)) is row
