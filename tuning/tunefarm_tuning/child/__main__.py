@@ -37,7 +37,11 @@ def main(argv: list[str]) -> int:
         nonlocal handlers
         handlers = importlib.import_module(module).HANDLERS
 
-    _send(replies, _answer(load))
+    answer = _answer(load)
+    # Libraries put in handlers of their own (TVM does), which may wait for ever for what the crashed code had locked.
+    faulthandler.disable()
+    faulthandler.enable()
+    _send(replies, answer)
     for line in requests:
         request = json.loads(line)
 
