@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from app_farm import Farm, make_farm
 
+from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.settings import Settings
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Job
 
 
 @pytest.fixture
@@ -28,3 +31,14 @@ def farm(settings: Settings) -> Iterator[Farm]:
     made = make_farm(settings)
     yield made
     made.services.close()
+
+
+@pytest.fixture
+def tuning_job(farm: Farm) -> Job:
+    """A job whose next step is its first round."""
+    model = farm.ready_model(Scenario(tasks=2))
+    farm.add_device()
+    job = farm.submit(model, trials=24)
+    farm.run(steps=1)
+    assert farm.job(job.id).state is JobState.TUNING
+    return job

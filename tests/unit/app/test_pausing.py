@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
 
 import pytest
+from pausing_engine import PausingEngine
 from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import Reconciler, send_due
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.errors import ConflictError, NotFoundError
-
-
-@pytest.fixture
-def tuning_job(farm):
-    """A job whose next step is its first round."""
-    model = farm.ready_model(Scenario(tasks=2))
-    farm.add_device()
-    job = farm.submit(model, trials=24)
-    farm.run(steps=1)
-    return job
 
 
 def test_a_paused_job_does_nothing_until_it_is_resumed(farm, tuning_job) -> None:
@@ -67,24 +57,8 @@ def test_a_round_is_stopped_at_once_and_done_again(farm) -> None:
     assert (step.state, step.attempts, step.error) == (StepState.PAUSED, 0, None)
 
 
-class Pausing(ReplayEngine):
-    """Stops in the middle of a round until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    @contextmanager
-    def measuring(self, device, *, cancellation):
-        with super().measuring(device, cancellation=cancellation) as option:
-            self.entered.set()
-            self.go_on.wait(60)
-            yield option
-
-
 def test_a_job_resumed_before_its_worker_noticed_is_written_by_one_worker_alone(farm, tuning_job) -> None:
-    engine = Pausing()
+    engine = PausingEngine()
     (step_id,) = farm.inbox.messages
     # Its lease thread is to be too slow to notice anything.
     slow = farm.with_engine(engine).with_settings(lease_sec=3600.0)

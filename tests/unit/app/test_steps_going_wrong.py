@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pausing_engine import PausingEngine
 from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
@@ -26,36 +27,9 @@ from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Closing, Failure, Outcome
 
 
-class Pausing(ReplayEngine):
-    """Stops in the middle of every round until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    @contextmanager
-    def measuring(self, device, *, cancellation):
-        with super().measuring(device, cancellation=cancellation) as option:
-            self.entered.set()
-            self.go_on.wait(60)
-            yield option
-
-
-@pytest.fixture
-def tuning_job(farm):
-    """A job whose next step is its first round."""
-    model = farm.ready_model(Scenario(tasks=2))
-    farm.add_device()
-    job = farm.submit(model, trials=24)
-    farm.run(steps=1)
-    assert farm.job(job.id).state is JobState.TUNING
-    return job
-
-
 def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_job) -> None:
     """A worker that stalls for longer than its lease loses the round to another one."""
-    engine = Pausing()
+    engine = PausingEngine()
     (step_id,) = farm.inbox.messages
     stalled = farm.with_engine(engine).with_settings(lease_sec=3600.0, step_chain_sec=0.0)
 
@@ -121,7 +95,7 @@ def test_an_import_that_kills_its_workers_fails_the_model(farm) -> None:
 
 
 def test_a_job_is_cancelled_while_a_round_runs(farm, tuning_job) -> None:
-    engine = Pausing()
+    engine = PausingEngine()
     (step_id,) = farm.inbox.messages
     busy = farm.with_engine(engine)
     thread = threading.Thread(target=run_step, args=(step_id, busy.services))
