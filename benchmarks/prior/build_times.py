@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 from benchmarks.prior.fit import TRIALS
+from benchmarks.search import json_lines
+from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import detect_host_target
 from tunefarm_tuning.tvm_side import build_child
 
 CONFIGS = 24
@@ -30,9 +30,9 @@ CONFIGS = 24
 
 def build_times(model: Path, output: Path) -> None:
     """Append one line per workload: its key, and pairs of a trial's place and seconds."""
-    target = Target.from_json({**detect_host_target().to_json(), "num-cores": 1})
+    target = one_core_target()
     tasks = {task.workload.key: task for task in extract_tasks(import_model(model), target)}
-    done = {json.loads(line)["workload"] for line in output.open()} if output.exists() else set()
+    done = {line["workload"] for line in json_lines.load(output)}
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines, tempfile.TemporaryDirectory() as folder:
         for data in map(json.loads, lines):
             task = tasks.get(data["workload"])
@@ -46,8 +46,7 @@ def build_times(model: Path, output: Path) -> None:
                 [place, _build_sec(task.workload.key, data["trials"][place][0], Path(folder))]
                 for place in places
             ]
-            with output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"workload": data["workload"], "build_sec": seconds}) + "\n")
+            json_lines.append(output, {"workload": data["workload"], "build_sec": seconds})
             done.add(data["workload"])
             print(data["name"], flush=True)
 

@@ -15,12 +15,13 @@ of the others. They get 96 of the GATuner and 32 of the XGBTuner with the prior 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
 import numpy as np
+from benchmarks.search import json_lines
+from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
 from tunefarm_tuning.builder.pool import LocalBuilder
@@ -28,8 +29,6 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import MeasureOption, TimingOption
 from tunefarm_tuning.round import TrialOutcome, run_round
 from tunefarm_tuning.runner.local import LocalRunner
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import detect_host_target
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner import make_tuner
 
@@ -40,9 +39,9 @@ SHALLOW, SHALLOW_TRIALS = 64, {"ga": 96, "xgb": 32}
 
 def collect(model: Path, output: Path, *, shallow: bool) -> None:
     """Append one line per workload: its space, and its trials."""
-    target = Target.from_json({**detect_host_target().to_json(), "num-cores": 1})
+    target = one_core_target()
     tasks = extract_tasks(import_model(model), target)
-    done = {json.loads(line)["workload"] for line in output.open()} if output.exists() else set()
+    done = {line["workload"] for line in json_lines.load(output)}
     timing = TimingOption(repeat=8, min_repeat_ms=4)
     with LocalBuilder(workers=1) as builder, LocalRunner(timing=timing, threads=1) as runner:
         option = MeasureOption(builder=builder, runner=runner)
@@ -60,8 +59,7 @@ def collect(model: Path, output: Path, *, shallow: bool) -> None:
                 "space": space.to_json(),
                 "trials": [[t.config.to_json(), t.cost_sec] for t in trials],
             }
-            with output.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+            json_lines.append(output, line)
             print(task.workload.name, len(trials), flush=True)
 
 
