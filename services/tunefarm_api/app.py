@@ -18,7 +18,7 @@ from tunefarm_api.openapi import describe
 from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import devices, enrolment, health, job_details, jobs, keys, metrics, models, records
-from tunefarm_app.composition import compose
+from tunefarm_app.composition import compose, for_requests
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.settings import Settings
 from tunefarm_db.schema import check_schema
@@ -46,7 +46,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         services = compose(settings)
-        app.state.services = services
+        answering = for_requests(services)
+        app.state.services = answering
         try:
             await run_in_threadpool(check_schema, services.uow.engine)
             reconciler = Reconciler(services)
@@ -58,6 +59,7 @@ def create_app(
                 if reconcile:
                     await run_in_threadpool(reconciler.stop)
         finally:
+            answering.dispatcher.close()
             services.close()
 
     app = FastAPI(

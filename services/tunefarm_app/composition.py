@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tunefarm_app.blob_store import BlobStore
@@ -18,6 +18,10 @@ from tunefarm_tuning.errors import InvariantError
 
 if TYPE_CHECKING:
     from tunefarm_app.engine import Engine  # the API process has neither numpy nor TVM
+
+
+_ANSWER_WITHOUT_BROKER_SEC = 0.3
+"""How long somebody who waits for an answer waits for the broker."""
 
 
 def _process_name() -> str:
@@ -64,6 +68,16 @@ def compose(settings: Settings) -> Services:
         blobs=BlobStore(settings.store_dir),
         dispatcher=CeleryDispatcher(settings),
     )
+
+
+def for_requests(services: Services) -> Services:
+    """Return the same services for answering requests; the caller closes their dispatcher as well.
+
+    A broker that does not answer is given up soon: whoever asked for a job should not wait for it. What was not sent
+    the reconciler sends, which has the patience that a slow broker needs.
+    """
+    dispatcher = CeleryDispatcher(services.settings, socket_timeout_sec=_ANSWER_WITHOUT_BROKER_SEC)
+    return replace(services, dispatcher=dispatcher)
 
 
 def compose_worker(settings: Settings, *, draining: Callable[[], bool]) -> Services:

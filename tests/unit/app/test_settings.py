@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tunefarm_app.composition import compose, for_requests
 from tunefarm_app.dispatch import CeleryDispatcher, make_celery
 from tunefarm_app.settings import load_settings, redact_url
 from tunefarm_app.step_limits import deadline_sec, hard_limit_sec, soft_limit_sec, visibility_timeout_sec
@@ -72,3 +73,17 @@ def test_a_broker_that_is_away_costs_little_and_raises_nothing(settings) -> None
         assert dispatcher.ping() is False
     finally:
         dispatcher.close()
+
+
+def test_who_waits_for_an_answer_waits_less_for_the_broker(settings) -> None:
+    services = compose(settings)
+    answering = for_requests(services)
+    try:
+        patience_sec = [
+            one.dispatcher._app.conf.broker_transport_options["socket_timeout"]
+            for one in (answering, services)
+        ]
+        assert patience_sec[0] < 0.5 < patience_sec[1]
+    finally:
+        answering.dispatcher.close()
+        services.close()
