@@ -1,20 +1,27 @@
-"""Every shipped runner of real kernels keeps the runner contract."""
+"""Every shipped runner keeps the runner contract: those of real kernels, and the one that replays records of them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
+from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, Runner, TimingOption
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.runner.recording import Recording
+from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.runner_contract import REPEAT, RunnerContract
+from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 from tunefarm_tuning.testing.workloads import sample_task
 
 TIMING = TimingOption(repeat=REPEAT, number=1, min_repeat_ms=2, timeout_sec=10.0)
@@ -79,3 +86,58 @@ class TestRpcRunner(_RealKernels):
 
     def runner(self) -> Runner:
         return self._runner
+
+
+class TestReplayRunner(RunnerContract):
+    """What runners of real kernels say of good kernels and of bad ones, recorded and replayed."""
+
+    _BAD: ClassVar = {
+        "crash": Outcome.RUN_CRASH,
+        "exit": Outcome.RUN_CRASH,
+        "hang": Outcome.RUN_TIMEOUT,
+        "nothing": Outcome.RUN_ERROR,
+    }
+
+    @pytest.fixture(autouse=True)
+    def _replayed(self, tmp_path: Path) -> Iterator[None]:
+        self._task, space = synthetic_task(), tiny_space()
+        self._configs = [space.config_at(number) for number in range(3 + len(self._BAD))]
+        outcomes = [Outcome.OK] * 3 + list(self._BAD.values())
+        records = [
+            self._record(config, outcome, number)
+            for number, (config, outcome) in enumerate(zip(self._configs, outcomes, strict=True))
+        ]
+        self._builder = ReplayBuilder({self._task.workload.key: space}, work_dir=tmp_path)
+        with self._builder, ReplayRunner(Recording(records).measure) as runner:
+            self._runner = runner
+            yield
+
+    def _record(self, config: Config, outcome: Outcome, number: int) -> TuningRecord:
+        return TuningRecord(
+            workload_key=self._task.workload.key,
+            target_key=self._task.target.key,
+            device_model="replay",
+            toolchain="replay",
+            space_key="",
+            config=config,
+            outcome=outcome,
+            samples_sec=(1e-3 + number * 1e-4,) * REPEAT if outcome is Outcome.OK else (),
+            build_sec=0.0,
+            measured_at=0.0,
+            message="" if outcome is Outcome.OK else "recorded",
+            extra={"run_sec": 1e-3},
+        )
+
+    def _input(self, config: Config) -> MeasureInput:
+        (built,) = self._builder.build([BuildInput(task=self._task, config=config)])
+        assert built.artifact_path is not None
+        return MeasureInput(task=self._task, artifact_path=built.artifact_path)
+
+    def runner(self) -> Runner:
+        return self._runner
+
+    def good(self) -> list[MeasureInput]:
+        return [self._input(config) for config in self._configs[:3]]
+
+    def bad(self, kind: str) -> MeasureInput:
+        return self._input(self._configs[3 + list(self._BAD).index(kind)])

@@ -37,7 +37,7 @@ def test_one_outcome_per_config_and_records_that_say_so(tmp_path: Path) -> None:
         Outcome.RUN_CRASH,
         Outcome.OK,
     ]
-    assert len(outcomes[0].samples_sec) == 5
+    assert len(outcomes[0].samples_sec) == 3  # each by itself: one of them crashed
     record = outcomes[0].to_record(TASK, REPLAY_DEVICE, tuner="xgb", toolchain="t")
     assert record.extra["confirmed"] is True
     assert record.extra["noise"] > 0

@@ -126,6 +126,9 @@ def test_replayed_kernels_are_timed_in_turn() -> None:
         good, bad = runner.run_interleaved(
             [MeasureInput(task=TASK, artifact_path=path) for path in built if path], rounds=5
         )
+        whole, _ = runner.run_interleaved(
+            [MeasureInput(task=TASK, artifact_path=built[0])] * 2 if built[0] else [], rounds=5
+        )
         mixed = [
             MeasureInput(task=synthetic_task(name), artifact_path=tmp)
             for name, tmp in zip("ab", built, strict=True)
@@ -133,6 +136,7 @@ def test_replayed_kernels_are_timed_in_turn() -> None:
         ]
         with pytest.raises(ValueError, match="different tasks"):
             runner.run_interleaved(mixed, rounds=5)
-    assert good.samples_sec == (1.0, 2.0, 1.0, 2.0, 1.0)
+    assert whole.samples_sec == (1.0, 2.0, 1.0, 2.0, 1.0)
+    assert good.samples_sec == (1.0, 2.0)  # each by itself: one of them crashed
     assert bad.failure is not None
     assert bad.samples_sec == ()

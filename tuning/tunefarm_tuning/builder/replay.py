@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class ReplayBuilder(Closing):
         spaces: Config space by workload key.
         apply: What applying makes of a config, where it does not keep it as it is.
         fail: Why a config does not build; None where it does.
+        recorded: What building a config took when it was recorded, and why it failed if it did.
+        wait: Lets the seconds of a recorded build pass; return early from it to end it.
         work_dir: Where artifacts go; a scratch folder of its own if left out.
     """
 
@@ -31,11 +34,15 @@ class ReplayBuilder(Closing):
         *,
         apply: Callable[[Config], Config] | None = None,
         fail: Callable[[TuningTask, Config], Failure | None] | None = None,
+        recorded: Callable[[TuningTask, Config], tuple[float, Failure | None]] | None = None,
+        wait: Callable[[float], object] = time.sleep,
         work_dir: Path | None = None,
     ) -> None:
         self._spaces = dict(spaces)
         self._apply = apply
         self._fail = fail
+        self._recorded = recorded
+        self._wait = wait
         # A scratch folder goes also when its owner was killed.
         self._scratch = ScratchDir() if work_dir is None else None
         self._work_dir = self._scratch.path if self._scratch else work_dir or Path()
@@ -64,9 +71,14 @@ class ReplayBuilder(Closing):
         config = self._apply(one.config) if self._apply else one.config
         if self._fail and (reason := self._fail(one.task, config)):
             return BuildResult(config=config, build_sec=0.0, failure=reason)
+        build_sec, failed = self._recorded(one.task, config) if self._recorded else (0.0, None)
+        if build_sec > 0.0:
+            self._wait(build_sec)
+        if failed is not None:
+            return BuildResult(config=config, build_sec=build_sec, failure=failed)
         path = self._work_dir / f"{next(self._number)}.json"
         path.write_text(json.dumps(config.to_json()), encoding="utf-8")
-        return BuildResult(config=config, build_sec=0.0, artifact_path=path)
+        return BuildResult(config=config, build_sec=build_sec, artifact_path=path)
 
     def close(self) -> None:
         if self._scratch is not None:

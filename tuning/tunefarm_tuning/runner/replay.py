@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Closing, DeviceInfo, Failure, MeasureInput, MeasureResult, Outcome
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.runner.timing import check_one_task
+from tunefarm_tuning.runner.recording import Recording
+from tunefarm_tuning.runner.timing import Rivals, check_one_task
 from tunefarm_tuning.task import TuningTask
 
-Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure"]
-"""The samples of a config in seconds, or why there are none."""
+Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure | MeasureResult"]
+"""The samples of a config in seconds, or why there are none; or a whole measurement, which takes its `run_sec` again."""
+
+_REACH = 3.0
+"""A measurement is cut short where a single call would be (see `adaptive_timing`)."""
 
 REPLAY_DEVICE = DeviceInfo(model="replay", num_cores=1, name="replay")
 
@@ -25,14 +31,21 @@ class ReplayRunner(Closing):
         answer: What a measurement of the config would have said.
         device: Whose timings these are.
         shares_host: As of a device that is this machine, or of one that is not.
+        wait: Lets the seconds of a measurement pass; return early from it to end it.
     """
 
     def __init__(
-        self, answer: Answer, *, device: DeviceInfo = REPLAY_DEVICE, shares_host: bool = True
+        self,
+        answer: Answer,
+        *,
+        device: DeviceInfo = REPLAY_DEVICE,
+        shares_host: bool = True,
+        wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self._answer = answer
         self._device = device
         self._shares_host = shares_host
+        self._wait = wait
 
     @property
     def device(self) -> DeviceInfo:
@@ -44,50 +57,61 @@ class ReplayRunner(Closing):
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         results: list[MeasureResult] = []
+        rivals = Rivals()
         lost: Failure | None = None
         for one in inputs:
-            answer = lost or self._measure(one)
-            if isinstance(answer, Failure):
-                results.append(MeasureResult(run_sec=0.0, failure=answer))
-                lost = answer if answer.outcome is Outcome.INFRASTRUCTURE_ERROR else None
-            else:
-                results.append(MeasureResult(run_sec=sum(answer), samples_sec=answer))
+            result = self._measure(one, rivals.of(one)) if lost is None else _failed(lost)
+            if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
+                lost = result.failure
+            rivals.add(one, result)
+            results.append(result)
         return results
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Answer as `run` does, each sample as often as it takes for `rounds` of them."""
         check_one_task(inputs)
-        results = []
-        for result in self.run(inputs):
-            given = result.samples_sec
-            samples = tuple(given[i % len(given)] for i in range(rounds)) if given else ()
-            results.append(replace(result, samples_sec=samples))
-        return results
+        results = [self._measure(one, None) for one in inputs]
+        if any(result.failure is not None for result in results):
+            return results
+        return [
+            replace(result, samples_sec=tuple(islice(cycle(result.samples_sec), rounds)), truncated=False)
+            for result in results
+        ]
 
-    def _measure(self, one: MeasureInput) -> tuple[float, ...] | Failure:
+    def _measure(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
         try:
             config = Config.from_json(json.loads(one.artifact_path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
-            return Failure(Outcome.RUN_ERROR, f"cannot load {one.artifact_path.name}: {type(error).__name__}")
-        return self._answer(one.task, config)
+            message = f"cannot load {one.artifact_path.name}: {type(error).__name__}"
+            return _failed(Failure(Outcome.RUN_ERROR, message))
+        answer = self._answer(one.task, config)
+        if isinstance(answer, Failure):
+            return _failed(answer)
+        if not isinstance(answer, MeasureResult):
+            return MeasureResult(run_sec=sum(answer), samples_sec=answer)
+        self._wait(answer.run_sec)
+        cost_sec = answer.cost_sec
+        if cost_sec is None or rival_sec is None or answer.truncated or cost_sec <= _REACH * rival_sec:
+            return answer
+        return replace(answer, samples_sec=answer.samples_sec[:1], truncated=True)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
-    """Return an answer that replays records; a config without one is a run error.
+def _failed(failure: Failure) -> MeasureResult:
+    return MeasureResult(run_sec=0.0, failure=failure)
 
-    Where a config was measured several times, its last record counts.
+
+def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
+    """Return an answer that replays records at once; a config without one is a run error.
+
+    See `Recording` for measurements that take their time.
     """
-    held = {(r.workload_key, r.config.key): r for r in records}
+    recording = Recording(records)
 
     def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-        record = held.get((task.workload.key, config.key))
-        if record is None:
-            return Failure(Outcome.RUN_ERROR, "there is no record of this config")
-        if record.outcome is not Outcome.OK:
-            return Failure(record.outcome, record.message)
-        return record.samples_sec
+        found = recording.measure(task, config)
+        return found if isinstance(found, Failure) else found.failure or found.samples_sec
 
     return answer
