@@ -2,81 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from parentage import die_with_parent
-from rpc_client import PATIENCE_SEC, Client
-from waiting import gone, wait_until
-
-
-class Child:
-    """A process that writes JSON lines; its whole process group goes with it."""
-
-    def __init__(self, arguments: Sequence[str], env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
-            process_group=0,
-            preexec_fn=die_with_parent,  # noqa: PLW1509  (it takes no lock)
-        )
-        self.events: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with contextlib.suppress(ValueError):
-                self.events.append(json.loads(line))
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def named(self, event: str) -> list[dict[str, Any]]:
-        return [one for one in self.events if one.get("event") == event]
-
-    def wait_for(self, event: str, count: int = 1) -> dict[str, Any]:
-        return wait_until(
-            lambda: self.named(event)[count - 1 : count], lambda: f"{count} x {event}; {self.events}"
-        )[0]
-
-    def end(self, number: int = signal.SIGKILL) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(number)
-        self.process.wait(PATIENCE_SEC)
-
-    def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.process.wait(PATIENCE_SEC)
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self._reader.join(PATIENCE_SEC)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-class TrackerProcess(Child):
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(["-m", "tunefarm_workers.tracker", "--port", str(port)])
-        self.port: int = wait_until(lambda: self.events, "the tracker's port")[0]["port"]
+from device_processes import AgentProcess, Child, ServerProcess, TrackerProcess, compile_kernels
+from rpc_client import Client
 
 
 @pytest.fixture
@@ -104,35 +40,6 @@ def start_tracker(start: Callable[..., Any]) -> Callable[..., Any]:
     return lambda port=0: start(TrackerProcess, port)
 
 
-class ServerProcess(Child):
-    """A hardened server on its own."""
-
-    key = "dev-test"
-
-    def __init__(self, tracker_port: int, work_dir: Path, *options: str) -> None:
-        self.work_dir = work_dir
-        super().__init__(
-            [
-                "-m",
-                "tunefarm_workers.device.hardened_server",
-                *("--key", self.key, "--tracker", f"127.0.0.1:{tracker_port}"),
-                *("--work-dir", str(work_dir), *options),
-            ],
-            env={"TVM_NUM_THREADS": "1"},
-        )
-        self.port: int = self.wait_for("listening")["port"]
-
-    def session_folders(self) -> list[Path]:
-        return list(self.work_dir.glob("session-*"))
-
-    def wait_childless(self) -> None:
-        """Wait until nothing runs below it: what was killed needs a moment to be gone."""
-        wait_until(
-            lambda: all(gone(child.pid) for child in psutil.Process(self.pid).children(recursive=True)),
-            "the end of all sessions' processes",
-        )
-
-
 @pytest.fixture
 def server(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) -> ServerProcess:
     process: ServerProcess = start(ServerProcess, tracker.port, tmp_path / "sessions")
@@ -147,26 +54,7 @@ def start_server(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of kernels of every temper, as TVM's runtime calls them."""
-    folder = tmp_path_factory.mktemp("kernels")
-    source, library = folder / "kernels.c", folder / "kernels.so"
-    source.write_text(
-        """
-        #include <fcntl.h>
-        #include <signal.h>
-        #include <stdint.h>
-        #include <stdlib.h>
-        #include <unistd.h>
-        #define KERNEL(name) int __tvm_ffi_##name(void *self, const void *args, int32_t n, void *result)
-        KERNEL(good) { return 0; }
-        KERNEL(crash) { raise(SIGSEGV); return 0; }
-        KERNEL(leave) { exit(7); }
-        KERNEL(spin) { close(creat("spinning", 0600)); for (;;) sleep(1); }
-        KERNEL(freeze) { raise(SIGSTOP); return 0; }
-        KERNEL(litter) { if (fork() == 0) { setsid(); if (fork() == 0) for (;;) sleep(1); _exit(0); } return 0; }
-        """
-    )
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return library
+    return compile_kernels(tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.fixture
@@ -239,44 +127,6 @@ def api(tracker: TrackerProcess) -> Iterator[FarmApi]:
     farm = FarmApi(tracker.port)
     yield farm
     farm.close()
-
-
-class AgentProcess(Child):
-    def __init__(
-        self,
-        url: str,
-        work_dir: Path,
-        *options: str,
-        key: str = "tfk_test",
-        module: str = "tunefarm_workers.device",
-        env: dict[str, str] | None = None,
-    ) -> None:
-        self.work_dir = work_dir
-        super().__init__(
-            [
-                *("-m", module, "--url", url, "--name", "box", "--device-key", "test"),
-                *("--target", "llvm -num-cores=1", "--device-model", "test-box", "--heartbeat-sec", "1"),
-                *("--work-dir", str(work_dir), *options),
-            ],
-            env={"TUNEFARM_API_KEY": key, **(env or {})},
-        )
-
-    @property
-    def rpc_key(self) -> str:
-        return str(self.events[-1]["rpc_key"])
-
-    def wait_online(self, after: int = 0, other_than: int | None = None) -> dict[str, Any]:
-        """Wait for a proof of life later than the first `after` events, of another server than that process."""
-        online = wait_until(
-            lambda: [
-                event
-                for event in self.events[after:]
-                # When a server dies, the API still has its last heartbeat: online, and yet not serving.
-                if event.get("online") and event["state"] == "serving" and event["server_pid"] != other_than
-            ],
-            lambda: f"online; {self.events}",
-        )
-        return dict(online[-1])
 
 
 @pytest.fixture

@@ -13,24 +13,12 @@ from typing import Any
 
 import psutil
 import pytest
+from malformed_hellos import HELLOS
 from rpc_client import connect
 from waiting import wait_gone, wait_until
 
 from tunefarm_workers.device import probe
 from tunefarm_workers.device.rpc_wire import CODE_MISMATCH, INT, RPC_MAGIC, pack_hello, receive_exactly
-
-HELLOS = {
-    "wrong magic": b"GET / HTTP/1.1\r\n\r\n",
-    "empty key": INT.pack(RPC_MAGIC) + INT.pack(0),
-    "negative length": INT.pack(RPC_MAGIC) + INT.pack(-5),
-    "huge length": INT.pack(RPC_MAGIC) + INT.pack(2**31 - 1),
-    "not UTF-8": INT.pack(RPC_MAGIC) + INT.pack(4) + b"\xff\xfe\xfd\xfc",
-    "only spaces": INT.pack(RPC_MAGIC) + INT.pack(3) + b"   ",
-    "a bad time limit": pack_hello("client:x -timeout=soon"),
-    "an endless time limit": pack_hello("client:x -timeout=nan"),
-    "truncated": INT.pack(RPC_MAGIC) + INT.pack(20) + b"client:",
-    "two bytes": b"\x71\xf2",
-}
 
 
 def test_a_session_runs_and_leaves_nothing(server: Any, client: Any) -> None:
