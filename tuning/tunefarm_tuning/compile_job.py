@@ -13,7 +13,7 @@ from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.compile_progress import Progress
-from tunefarm_tuning.compile_report import make_manifest, make_report
+from tunefarm_tuning.compile_report import Place, make_manifest, make_report
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, LoadedInfo
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
@@ -276,10 +276,19 @@ class CompileJob:
         )
         if all(one.comparable == 0 for one in comparison.outputs):
             self.warnings.append("no output had a finite number: the comparison says little")
+        here = is_this_machine(self.device)
         report = make_report(
-            self.kernels, coverage, comparison, latency, self.rejected, self._no_baseline, self.warnings,
-            self.progress.phases_sec,
-        )  # fmt: skip
+            kernels=self.kernels,
+            not_tunable=loaded.not_tunable,
+            coverage=coverage,
+            comparison=comparison,
+            latency=latency,
+            rejected=self.rejected,
+            no_baseline=self._no_baseline,
+            place=Place(device_model=self.device_model, this_machine=here, threads=threads, seed=self.seed),
+            warnings=self.warnings,
+            phases_sec=self.progress.phases_sec,
+        )
         manifest = make_manifest(
             name=self.name,
             model=self.model,
@@ -287,7 +296,7 @@ class CompileJob:
             loaded=loaded,
             library=library,
             device_model=self.device_model,
-            checked_here=is_this_machine(self.device),
+            checked_here=here,
             threads=threads,
             kernels=self.kernels,
             report=report,
@@ -299,7 +308,7 @@ class CompileJob:
             report=report,
             records=[k.record for k in self.kernels if k.hit is not None and k.record is not None],
             # Once more the way its user will: by its own loader, in a fresh process.
-            check=self._check_packed(sets) if is_this_machine(self.device) else None,
+            check=self._check_packed(sets) if here else None,
         )
         self.history.coverage = coverage
         return Artifact(path=output, manifest=complete, report=report)

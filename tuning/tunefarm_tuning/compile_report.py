@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,30 +12,76 @@ from typing import Any
 from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
 from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
-from tunefarm_tuning.compile_session import LoadedInfo
+from tunefarm_tuning.compile_session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.host import cpu_flags
 from tunefarm_tuning.kernel_check import CheckedKernel
 from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
 from tunefarm_tuning.model_check import ModelComparison
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key, versions
+from tunefarm_tuning.tvm_side.kernel_timing import METHOD as KERNEL_METHOD
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 _RULE = (
     "floats: an element may be off by rtol of itself plus a share of its tensor's root mean square (float32: 1e-3 and "
     "2e-4); NaN and infinities must match; integers and booleans: equal, but for one in a thousand where floats tie"
 )
+_UNTUNED = (
+    "TVM's own lowering of the same network without any schedule: plain loops on a CPU, a default schedule on a GPU. It is "
+    "where tuning begins, not a good baseline: on a CPU look at ONNX Runtime for that."
+)
+_ONNXRUNTIME = (
+    "ONNX Runtime's CPU provider with all graph optimisations, as many threads within an operator as TVM has, one between "
+    "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs."
+)
+_OUTPUTS = (
+    "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "
+    "graph optimisations off. Every tuned kernel was compared with its untuned form as well, all arguments of it."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where everything was run and timed.
+
+    Attributes:
+        device_model: The device's.
+        this_machine: Whether it is the machine that compiled.
+        threads: On how many kernels ran.
+        seed: Of the first set of inputs, and of the kernels' inputs.
+    """
+
+    device_model: str
+    this_machine: bool
+    threads: int
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device_model": self.device_model,
+            "this_machine": self.this_machine,
+            "threads": self.threads,
+            "seed": self.seed,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}"
+            if self.this_machine
+            else None,
+        }
 
 
 def make_report(
+    *,
     kernels: Sequence[CheckedKernel],
+    not_tunable: Sequence[UntunableKernel],
     coverage: Coverage,
     comparison: ModelComparison,
     latency: Mapping[str, Latency],
     rejected: Latency | None,
     no_baseline: str,
+    place: Place,
     warnings: Sequence[str],
     phases_sec: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -41,19 +89,30 @@ def make_report(
 
     Args:
         kernels: Every task and its evidence.
-        coverage: The same, in short.
+        not_tunable: The kernels that are no tasks.
+        coverage: The tasks, in short.
         comparison: The chosen library's outputs against ONNX Runtime's.
         latency: Of ``"untuned"``, ``"tuned"`` (what is in the artifact) and, where it was timed, ``"onnxruntime"``.
         rejected: Of the tuned network, where all of it fell back for being slow.
         no_baseline: Why ONNX Runtime was not timed; empty where it was.
+        place: Where all of this was measured.
         warnings: Sentences for people.
         phases_sec: How long each phase took.
     """
     times = {which: one.to_json() for which, one in latency.items()}
     return {
         "report_version": REPORT_VERSION,
+        "place": place.to_json(),
+        "method": {
+            "latency": MODEL_METHOD,
+            "untuned": _UNTUNED,
+            "onnxruntime": _ONNXRUNTIME,
+            "kernels": KERNEL_METHOD,
+            "outputs": _OUTPUTS,
+        },
         "coverage": coverage.to_json(),
         "fallbacks": [miss.to_json() for miss in coverage.fallbacks],
+        "not_tunable": [asdict(kernel) for kernel in not_tunable],
         "checks": {
             "reference": "ONNX Runtime, graph optimisations off",
             "rule": _RULE,
@@ -64,6 +123,7 @@ def make_report(
             for k in kernels
             if k.evidence
         ],
+        "records": [_record(k.task, k.record) for k in kernels if k.hit is not None and k.record is not None],
         "latency": {
             "onnxruntime": None,
             **times,
@@ -77,6 +137,23 @@ def make_report(
         "warnings": list(warnings),
         "versions": versions(),
         "phases_sec": dict(phases_sec),
+    }
+
+
+def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:
+    return {
+        "workload_key": task.workload_key,
+        "name": task.name,
+        "target_key": record.target_key,
+        "device_model": record.device_model,
+        "toolchain": record.toolchain,
+        "space_key": record.space_key,
+        "config": record.config.to_json(),
+        "cost_sec": record.cost_sec,
+        "samples_sec": list(record.samples_sec),
+        "measured_at": record.measured_at,
+        "tuner": record.tuner,
+        "confirmed": record.confirmed,
     }
 
 

@@ -58,12 +58,29 @@ class KernelInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UntunableKernel:
+    """A kernel that is compiled as it stands. `reason` is one of `tvm_side.extract.NotTunable`."""
+
+    name: str
+    weight: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedInfo:
-    """What the child found in the network: its ends, its tuning tasks in order of first use, and its CPU's features."""
+    """What the child found in the network.
+
+    Attributes:
+        inputs: Of the network, as `outputs` are.
+        tasks: Its tuning tasks in order of first use.
+        not_tunable: Its other kernels.
+        cpu_features: Of the CPU that is built for.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     tasks: tuple[KernelInfo, ...]
+    not_tunable: tuple[UntunableKernel, ...]
     cpu_features: tuple[str, ...]
 
 
@@ -108,6 +125,11 @@ class CompileSession:
             inputs=tuple(TensorSpec.from_json(spec) for spec in reply["inputs"]),
             outputs=tuple(TensorSpec.from_json(spec) for spec in reply["outputs"]),
             tasks=_tasks(reply["kernels"]),
+            not_tunable=tuple(
+                UntunableKernel(name=kernel["name"], weight=kernel["weight"], reason=kernel["not_tunable"])
+                for kernel in reply["kernels"]
+                if kernel["not_tunable"] is not None
+            ),
             cpu_features=tuple(reply["cpu_features"]),
         )
 

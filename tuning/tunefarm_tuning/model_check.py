@@ -21,6 +21,14 @@ _SLOW_SEC = 0.3
 _SLOW_BUDGET_SEC = 2.5
 _MAX_CALLS = 10_000
 
+METHOD = (
+    f"Whole inferences on one set of random inputs, the contenders in turns, so that a busy machine slows all of them: up "
+    f"to {_ROUNDS} samples each. A sample is the mean of as many inferences in a row as take {_SAMPLE_SEC:g} s (at least "
+    f"one), after one that does not count. What takes over {_SLOW_SEC:g} s per inference gets as many samples as fit into "
+    f"{_SLOW_BUDGET_SEC:g} s, its first inference among them. The latency is the median of the samples."
+)
+"""How `time_models` measures, for people."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelComparison:
@@ -123,7 +131,7 @@ def time_models(
         for timer in timers.values():
             timer.turn(number)
         on_round((number + 1) / _ROUNDS)
-    return {name: Latency.of(timer.samples, threads) for name, timer in timers.items()}
+    return {name: Latency.of(timer.samples, threads, timer.inferences) for name, timer in timers.items()}
 
 
 class _Timer:
@@ -136,9 +144,12 @@ class _Timer:
         affordable = max(least_samples - 1, int(_SLOW_BUDGET_SEC / first_sec))
         self._turns = min(_ROUNDS, affordable) if slow else _ROUNDS
         self.samples = [first_sec] if slow else []
+        self.inferences = [1] if slow else []
 
     def turn(self, number: int) -> None:
         if number >= self._turns:
             return
         pace = median(self.samples) if self.samples else self._first_sec
-        self.samples.append(self._sample(max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(pace, 1e-7))))))
+        calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(pace, 1e-7))))
+        self.samples.append(self._sample(calls))
+        self.inferences.append(calls)

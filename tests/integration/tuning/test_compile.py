@@ -50,6 +50,15 @@ def test_all_records_go_in_and_the_report_proves_it(
     for which in ("onnxruntime", "untuned", "tuned"):
         assert report["latency"][which]["median_sec"] > 0
         assert report["latency"][which]["threads"] == artifact.manifest["threads"]
+        assert len(report["latency"][which]["inferences"]) == len(report["latency"][which]["samples_sec"])
+    assert report["place"]["this_machine"]
+    assert report["place"]["threads"] == artifact.manifest["threads"]
+    assert "7 samples" in report["method"]["latency"]
+    assert [(r["workload_key"], r["cost_sec"]) for r in report["records"]] == [
+        (r.workload_key, r.cost_sec) for r in tiny_net.records
+    ]
+    names = {name for kernel in report["kernels"] for name in kernel["names"]}
+    assert all(one["reason"] and one["name"] not in names for one in report["not_tunable"])
     assert [r["config"] for r in artifact.manifest["records"]] == [
         r.config.to_json() for r in tiny_net.records
     ]
@@ -114,6 +123,7 @@ def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
             tiny_net.model, output=path, device=farm.device, limits=TAKE_ANY_SPEED
         )
         assert len(history.coverage.hits) == 3
+        assert artifact.report["place"]["this_machine"] is False
         assert artifact.report["latency"]["onnxruntime"] is None
         assert "another machine" in artifact.report["latency"]["onnxruntime_missing"]
         assert artifact.manifest["device_model"] == "test"
