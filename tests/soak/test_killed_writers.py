@@ -66,12 +66,6 @@ def test_the_file_stays_whole(
     assert there > 0
     report(
         Figures(
-            jobs=1,
-            steps=0,
-            trials=0,
-            step_leases=0,
-            device_leases=0,
-            late_writes=0,
             seconds=round(time.monotonic() - began, 1),
             more={"kills": KILLS[size], "transactions": there},
         )

@@ -1,12 +1,18 @@
-"""What a worker does at a device: ask the tracker for a session, and call kernels. Also a script, for a process that can be killed."""
+"""What a worker does at a device: ask the tracker for a session, and call kernels.
+
+Also a script, for a process that can be killed, and a child's module, for one that stays and can be given up (`steady`).
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tunefarm_tuning.child import ChildProcess
 
 PATIENCE_SEC = 90.0
 
@@ -45,6 +51,20 @@ class Client:
         """Return the command line of a process that does `call`."""
         port, library = str(self.tracker_port), str(self.kernels)
         return [sys.executable, __file__, port, library, self.key, kernel, str(timeout_sec)]
+
+
+def steady() -> ChildProcess:
+    """Return a process that calls kernels when told: ``call`` with `Client`'s arguments and the ``kernel``."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return ChildProcess("rpc_client", env={"PYTHONPATH": path})
+
+
+def _call(params: dict[str, Any]) -> None:
+    client = Client(params["tracker_port"], Path(params["kernels"]), params["key"])
+    client.call(params["kernel"], params.get("timeout_sec", 60))
+
+
+HANDLERS = {"call": _call}
 
 
 if __name__ == "__main__":

@@ -64,12 +64,12 @@ _SETTINGS: dict[str, Any] = {
 class Figures:
     """What a soak came to, after its audit."""
 
-    jobs: int
-    steps: int
-    trials: int
-    step_leases: int
-    device_leases: int
-    late_writes: int
+    jobs: int = 0
+    steps: int = 0
+    trials: int = 0
+    step_leases: int = 0
+    device_leases: int = 0
+    late_writes: int = 0
     seconds: float
     more: dict[str, Any] = field(default_factory=dict)
 
@@ -129,9 +129,13 @@ class SoakFarm:
 
             wait_until(answers, "the API", within_sec=WITHIN_SEC)
 
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.api_port}"
+
     def client(self) -> httpx.Client:
         return httpx.Client(
-            base_url=f"http://127.0.0.1:{self.api_port}",
+            base_url=self.api_url,
             headers={"Authorization": f"Bearer {self.api_key}"},
             timeout=120,
             trust_env=False,

@@ -1,0 +1,114 @@
+"""A real device whose RPC server meets everything that ends TVM's own for good, again and again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import cycle, islice
+from pathlib import Path
+
+import psutil
+import pytest
+from device_processes import AgentProcess, TrackerProcess, compile_kernels
+from malformed_hellos import HELLOS
+from rpc_client import PATIENCE_SEC, connect, steady
+from soak_audit import audit
+from soak_farm import SoakFarm, soak_farm
+from waiting import wait_until
+
+from tunefarm_tuning.errors import TunefarmError
+
+# crashing kernels, malformed hellos, silent peers, seconds without a tracker
+SIZES = {"small": (4, 10, 5, 3.0), "middle": (20, 50, 5, 20.0), "big": (50, 100, 5, 75.0)}
+
+
+class Abuser:
+    """Calls kernels of a device, and measures how long a good one takes after the last misdeed."""
+
+    def __init__(self, tracker: TrackerProcess, agent: AgentProcess, kernels: Path) -> None:
+        self._child = steady()
+        self._params = {"tracker_port": tracker.port, "kernels": str(kernels), "key": agent.rpc_key}
+        self.usable_after_sec: dict[str, float] = {}
+        self.call("good")  # the child imports TVM
+
+    def call(self, kernel: str) -> None:
+        self._child.call("call", {**self._params, "kernel": kernel}, timeout_sec=PATIENCE_SEC)
+
+    def expect_use(self, after: str) -> None:
+        """A good kernel runs; note the longest time that it ever took after the same misdeed."""
+        began = time.monotonic()
+        self.call("good")
+        took_sec = round(time.monotonic() - began, 2)
+        self.usable_after_sec[after] = max(took_sec, self.usable_after_sec.get(after, 0.0))
+
+    def close(self) -> None:
+        self._child.close()
+
+
+@contextmanager
+def lent(farm: SoakFarm, folder: Path) -> Iterator[AgentProcess]:
+    """Lend this machine to the farm for the time of the block."""
+    agent = AgentProcess(farm.api_url, folder, key=farm.api_key, env=farm.environment)
+    try:
+        agent.wait_online()
+        yield agent
+        agent.end(signal.SIGTERM)
+        assert agent.process.returncode == 0
+        assert list((folder / "sessions").iterdir()) == []
+    finally:
+        agent.close()
+
+
+def test_a_device_is_usable_again_after_each(tmp_path: Path, size: str, report: Callable[..., None]) -> None:
+    crashes, hellos, silent, outage_sec = SIZES[size]
+    kernels = compile_kernels(tmp_path)
+    url = f"sqlite:///{tmp_path / 'tunefarm.db'}"
+    with ExitStack() as trackers:
+        tracker = TrackerProcess()
+        trackers.callback(tracker.close)
+        settings = {"tracker": f"127.0.0.1:{tracker.port}"}
+        with soak_farm(tmp_path / "farm", url, workers=0, devices=0, reconcile=False, **settings) as farm:
+            farm.start_api()
+            farm.wait_for_api()
+            with lent(farm, tmp_path / "device") as agent, closing(Abuser(tracker, agent, kernels)) as abuser:
+                server = psutil.Process(agent.wait_online()["server_pid"])
+                for _ in range(crashes):
+                    with pytest.raises(TunefarmError):
+                        abuser.call("crash")
+                    abuser.expect_use("a crash")
+                port = listening_port(server)
+                for data in islice(cycle(HELLOS.values()), hellos):
+                    with connect(port) as connection:
+                        connection.sendall(data)
+                    abuser.expect_use("a malformed hello")
+                with ExitStack() as peers:
+                    for _ in range(silent):
+                        peers.enter_context(connect(port))
+                    abuser.expect_use("silent peers")
+                tracker.end()
+                wait_until(lambda: agent.events[-1]["state"] != "serving", "the agent's notice")
+                time.sleep(outage_sec)
+                tracker = TrackerProcess(tracker.port)
+                trackers.callback(tracker.close)
+                abuser.expect_use("an outage of the tracker")
+                # It is the server that was there at the beginning.
+                wait_until(lambda: agent.events[-1]["state"] == "serving", "the agent's proof")
+                assert agent.events[-1]["server_pid"] == server.pid
+                assert not server.children(recursive=True)
+            figures = audit(
+                farm,
+                trials=0,
+                crashes=crashes,
+                hellos=hellos,
+                silent=silent,
+                outage_sec=outage_sec,
+                usable_after_sec=abuser.usable_after_sec,
+            )
+        report(figures)
+
+
+def listening_port(process: psutil.Process) -> int:
+    (port,) = {one.laddr.port for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN}
+    return int(port)
