@@ -6,6 +6,9 @@ but register one device and report for it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import structlog
 
 from tunefarm_app.api_keys import new_key_text
@@ -58,50 +61,76 @@ def create_enrolment_token(
     return key, made.text
 
 
-def enrol_device(services: Services, token: ApiKey, *, name: str, device_key: str) -> tuple[ApiKey, str]:
-    """Use up the token; return the credential of the device, and its full text. Earlier ones of it are worthless then.
+def enrol_devices(
+    services: Services, token: ApiKey, *, names: Sequence[str], device_key: str
+) -> list[tuple[ApiKey, str]]:
+    """Use up the token; return a credential for each device of one machine, and its full text, in the order of `names`.
+
+    Earlier credentials of these devices are worthless then.
 
     Args:
         services: The process's services.
-        token: What the request showed: an enrolment token, or an administrator's key.
-        name: The device.
-        device_key: Its pool.
+        token: What the request showed: an enrolment token, or an administrator's key. One for the device ``box`` is good
+            for its GPUs ``box-gpu0``, ``box-gpu1``, … as well.
+        names: The devices.
+        device_key: Their pool.
 
     Raises:
         InvalidInputError: ``invalid-device``.
         ConflictError: ``enrolment-other-device`` if the token is for another device or pool; ``enrolment-used``;
-            ``device-name-taken`` if there is a device of this name, and the token does not name it.
+            ``device-name-taken`` if there is a device of a name, and the token does not name it.
     """
-    _check_name("name", name)
+    for name in names:
+        _check_name("name", name)
     _check_name("device_key", device_key)
-    if token.device_name not in (None, name) or token.device_key not in (None, device_key):
+    if len(set(names)) < len(names):
+        raise InvalidInputError("two devices have one name", code="invalid-device", field="also")
+    others = [name for name in names if not _is_for(token, name)]
+    if others or token.device_key not in (None, device_key):
         raise ConflictError(
             f"the token is for the device {token.device_name or '(any)'} in the pool {token.device_key or '(any)'}, "
-            f"not for {name} in {device_key}",
+            f"not for {(others or names)[0]} in {device_key}",
             code="enrolment-other-device",
         )
     is_token = ENROL_SCOPE in token.scopes
-    made = new_key_text()
+    made = [new_key_text() for _ in names]
+    keys = []
     with services.uow.write() as repos:
         if is_token and not repos.api_keys.use_up(token.id):
             raise ConflictError("the token was used before, or its time is over", code="enrolment-used")
-        if is_token and token.device_name is None and repos.devices.find(name) is not None:
-            raise ConflictError(
-                f"there is a device {name} already: take another name, remove that one, or make a token for it by name",
-                code="device-name-taken",
-                name=name,
+        for name, new in zip(names, made, strict=True):
+            if is_token and token.device_name is None and repos.devices.find(name) is not None:
+                raise ConflictError(
+                    f"there is a device {name} already: take another name, remove that one, or make a token for it by name",
+                    code="device-name-taken",
+                    name=name,
+                )
+            repos.api_keys.revoke_of_device(name)
+            keys.append(
+                repos.api_keys.add(
+                    key_id=new.key_id,
+                    name=f"device {name}",
+                    secret_sha256=new.secret_sha256,
+                    scopes=["device"],
+                    device_name=name,
+                    device_key=device_key,
+                )
             )
-        repos.api_keys.revoke_of_device(name)
-        key = repos.api_keys.add(
-            key_id=made.key_id,
-            name=f"device {name}",
-            secret_sha256=made.secret_sha256,
-            scopes=["device"],
-            device_name=name,
+    for key in keys:
+        log.info(
+            "device enrolled",
+            name=key.device_name,
             device_key=device_key,
+            api_key_id=key.id,
+            token_id=token.id,
         )
-    log.info("device enrolled", name=name, device_key=device_key, api_key_id=key.id, token_id=token.id)
-    return key, made.text
+    return [(key, new.text) for key, new in zip(keys, made, strict=True)]
+
+
+def _is_for(token: ApiKey, name: str) -> bool:
+    if token.device_name in (None, name):
+        return True
+    return re.fullmatch(rf"{re.escape(str(token.device_name))}-gpu[0-9]{{1,3}}", name) is not None
 
 
 def _check_name(field: str, value: str) -> None:

@@ -67,11 +67,28 @@ def join(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of this device; the host's by default.")
+        str | None,
+        typer.Option(
+            "--name",
+            help="Name of this device; the host's by default. Of several GPUs each has -gpu and its number after it.",
+        ),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="What it runs, as for `tunefarm tune`; found out by default."),
+        typer.Option(
+            "--target",
+            help="What it runs, as for `tunefarm tune`; the CPU that it is by default. `cuda`: its GPUs, whatever they "
+            "are.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="LIST",
+            help="Lend these GPUs in place of the CPU, each as a device of its own: `all`, or numbers of nvidia-smi, as "
+            "0,2. All by default where the target is cuda.",
+        ),
     ] = None,
     device_model: Annotated[
         str | None,
@@ -120,6 +137,9 @@ def join(
     The first time it shows an enrolment token, and is given a credential of its own, which it keeps in its folder
     (--work-dir). It gets work once the calibration kernel ran clean on it.
 
+    With --gpu each GPU is a device: it has a name, an RPC server, a lease and a calibration of its own, and one token
+    enrols them all. GPUs of different kinds need a call each, with a --device-key of their own.
+
     Whoever reaches the port that it measures through can run code on this machine: keep it on loopback or a private
     network. SIGTERM ends it; a measurement at hand fails, and is done again elsewhere.
     """
@@ -131,6 +151,7 @@ def join(
         "device-key": device_key,
         "name": name,
         "target": target,
+        "gpu": gpu,
         "device-model": device_model,
         "host": host,
         "port": port,
@@ -155,7 +176,8 @@ def make_token(
         str | None,
         typer.Option(
             "--name",
-            help="The device that may use it; any new one by default. A known device needs its name here.",
+            help="The device that may use it (its GPUs too: NAME-gpu0, …); any new one by default. A known device needs "
+            "its name here.",
         ),
     ] = None,
     minutes: Annotated[float, typer.Option("--minutes", min=0.1, help="How long it is good.")] = 15.0,

@@ -7,8 +7,14 @@ from fastapi import APIRouter, Request
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_api.schemas.device import DeviceCredential, Enrol, EnrolmentToken, EnrolmentTokenCreate
-from tunefarm_app.device_enrolment import ENROL_SCOPE, create_enrolment_token, enrol_device
+from tunefarm_api.schemas.device import (
+    DeviceCredential,
+    Enrol,
+    EnrolmentToken,
+    EnrolmentTokenCreate,
+    MachineCredentials,
+)
+from tunefarm_app.device_enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
@@ -45,9 +51,18 @@ def create_token(body: EnrolmentTokenCreate, request: Request, services: Service
     summary="Enrol a device",
     responses=problems(409),
 )
-def enrol(body: Enrol, request: Request, services: ServicesDep) -> DeviceCredential:
-    """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own."""
-    key, text = enrol_device(services, key_of(request), name=body.name, device_key=body.device_key)
-    return DeviceCredential(
-        api_key=text, name=key.device_name or body.name, device_key=key.device_key or body.device_key
+def enrol(body: Enrol, request: Request, services: ServicesDep) -> MachineCredentials:
+    """Uses up the enrolment token that the request shows in place of an API key, and answers with the device's own.
+
+    One token is good for one machine: one whose GPUs are devices each names them all at once.
+    """
+    enrolled = enrol_devices(
+        services, key_of(request), names=[body.name, *body.also], device_key=body.device_key
     )
+    first, *others = (
+        DeviceCredential(
+            api_key=text, name=key.device_name or body.name, device_key=key.device_key or body.device_key
+        )
+        for key, text in enrolled
+    )
+    return MachineCredentials(**first.model_dump(), also=others)

@@ -64,8 +64,8 @@ class EnrolmentTokenCreate(Input):
     device_key: str | None = Field(None, description="The pool that the device may join; null for any.")
     name: str | None = Field(
         None,
-        description="The device that may use it; null for any new one. A device that is known already needs a token "
-        "with its name.",
+        description="The device that may use it (its GPUs too: NAME-gpu0, ...); null for any new one. A device that is "
+        "known already needs a token with its name.",
     )
     valid_sec: float = Field(900.0, gt=0, le=7 * 86400, description="How long it is good.")
 
@@ -85,6 +85,11 @@ class Enrol(Input):
 
     name: str = Field(description="Name of the device.")
     device_key: str = Field(description="The pool that it joins.")
+    also: list[str] = Field(
+        default_factory=list,
+        max_length=63,
+        description="Names of the machine's further devices, where each of its GPUs is one.",
+    )
 
 
 class DeviceCredential(Output):
@@ -95,6 +100,12 @@ class DeviceCredential(Output):
     )
     name: str = Field(description="The device.")
     device_key: str = Field(description="Its pool.")
+
+
+class MachineCredentials(DeviceCredential):
+    """The credential of an enrolled device, and those of the other devices of its machine."""
+
+    also: list[DeviceCredential] = Field(description="Of the further devices, in the order of the request.")
 
 
 class DeviceOrder(Input):

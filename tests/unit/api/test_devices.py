@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tunefarm_app.composition import Services
-from tunefarm_app.device_enrolment import create_enrolment_token, enrol_device
+from tunefarm_app.device_enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.settings import Settings
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord
@@ -73,7 +73,7 @@ def test_people_order_devices(client: TestClient, device: dict[str, Any], proble
     assert removed["name"] == device["name"]
 
 
-def enrolled(client: TestClient, token: str, **body: str) -> Any:
+def enrolled(client: TestClient, token: str, **body: Any) -> Any:
     asked = {"name": "node-7", "device_key": "lab-cpu", **body}
     return client.post("/v1/devices/enrol", json=asked, headers={"Authorization": f"Bearer {token}"})
 
@@ -122,6 +122,37 @@ def test_a_token_that_is_too_old(client: TestClient, services: Services, problem
     problem(client.post("/v1/devices/tokens", json={"name": "a b"}), 422, "invalid-device")
 
 
+def test_a_token_enrols_all_devices_of_a_machine(client: TestClient, problem: Any) -> None:
+    token = client.post("/v1/devices/tokens", json={}).json()["token"]
+    also = ["node-7-gpu1", "node-7-gpu2"]
+    for wrong in (["a b"], ["node-7"]):
+        problem(enrolled(client, token, also=wrong), 422, "invalid-device")
+    problem(enrolled(client, token, also=["x"] * 64), 422, "invalid-request")
+    answer = enrolled(client, token, also=also).json()
+    assert [answer["name"], *(one["name"] for one in answer["also"])] == ["node-7", *also]
+    body = {key: value for key, value in DEVICE.items() if key != "name"}
+    for one in (answer, *answer["also"]):
+        own = {"Authorization": f"Bearer {one['api_key']}"}
+        for name in ("node-7", *also):
+            status = client.post("/v1/devices", json={**body, "name": name}, headers=own).status_code
+            assert (status == 200) == (name == one["name"])
+    problem(enrolled(client, token, name="node-8"), 401, "unauthenticated")
+
+    # Set up anew: a token for the machine is good for its GPUs, and for nothing else.
+    for name, code in (
+        ("node-7-gpu12", None),
+        ("node-7-gpu", "enrolment-other-device"),
+        ("node-77-gpu1", "enrolment-other-device"),
+        ("node-7-gpu1x", "enrolment-other-device"),
+    ):
+        renewing = client.post("/v1/devices/tokens", json={"name": "node-7"}).json()["token"]
+        again = enrolled(client, renewing, name="node-7-gpu1", also=[name])
+        if code is None:
+            assert again.status_code == 201, again.text
+        else:
+            problem(again, 409, code)
+
+
 def test_a_token_is_used_once_by_many_at_once(client: TestClient, services: Services) -> None:
     key, _ = create_enrolment_token(services)
     start = threading.Barrier(4)
@@ -129,7 +160,7 @@ def test_a_token_is_used_once_by_many_at_once(client: TestClient, services: Serv
     def enrol(number: int) -> str:
         start.wait(60)
         try:
-            enrol_device(services, key, name=f"racer-{number}", device_key="p")
+            enrol_devices(services, key, names=[f"racer-{number}"], device_key="p")
         except ConflictError as error:
             return error.code
         return "enrolled"

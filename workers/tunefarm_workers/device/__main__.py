@@ -15,36 +15,48 @@ from typing import Any
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.description import describe
-from tunefarm_workers.device.enrolment import credential
+from tunefarm_workers.device.enrolment import credential, enrol_all
+from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
+from tunefarm_workers.device.gpu_devices import LentDevice, devices_of
 from tunefarm_workers.device.json_log import log_as_json
 from tunefarm_workers.device.settings import read_settings
 
 log = logging.getLogger("tunefarm.device")
 
-EXIT_REFUSED = 2
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Lend this machine until SIGTERM; return the exit code."""
+    """Lend this machine, or its GPUs, until SIGTERM; return the exit code."""
     fields: dict[str, str] = {}
     log_as_json(fields)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     wait = _wait_for_stop()
     try:
         settings = read_settings(argv)
-        fields.update(device=settings.name, device_key=settings.device_key)
+        devices = devices_of(settings)
+        own = devices[0].settings if len(devices) == 1 else settings
+        fields.update(device=own.name, device_key=own.device_key)
         try:
-            lock_folder(settings.work_dir)
+            lock_folder(own.work_dir)
         except BlockingIOError:
-            print(f"device: another agent named {settings.name} runs on this machine", file=sys.stderr)
+            print(f"device: another agent named {own.name} runs on this machine", file=sys.stderr)
             return EXIT_REFUSED
-        key = credential(settings, wait)
-        if key is not None:
-            Agent(settings, key, describe(settings), emit=lambda event: _emit(event, fields)).run(wait)
+        if len(devices) > 1:
+            goes_on = enrol_all(settings, [device.settings for device in devices], wait)
+            return Fleet(settings, devices).run(wait) if goes_on else 0
+        _lend(devices[0], fields, wait)
     except TunefarmError as error:
         print(f"device: {error.message}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _lend(device: LentDevice, fields: dict[str, str], wait: Callable[[float], bool]) -> None:
+    key = credential(device.settings, wait)
+    if key is not None:
+        described = describe(device.settings, device.gpu)
+        Agent(device.settings, key, described, gpu=device.gpu, emit=lambda event: _emit(event, fields)).run(
+            wait
+        )
 
 
 def _emit(event: dict[str, Any], fields: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from tunefarm_tuning.child.orphans import adopt_orphans
 from tunefarm_workers.device import probe
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
+from tunefarm_workers.device.gpu import Gpu
 from tunefarm_workers.device.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc_process import SERVER_MODULE, RpcProcess, server_command, server_environment
@@ -35,7 +36,8 @@ class Agent:
     Args:
         settings: What the agent was told.
         api_key: What it speaks to the API with.
-        device: What the machine is.
+        device: What the device is.
+        gpu: The GPU that it is: its RPC server sees no other.
         emit: Takes events, JSON objects for a supervisor: ``event`` is ``"state"``, ``online`` says whether the API knows
             that workers can measure here.
         server_module: What to run as RPC server.
@@ -47,11 +49,13 @@ class Agent:
         api_key: str,
         device: DeviceDescription,
         *,
+        gpu: Gpu | None = None,
         emit: Callable[[dict[str, Any]], None],
         server_module: str = SERVER_MODULE,
     ) -> None:
         self._settings = settings
         self._device = device
+        self._gpu = gpu
         self._emit = emit
         self._server_module = server_module
         # A new key in every life: what an earlier one left at a tracker cannot be taken for this one.
@@ -64,7 +68,7 @@ class Agent:
             heartbeat_sec=settings.heartbeat_sec,
             clock=time.monotonic,
         )
-        self._vitals = Vitals(device.kind, every_sec=settings.heartbeat_sec, clock=time.monotonic)
+        self._vitals = Vitals(gpu, every_sec=settings.heartbeat_sec, clock=time.monotonic)
         self._tracker: Address | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
@@ -119,7 +123,11 @@ class Agent:
                 max_session_sec=settings.max_session_sec,
                 memory_bytes=int(self._device.info["memory_bytes"]) if self._device.kind == "cpu" else None,
             ),
-            server_environment(os.environ, num_threads=self._device.num_threads),
+            server_environment(
+                os.environ,
+                num_threads=self._device.num_threads,
+                gpu_uuid=None if self._gpu is None else self._gpu.uuid,
+            ),
         )
 
     def _prove(self, tracker: Address, port: int) -> tuple[bool, bool | None]:

@@ -5,14 +5,15 @@
 ``id``, and the tracker. The same name again is the same device.
 
 ``POST /v1/devices/enrol`` is made with the enrolment token in place of an API key, takes ``name`` and ``device_key``, and
-answers with the device's own ``api_key``.
+answers with the device's own ``api_key``. A machine of several GPUs names the further ones in ``also``, and is answered
+with theirs there.
 
 ``POST /v1/devices/{id}/heartbeat`` takes ``{"ready", "reason", "info"}``; 404 means: register again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -68,13 +69,19 @@ class ApiClient:
         except (KeyError, TypeError, ValueError) as error:
             raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
 
-    def enrol(self, name: str, device_key: str) -> str:
-        """Use up the enrolment token; return the device's own API key."""
-        answer = self._post("/v1/devices/enrol", {"name": name, "device_key": device_key})
-        key = answer.get("api_key")
-        if not isinstance(key, str) or not key:
-            raise TransientError("the API's answer lacks api_key: is it a tunefarm API?")
-        return key
+    def enrol(self, names: Sequence[str], device_key: str) -> dict[str, str]:
+        """Use up the enrolment token; return an API key for each device of this machine, by its name."""
+        body: dict[str, Any] = {"name": names[0], "device_key": device_key}
+        if len(names) > 1:
+            body["also"] = list(names[1:])
+        answer = self._post("/v1/devices/enrol", body)
+        try:
+            keys = {one["name"]: one["api_key"] for one in (answer, *answer.get("also", ()))}
+        except (KeyError, TypeError) as error:
+            raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
+        if not all(isinstance(keys.get(name), str) and keys[name] for name in names):
+            raise TransientError("the API's answer lacks an api_key: is it a tunefarm API?")
+        return keys
 
     def heartbeat(self, device_id: str, body: Mapping[str, Any]) -> None:
         """Give a sign of life."""

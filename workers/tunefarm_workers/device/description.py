@@ -18,7 +18,7 @@ from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.toolchain import versions
-from tunefarm_workers.device import gpu
+from tunefarm_workers.device.gpu import Gpu
 from tunefarm_workers.device.settings import AgentSettings
 
 
@@ -30,7 +30,7 @@ class DeviceDescription:
         kind: ``"cpu"`` or ``"cuda"``.
         device_model: Devices of one model give timings that can be compared.
         info: For people: ``cpu``, ``cores``, ``memory_bytes``, ``versions``, ``hostname``, ``machine_id``, ``system``, and
-            ``gpus`` of a CUDA device.
+            ``gpus`` of a CUDA device: the one that it is.
     """
 
     name: str
@@ -57,16 +57,19 @@ class DeviceDescription:
         return cores if isinstance(cores, int) else int(self.info["cores"])
 
 
-def describe(settings: AgentSettings) -> DeviceDescription:
+def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescription:
     """Look at this machine. Asks LLVM for the CPU's name, in a child: takes seconds.
+
+    Args:
+        settings: The device's.
+        gpu: The GPU that the device is.
 
     Raises:
         UnknownTargetError: If the target means nothing.
         InvalidInputError: ``invalid-device`` if a device model is needed and not given.
     """
     target = parse_target(settings.target)
-    gpus = gpu.describe() if target.kind == "cuda" else []
-    model = settings.device_model or gpu.model_of(gpus)
+    model = settings.device_model or (gpu.model if gpu is not None else None)
     if model is None:
         if target.kind != "llvm":
             raise InvalidInputError(
@@ -88,7 +91,7 @@ def describe(settings: AgentSettings) -> DeviceDescription:
             "versions": versions(),
             "hostname": socket.gethostname(),
             "machine_id": _machine_id(),
-            **({"gpus": gpus} if gpus else {}),
+            **({"gpus": [gpu.to_json()]} if gpu is not None else {}),
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
     )

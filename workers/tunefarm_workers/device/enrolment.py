@@ -1,10 +1,10 @@
-"""Turning an enrolment token into the device's own credential, which outlives the agent in its folder."""
+"""Turning an enrolment token into credentials of the devices' own, which outlive the agent in their folders."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -27,30 +27,52 @@ def credential(settings: AgentSettings, wait: Callable[[float], bool]) -> str | 
     """
     if settings.token is None:
         return settings.api_key
+    keys = _enrol(settings.token, [settings], wait)
+    return None if keys is None else keys.get(settings.name, settings.api_key)
+
+
+def enrol_all(
+    machine: AgentSettings, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
+) -> bool:
+    """Have the machine's one token enrol all of its devices, if it has one; return False where `wait` says to stop.
+
+    Raises:
+        InvalidInputError: If the token is refused, and no device has a credential.
+    """
+    return machine.token is None or _enrol(machine.token, devices, wait) is not None
+
+
+def _enrol(
+    token: str, devices: Sequence[AgentSettings], wait: Callable[[float], bool]
+) -> dict[str, str] | None:
+    """Return the new credentials, which are kept then; none where those that there are will do."""
     backoff = Backoff(first_sec=0.5, most_sec=10.0)
-    with closing(ApiClient(settings.url, settings.token)) as api:
+    first = devices[0]
+    with closing(ApiClient(first.url, token)) as api:
         while True:
             try:
-                key = api.enrol(settings.name, settings.device_key)
+                keys = api.enrol([device.name for device in devices], first.device_key)
                 break
             except InvalidInputError as error:
-                if settings.api_key is None:
+                if not any(device.api_key for device in devices):
                     raise
                 log.info("not enrolled again: %s", error.message)
-                return settings.api_key
+                return {}
             except TransientError as error:
-                if settings.api_key is not None:
-                    return settings.api_key
+                if all(device.api_key for device in devices):
+                    return {}
                 wait_sec = backoff.next_sec()
                 log.warning("%s; trying to enrol again in %.1f s", error.message, wait_sec)
                 if wait(wait_sec):
                     return None
-    _keep(settings.work_dir / CREDENTIAL_FILE, key)
-    log.info("enrolled as %s in pool %s", settings.name, settings.device_key)
-    return key
+    for device in devices:
+        _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
+        log.info("enrolled as %s in pool %s", device.name, device.device_key)
+    return keys
 
 
 def _keep(path: Path, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import platformdirs
@@ -33,13 +33,17 @@ class AgentSettings:
             before it enrols.
         device_key: The pool of alike devices that this one joins.
         name: Of this one device; registering the name again renews it.
-        target: What the device runs, in any form that `parse_target` reads.
+        name_given: Whether a person chose the name; it is the host's otherwise.
+        target: What the device runs, in any form that `parse_target` reads; ``cuda`` for what its GPU is.
+        gpu: Which of the machine's GPUs to lend, as `gpu.choose` reads it; None for what the target says.
         device_model: Groups devices whose timings can be compared; found out where it is None.
         host: Address that the RPC server listens on. Whoever reaches it can run code here.
         port: Its port; 0 takes a free one, anew at each start.
         advertise: Host that workers connect to; None for the one that the tracker sees us come from.
         tracker: The tracker's address as seen from here; None for the one that the API names.
+        api_key_file: File with a key that was named for it.
         work_dir: Folder of this agent alone, for the sessions' files.
+        work_dir_given: Whether a person chose it; it follows from the name otherwise.
         max_session_sec: Longest that a worker may hold the device in one session.
         heartbeat_sec: Between signs of life.
         probe_sec: Between proofs that the RPC server lives.
@@ -50,13 +54,17 @@ class AgentSettings:
     api_key: str | None = field(repr=False)
     device_key: str
     name: str
+    name_given: bool = True
     target: str = "host"
+    gpu: str | None = None
     device_model: str | None = None
     host: str = "127.0.0.1"
     port: int = 0
     advertise: str | None = None
     tracker: Address | None = None
+    api_key_file: Path | None = None
     work_dir: Path
+    work_dir_given: bool = True
     max_session_sec: float = 900.0
     heartbeat_sec: float = 5.0
     probe_sec: float = 2.0
@@ -69,34 +77,73 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
         InvalidInputError: If something is missing or cannot be; the message says what to do.
     """
     options = _parser(environment).parse_args(argv)
+    name_given = bool(options.name)
+    options.name = options.name or socket.gethostname()
     if not options.url:
         raise InvalidInputError("which farm? Give --url, or set TUNEFARM_URL", code="no-url")
     for label in ("name", "device_key"):
-        value = getattr(options, label)
-        if not value or not _NAME.fullmatch(value):
-            raise InvalidInputError(
-                f"--{label.replace('_', '-')} must be 1 to 100 letters, digits, dots, dashes and underscores",
-                code="invalid-device",
-                field=label,
-            )
+        _check(label, getattr(options, label))
     token = _token(options, environment)
-    work_dir = options.work_dir or Path(platformdirs.user_cache_dir("tunefarm")) / "device" / options.name
+    work_dir = options.work_dir or _default_folder(options.name)
+    # Whose credential it is to be is known once the GPUs are.
+    needed = token is None and options.gpu is None and not options.target.startswith("cuda")
     return AgentSettings(
         url=options.url,
         token=token,
-        api_key=_api_key(options.api_key_file, work_dir, environment, needed=token is None),
+        api_key=_api_key(options.api_key_file, work_dir, environment, needed=needed),
         device_key=options.device_key,
         name=options.name,
+        name_given=name_given,
         target=options.target,
+        gpu=options.gpu,
         device_model=options.device_model,
         host=options.host,
         port=options.port,
         advertise=options.advertise,
         tracker=options.tracker,
+        api_key_file=options.api_key_file,
         work_dir=work_dir.absolute(),
+        work_dir_given=options.work_dir is not None,
         max_session_sec=options.max_session_sec,
         heartbeat_sec=options.heartbeat_sec,
     )
+
+
+def as_device(
+    settings: AgentSettings,
+    name: str,
+    *,
+    part: str = "",
+    environment: Mapping[str, str] = os.environ,
+) -> AgentSettings:
+    """Return the settings of one device of the machine.
+
+    Args:
+        settings: Of the machine.
+        name: The device's.
+        part: What tells its folder from those of the machine's others; empty for the only one.
+        environment: Where a key may be.
+
+    Raises:
+        InvalidInputError: As `read_settings`.
+    """
+    _check("name", name)
+    folder = settings.work_dir / part if settings.work_dir_given else _default_folder(name).absolute()
+    key = _api_key(settings.api_key_file, folder, environment, needed=settings.token is None and not part)
+    return replace(settings, name=name, name_given=True, work_dir=folder, work_dir_given=True, api_key=key)
+
+
+def _check(label: str, value: str) -> None:
+    if not value or not _NAME.fullmatch(value):
+        raise InvalidInputError(
+            f"--{label.replace('_', '-')} must be 1 to 100 letters, digits, dots, dashes and underscores",
+            code="invalid-device",
+            field=label,
+        )
+
+
+def _default_folder(name: str) -> Path:
+    return Path(platformdirs.user_cache_dir("tunefarm")) / "device" / name
 
 
 def _token(options: argparse.Namespace, environment: Mapping[str, str]) -> str | None:
@@ -165,10 +212,20 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     add(
         "--name",
-        default=environment.get("TUNEFARM_DEVICE_NAME") or socket.gethostname(),
-        help="name of this device (default: %(default)s)",
+        default=environment.get("TUNEFARM_DEVICE_NAME"),
+        help="name of this device (default: the host's); of several GPUs each has -gpu and its number after it",
     )
-    add("--target", default="host", help="what it runs, as for tuning (default: %(default)s)")
+    add(
+        "--target",
+        default="host",
+        help="what it runs, as for tuning (default: %(default)s); `cuda` for its GPUs, whatever they are",
+    )
+    add(
+        "--gpu",
+        metavar="LIST",
+        help="lend these GPUs in place of the CPU, each as a device: `all`, or numbers of nvidia-smi, as 0,2 "
+        "(default: all where the target is cuda)",
+    )
     add(
         "--device-model",
         metavar="MODEL",

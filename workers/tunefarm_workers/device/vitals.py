@@ -9,19 +9,20 @@ from typing import Any
 import psutil
 
 from tunefarm_workers.device import gpu
+from tunefarm_workers.device.gpu import Gpu
 
 
 class Vitals:
     """Reads them at most once in `every_sec`: asking a GPU's driver takes a while.
 
     Args:
-        kind: The device's, ``"cpu"`` or ``"cuda"``.
+        of_gpu: The GPU that the device is; None for a CPU.
         every_sec: How long a reading is good.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, kind: str, *, every_sec: float, clock: Callable[[], float]) -> None:
-        self._kind = kind
+    def __init__(self, of_gpu: Gpu | None, *, every_sec: float, clock: Callable[[], float]) -> None:
+        self._gpu = of_gpu
         self._every_sec = every_sec
         self._clock = clock
         self._read_at: float | None = None
@@ -48,6 +49,6 @@ class Vitals:
                 found["clock_mhz"] = round(clock.current)
                 if clock.max:
                     found["clock_max_mhz"] = round(clock.max)
-        if self._kind == "cuda" and (gpus := gpu.vitals()):
-            found["gpus"] = gpus
+        if self._gpu is not None and (told := gpu.vitals(self._gpu)):
+            found["gpus"] = [told]
         return found

@@ -1,0 +1,157 @@
+"""A machine with several GPUs: each is a device of its own. The driver's answers are recorded, the rest is real."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from nvidia_driver import Driver
+from replay_server import ReplayServer, replay_server
+from waiting import wait_gone, wait_until
+
+from tunefarm_app.device_enrolment import create_enrolment_token
+from tunefarm_app.device_orders import remove_device
+from tunefarm_db.values import Device, DeviceState
+
+
+@pytest.fixture
+def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}") as server:
+        yield server
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    driver = Driver(folder)
+    driver.has("H100", "H100")
+    return driver
+
+
+@pytest.fixture
+def lend(join: Callable[..., Any], server: ReplayServer, driver: Driver) -> Callable[..., Any]:
+    environment = {"PATH": f"{driver.folder}:{os.environ['PATH']}"}
+    return lambda *options: join(server.url, "--target=cuda", *options, env=environment)
+
+
+def devices(server: ReplayServer) -> dict[str, Device]:
+    with server.services.uow.read() as repos:
+        return {device.name: device for device in repos.devices.list(limit=10).items}
+
+
+def online(server: ReplayServer, *names: str) -> dict[str, Device]:
+    def look() -> dict[str, Device]:
+        found = devices(server)
+        fine = all(name in found and found[name].state is DeviceState.ONLINE for name in names)
+        return found if fine else {}
+
+    return wait_until(look, lambda: f"{names} online; {devices(server)}")
+
+
+def agents(machine: Any) -> dict[str, psutil.Process]:
+    """Return the process of each GPU's agent, by the device's name."""
+    found = {}
+    for process in psutil.Process(machine.pid).children():
+        with contextlib.suppress(psutil.Error):  # it is dying
+            words = process.cmdline()
+            found.update(
+                {word.removeprefix("--name="): process for word in words if word.startswith("--name=")}
+            )
+    return found
+
+
+def test_each_gpu_is_a_device(
+    server: ReplayServer, lend: Callable[..., Any], driver: Driver, tracker: Any, make_client: Any
+) -> None:
+    _, token = create_enrolment_token(server.services, device_key="test")
+    machine = lend(f"--token={token}")
+    found = online(server, "box-gpu0", "box-gpu1")
+    assert sorted(found) == ["box-gpu0", "box-gpu1"]
+    assert len({device.rpc_key for device in found.values()}) == 2
+    for number, device in enumerate(found[name] for name in sorted(found)):
+        assert device.target["arch"] == "sm_90"
+        assert [one["uuid"] for one in device.info["gpus"]] == [driver.uuid(number)]
+        assert device.info["agent"]["gpus"][0]["temperature_celsius"] == 41.0 + number
+        make_client(tracker.port, device.rpc_key).assert_serves()
+
+    # Its server sees its own GPU only, and not the farm's secrets.
+    for number, (_, agent) in enumerate(sorted(agents(machine).items())):
+        (rpc_server,) = agent.children()
+        environment = rpc_server.environ()
+        assert environment["CUDA_VISIBLE_DEVICES"] == driver.uuid(number)
+        assert not [name for name in environment if name.startswith("TUNEFARM_")]
+        assert token not in " ".join(agent.cmdline())
+
+    # A lease of its own each, and both at once.
+    with server.services.uow.write() as repos:
+        leases = [repos.devices.lease("test", owner, 60.0) for owner in ("a", "b")]
+        assert repos.devices.lease("test", "c", 60.0) is None
+    assert {lease.device.name for lease in leases if lease is not None} == set(found)
+
+    machine.end(signal.SIGTERM)
+    assert machine.process.returncode == 0
+    assert {device.state for device in devices(server).values()} == {DeviceState.OFFLINE}
+    again = lend()
+    online(server, "box-gpu0", "box-gpu1")
+    again.end(signal.SIGTERM)
+
+
+def test_what_takes_one_gpus_agent_down_leaves_the_other(
+    server: ReplayServer, lend: Callable[..., Any]
+) -> None:
+    _, token = create_enrolment_token(server.services, device_key="test")
+    machine = lend(f"--token={token}")
+    before = online(server, "box-gpu0", "box-gpu1")
+    first, second = (agent for _, agent in sorted(agents(machine).items()))
+    (its_server,) = first.children()
+    first.kill()
+    wait_gone([its_server.pid], "the killed agent's server")
+    wait_until(
+        lambda: devices(server)["box-gpu0"].rpc_key != before["box-gpu0"].rpc_key, "its next life at the farm"
+    )
+    after = online(server, "box-gpu0", "box-gpu1")
+    assert after["box-gpu1"].rpc_key == before["box-gpu1"].rpc_key
+    assert agents(machine)["box-gpu1"] == second
+
+    # One that the farm does not take any more is left out, and when none is left, there is nothing to do.
+    remove_device(server.services, before["box-gpu0"].id)
+    agents(machine)["box-gpu0"].kill()
+    wait_until(lambda: list(agents(machine)) == ["box-gpu1"], "the first to be left out")
+    assert devices(server)["box-gpu1"].state is DeviceState.ONLINE
+    remove_device(server.services, before["box-gpu1"].id)
+    agents(machine)["box-gpu1"].kill()
+    assert machine.process.wait(120) == 2
+
+
+def test_a_killed_machine_leaves_nothing(server: ReplayServer, lend: Callable[..., Any]) -> None:
+    _, token = create_enrolment_token(server.services, device_key="test")
+    machine = lend(f"--token={token}")
+    online(server, "box-gpu0", "box-gpu1")
+    below = psutil.Process(machine.pid).children(recursive=True)
+    assert len(below) == 4
+    machine.end(signal.SIGKILL)
+    wait_gone((process.pid for process in below), "everything")
+
+
+def test_one_of_the_gpus(server: ReplayServer, lend: Callable[..., Any], driver: Driver) -> None:
+    _, token = create_enrolment_token(server.services)
+    lend(f"--token={token}", "--gpu=1", "--name=box-second")
+    found = online(server, "box-second")
+    assert list(found) == ["box-second"]
+    assert found["box-second"].info["gpus"][0]["uuid"] == driver.uuid(1)
+
+
+def test_a_second_agent_of_the_machine_is_refused(server: ReplayServer, lend: Callable[..., Any]) -> None:
+    _, token = create_enrolment_token(server.services)
+    lend(f"--token={token}")
+    online(server, "box-gpu0", "box-gpu1")
+    assert lend().process.wait(120) == 2

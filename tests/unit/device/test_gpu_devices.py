@@ -1,0 +1,150 @@
+"""Machines with GPUs: what the driver tells, and which devices follow from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nvidia_driver import Driver
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.device import gpu
+from tunefarm_workers.device.fleet import child_environment, command_of
+from tunefarm_workers.device.gpu_devices import LentDevice, devices_of
+from tunefarm_workers.device.settings import read_settings
+
+ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_key"}
+
+
+def lent(*arguments: str, **environment: str) -> list[LentDevice]:
+    told = {**ENVIRONMENT, **environment}
+    return devices_of(read_settings(list(arguments), told), told)
+
+
+def names(*arguments: str, **environment: str) -> list[str]:
+    return [device.settings.name for device in lent(*arguments, **environment)]
+
+
+def test_gpus_are_described(driver: Driver) -> None:
+    assert gpu.find() == []
+    driver.has("H100", "GB10", "odd")
+    first, shared_memory, odd = gpu.find()
+    assert first.to_json() == {
+        "index": 0,
+        "uuid": driver.uuid(0),
+        "name": "NVIDIA H100 80GB HBM3",
+        "arch": "sm_90",
+        "driver": "550.54.15",
+        "memory_bytes": 81559 << 20,
+    }
+    assert first.model == "nvidia-h100-80gb-hbm3"
+    assert (shared_memory.arch, shared_memory.memory_bytes) == ("sm_121", None)
+    assert "arch" not in odd.to_json()
+
+
+def test_a_driver_that_does_not_answer_is_none(driver: Driver) -> None:
+    driver.fails()
+    assert gpu.find() == []
+    driver.says("what, is this")
+    assert gpu.find() == []
+
+
+def test_gpus_are_chosen(driver: Driver) -> None:
+    driver.has("H100", "H100", "H100")
+    found = gpu.find()
+
+    def chosen(wanted: str) -> list[int]:
+        return [one.index for one in gpu.choose(found, wanted)]
+
+    assert chosen("all") == [0, 1, 2]
+    assert chosen("2, 0,2") == [0, 2]
+    assert chosen(driver.uuid(1)) == [1]
+    for wrong in ("3", "0,x", "GPU-0", "1.0"):  # the third begins them all
+        with pytest.raises(InvalidInputError, match="nvidia-smi lists 0 ") as caught:
+            chosen(wrong)
+        assert caught.value.code == "no-such-gpu"
+
+
+def test_the_cpu_is_lent_by_default(driver: Driver) -> None:
+    driver.has("H100")
+    (device,) = lent("--name=box")
+    assert device.gpu is None
+    assert (device.settings.name, device.settings.target) == ("box", "host")
+
+
+def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
+    driver.has("H100")
+    for said in ("--target=cuda", "--gpu=all", "--gpu=0", "--target=cuda/sm_80"):
+        (device,) = lent("--name=box", said)
+        assert device.gpu is not None
+        assert device.settings.name == "box"
+        assert device.settings.gpu == device.gpu.uuid == driver.uuid(0)
+    assert device.settings.target == "cuda/sm_80"  # what a person said, as long as it can run there
+    (device,) = lent("--target=cuda")
+    assert (device.settings.target, "gpu0" in device.settings.name) == ("cuda/sm_90", False)
+
+
+def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> None:
+    driver.has("H100", "H100", "H100")
+    devices = lent("--name=box", "--target=cuda", f"--work-dir={tmp_path}", "--port=9000")
+    assert [one.settings.name for one in devices] == ["box-gpu0", "box-gpu1", "box-gpu2"]
+    assert [one.settings.work_dir for one in devices] == [tmp_path / f"gpu{n}" for n in range(3)]
+    assert [one.settings.port for one in devices] == [9000, 9001, 9002]
+    assert [one.settings.gpu for one in devices] == [driver.uuid(n) for n in range(3)]
+    assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]
+    assert names("--name=box", "--target=cuda", CUDA_VISIBLE_DEVICES="1,2") == ["box-gpu1", "box-gpu2"]
+    assert names("--name=its-own", "--gpu=1") == ["its-own"]
+    (unnamed,) = names("--gpu=1")
+    assert unnamed.endswith("-gpu1")
+
+
+def test_the_agent_of_a_gpu_understands_its_command(driver: Driver, tmp_path: Path) -> None:
+    driver.has("H100", "H100")
+    told = {**ENVIRONMENT, "TUNEFARM_ENROLMENT_TOKEN": "tfk_token"}
+    options = ["--name=box", "--gpu=all", f"--work-dir={tmp_path}", "--tracker=[::1]:9190", "--port=9000"]
+    for device in devices_of(read_settings(options, told), told):
+        (tmp_path / f"gpu{device.settings.port - 9000}").mkdir()
+        credential = device.settings.work_dir / "credential"
+        credential.write_text("tfk_own\n")
+        own = child_environment(told)
+        (again,) = devices_of(read_settings(command_of(device.settings)[3:], own), own)
+        assert again.gpu == device.gpu
+        for name in ("name", "target", "work_dir", "port", "tracker", "gpu"):
+            assert getattr(again.settings, name) == getattr(device.settings, name)
+        assert (again.settings.token, again.settings.api_key) == (None, "tfk_own")
+
+
+@pytest.mark.parametrize(
+    ("there", "arguments", "code"),
+    [
+        ([], ["--gpu=all"], "no-such-gpu"),
+        ([], ["--gpu=0"], "no-such-gpu"),
+        ([], ["--target=cuda"], "unknown-target"),
+        (["H100", "A10"], ["--target=cuda"], "gpus-differ"),
+        (["H100"], ["--gpu=0", "--target=llvm"], "invalid-device"),
+        (["A10"], ["--target=cuda/sm_90"], "invalid-device"),
+        (["odd"], ["--target=cuda"], "invalid-device"),
+        (["H100", "H100"], ["--gpu=all", f"--name={'x' * 98}"], "invalid-device"),
+    ],
+)
+def test_what_cannot_be_lent_has_a_code(
+    driver: Driver, there: list[str], arguments: list[str], code: str
+) -> None:
+    driver.has(*there)
+    with pytest.raises(InvalidInputError) as caught:
+        lent(*arguments)
+    assert caught.value.code == code
+
+
+def test_gpus_that_differ_are_joined_by_kind(driver: Driver) -> None:
+    driver.has("H100", "A10", "H100")
+    assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]
+    assert names("--name=box-a10", "--gpu=1") == ["box-a10"]
+
+
+def test_without_a_driver_the_target_is_believed(driver: Driver) -> None:
+    (device,) = lent("--name=box", "--target=cuda/sm_90")
+    assert device.gpu is None
+    with pytest.raises(InvalidInputError) as caught:
+        devices_of(read_settings(["--target=cuda/sm_90"], {"TUNEFARM_URL": "http://x"}), {})
+    assert caught.value.code == "no-api-key"

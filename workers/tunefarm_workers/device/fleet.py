@@ -1,0 +1,183 @@
+"""Several devices of one machine: an agent for each, in a process of its own, looked after by this one.
+
+What takes one of them down leaves the others at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tunefarm_tuning.child.orphans import adopt_orphans, die_with_parent, end_orphans
+from tunefarm_workers.device.agent import STATE_FILE
+from tunefarm_workers.device.backoff import Backoff
+from tunefarm_workers.device.gpu_devices import LentDevice
+from tunefarm_workers.device.settings import AgentSettings
+
+log = logging.getLogger("tunefarm.device")
+
+EXIT_REFUSED = 2
+"""Of an agent that was told wrong, or whom the farm does not take: to start it again would change nothing."""
+
+_TICK_SEC = 0.25
+_GRACE_SEC = 12.0
+_CALM_SEC = 60.0
+
+
+class Fleet:
+    """The agents of one machine's devices.
+
+    Args:
+        settings: The machine's.
+        devices: The devices, each with the settings of its own.
+    """
+
+    def __init__(self, settings: AgentSettings, devices: Sequence[LentDevice]) -> None:
+        self._state_path = settings.work_dir / STATE_FILE
+        self._told: dict[str, Any] = {}
+        self._members = [_Member(device) for device in devices]
+
+    def run(self, wait: Callable[[float], bool]) -> int:
+        """Look after them until `wait` (which sleeps that many seconds) returns True, or none is left to look after."""
+        adopt_orphans()
+        self._state_path.unlink(missing_ok=True)
+        try:
+            while True:
+                for member in self._members:
+                    member.tick()
+                # What a dead agent left: its RPC server, and what that was running.
+                end_orphans({member.pid for member in self._members if member.pid is not None})
+                self._tell()
+                if all(member.refused for member in self._members):
+                    return EXIT_REFUSED
+                if wait(_TICK_SEC):
+                    return 0
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        for member in self._members:
+            member.ask_to_stop()
+        until = time.monotonic() + _GRACE_SEC
+        for member in self._members:
+            member.wait_or_kill(until)
+        end_orphans(within_sec=2.0)
+        self._state_path.unlink(missing_ok=True)
+
+    def _tell(self) -> None:
+        """Tell health checks of a change: online is a machine whose devices all are."""
+        states = {member.name: member.state() for member in self._members}
+        told = {
+            "event": "state",
+            "online": all(state.get("online") for state in states.values()),
+            "devices": states,
+        }
+        if told == self._told:
+            return
+        self._told = told
+        part = self._state_path.with_name(f".{STATE_FILE}.part")
+        part.write_text(json.dumps(told), encoding="utf-8")
+        part.replace(self._state_path)
+
+
+class _Member:
+    """One device's agent, whichever life it is in."""
+
+    def __init__(self, device: LentDevice) -> None:
+        self.name = device.settings.name
+        self._command = command_of(device.settings)
+        self._state_path = device.settings.work_dir / STATE_FILE
+        self._process: subprocess.Popen[bytes] | None = None
+        self._backoff = Backoff(first_sec=0.5, most_sec=30.0)
+        self._started = 0.0
+        self._start_at = 0.0
+        self.refused = False
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def tick(self) -> None:
+        """Start it, if it does not run and should."""
+        now = time.monotonic()
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            self._process = None
+            self._state_path.unlink(missing_ok=True)
+            self.refused = code == EXIT_REFUSED
+            if now - self._started >= _CALM_SEC:
+                self._backoff.reset()
+            self._start_at = now + self._backoff.next_sec()
+            log.warning(
+                "the agent of %s ended with code %d%s",
+                self.name,
+                code,
+                ": it is left out" if self.refused else "",
+            )
+        if not self.refused and now >= self._start_at:
+            parent = os.getpid()
+            self._started = now
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                env=child_environment(os.environ),
+                preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509  (there is one thread, and it takes no lock)
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Return what it last told; empty where it does not run."""
+        with contextlib.suppress(OSError, ValueError):
+            state = json.loads(self._state_path.read_text(encoding="utf-8"))
+            if self._process is not None and isinstance(state, dict):
+                return state
+        return {}
+
+    def ask_to_stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def wait_or_kill(self, until: float) -> None:
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def command_of(settings: AgentSettings) -> list[str]:
+    """Return the command line of an agent with these settings: an enrolled one, so without a token."""
+    options: dict[str, object | None] = {
+        "url": settings.url,
+        "api-key-file": settings.api_key_file,
+        "device-key": settings.device_key,
+        "name": settings.name,
+        "target": settings.target,
+        "gpu": settings.gpu,
+        "device-model": settings.device_model,
+        "host": settings.host,
+        "port": settings.port,
+        "advertise": settings.advertise,
+        "tracker": None if settings.tracker is None else "{}:{}".format(*settings.tracker),
+        "work-dir": settings.work_dir,
+        "max-session-sec": settings.max_session_sec,
+        "heartbeat-sec": settings.heartbeat_sec,
+    }
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [sys.executable, "-m", "tunefarm_workers.device", *given]
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a device's agent: the token is used up."""
+    return {name: value for name, value in environment.items() if name != "TUNEFARM_ENROLMENT_TOKEN"}
