@@ -1,7 +1,8 @@
 """An engine without a compiler: the farm in simulation (``TUNEFARM_ENGINE=replay``), for its tests and for drills.
 
 Everything around the engine is real: uploads, queues, leases, rounds, records. What is made up is what a measurement
-says. A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
+says: a landscape's answer at once, or after a while; or a recorded measurement's, after what it took (`Recording`).
+A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tunefarm_app.engine import CompiledFile, OnProgress
+from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.calibration import CalibrationRun
@@ -34,6 +38,7 @@ from tunefarm_tuning.measure import (
     DeviceInfo,
     Failure,
     MeasureOption,
+    MeasureResult,
 )
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
@@ -59,6 +64,9 @@ class Scenario:
         unschedulable: Positions of tasks without a config space.
         nests: The kernels are matrix products, and their spaces say so: then the records of one can be learned from for
             another, as of real kernels.
+        recorded: Tasks that were tuned for real, in place of `tasks`: builds and measurements take what they took, and
+            a config that was never tried is answered for by one that was.
+        scale: What those seconds are multiplied by.
     """
 
     tasks: int = 2
@@ -69,6 +77,12 @@ class Scenario:
     extent: int = 64
     unschedulable: tuple[int, ...] = ()
     nests: bool = False
+    recorded: tuple[RecordedTask, ...] = ()
+    scale: float = 1.0
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.recorded) or self.tasks
 
     def to_bytes(self) -> bytes:
         """Return the scenario as a file to upload."""
@@ -83,8 +97,10 @@ class Scenario:
         """
         try:
             data = json.loads(path.read_bytes()[len(_FIRST_BYTE) :])
-            return cls(**{**data, "unschedulable": tuple(data.get("unschedulable", ()))})
-        except (ValueError, TypeError) as error:
+            recorded = tuple(RecordedTask.from_json(task) for task in data.pop("recorded", ()))
+            unschedulable = tuple(data.pop("unschedulable", ()))
+            return cls(**data, unschedulable=unschedulable, recorded=recorded)
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise InvalidModelError(
                 "this farm is in simulation (TUNEFARM_ENGINE=replay) and takes scenarios only",
                 code="invalid-onnx",
@@ -123,9 +139,9 @@ class ReplayEngine:
             shapes={name: tuple(shape) for name, shape in shapes.items()},
             inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
             outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
-            operators=(("MatMul", scenario.tasks),),
+            operators=(("MatMul", scenario.num_tasks),),
             opset=18,
-            num_params=64 * scenario.tasks,
+            num_params=64 * scenario.num_tasks,
         )
 
     def extract_tasks(
@@ -136,9 +152,10 @@ class ReplayEngine:
         cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
     ) -> tuple[TuningTask, ...]:
         scenario = Scenario.read(model.path)
+        weights = [task.weight for task in scenario.recorded] or range(1, scenario.tasks + 1)
         return tuple(
-            TuningTask(workload=_workload(scenario, position), target=target, weight=position + 1)
-            for position in range(scenario.tasks)
+            TuningTask(workload=_workload(scenario, position), target=target, weight=weight)
+            for position, weight in enumerate(weights)
         )
 
     @contextmanager
@@ -146,12 +163,20 @@ class ReplayEngine:
         info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
         answer = self._answer or landscape_answer
 
-        def unless_cancelled(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-            if not cancellation.cancelled:
-                time.sleep(_facts(task)["trial_sec"])
+        ended = _Ended()
+
+        def measure(task: TuningTask, config: Config) -> tuple[float, ...] | Failure | MeasureResult:
+            known = replayed(task.workload.key, task.workload.ir)
+            if known is not None:
+                return known.recording.measure(task, config)
+            ended.wait(_facts(task)["trial_sec"])
             return answer(task, config)
 
-        with _ScenarioBuilder() as builder, ReplayRunner(unless_cancelled, device=info) as runner:
+        with (
+            cancellation.attach(ended),
+            _ScenarioBuilder(ended.wait) as builder,
+            ReplayRunner(measure, device=info, wait=ended.wait) as runner,
+        ):
             yield MeasureOption(builder=builder, runner=runner)
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:  # noqa: ARG002
@@ -179,7 +204,7 @@ class ReplayEngine:
         report = {
             "simulated": True,
             "device": device.name,
-            "coverage": {"tasks": scenario.tasks, "covered": len(best)},
+            "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)
@@ -188,10 +213,25 @@ class ReplayEngine:
         """Nothing is kept."""
 
 
+class _Ended:
+    """Lets seconds pass, and no more of them once the step was cancelled."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        if seconds > 0.0:
+            self._event.wait(seconds)
+
+    def close(self) -> None:
+        self._event.set()
+
+
 class _ScenarioBuilder(Closing):
     """Implements `Builder`: one `ReplayBuilder` per workload."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: Callable[[float], object]) -> None:
+        self._wait = wait
         self._builders: dict[str, ReplayBuilder] = {}
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
@@ -207,7 +247,12 @@ class _ScenarioBuilder(Closing):
     def _of(self, task: TuningTask) -> ReplayBuilder:
         key = task.workload.key
         if key not in self._builders:
-            self._builders[key] = ReplayBuilder({key: scenario_space(task)})
+            known = replayed(key, task.workload.ir)
+            self._builders[key] = ReplayBuilder(
+                {key: scenario_space(task)},
+                recorded=None if known is None else known.recording.build,
+                wait=self._wait,
+            )
         return self._builders[key]
 
     def close(self) -> None:
@@ -221,6 +266,9 @@ def scenario_space(task: TuningTask) -> ConfigSpace:
     Raises:
         InvalidInputError: ``cannot-be-scheduled`` if the scenario says so.
     """
+    known = replayed(task.workload.key, task.workload.ir)
+    if known is not None:
+        return known.space
     facts = _facts(task)
     if facts["unschedulable"]:
         raise InvalidInputError(f"no schedule rule fits {task.workload.name}", code="cannot-be-scheduled")
@@ -252,12 +300,23 @@ def _matmul_space(extent: int) -> ConfigSpace:
 
 def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
     """Say what measuring a config of a scenario's task says, without noise."""
+    return _landscape(task)(task, config)
+
+
+@lru_cache(maxsize=64)
+def _landscape(task: TuningTask) -> SyntheticLandscape:
     facts = _facts(task)
-    landscape = SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
-    return landscape(task, config)
+    return SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
 
 
 def _workload(scenario: Scenario, position: int) -> Workload:
+    if scenario.recorded:
+        task = scenario.recorded[position]
+        return _workload_of(
+            {"recorded": task.to_json(), "scale": scenario.scale, "seed": scenario.seed},
+            task.name,
+            task.flops,
+        )
     facts: dict[str, Any] = {
         "seed": scenario.seed * 1000 + position,
         "trial_sec": scenario.trial_sec,
@@ -267,11 +326,15 @@ def _workload(scenario: Scenario, position: int) -> Workload:
     }
     if scenario.nests:
         facts["nests"] = True
+    return _workload_of(facts, f"matmul_{position}", 1e6 * (position + 1))
+
+
+def _workload_of(facts: Mapping[str, Any], name: str, flops: float) -> Workload:
     text = json.dumps(facts, sort_keys=True)
     return Workload(
         key=hashlib.sha256(text.encode()).hexdigest()[:32],
-        name=f"matmul_{position}",
-        flops=1e6 * (position + 1),
+        name=name,
+        flops=flops,
         args=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
         ir=text,
     )

@@ -1,0 +1,1 @@
+"""How big a farm may be: real processes and a replay engine, by the number of devices."""

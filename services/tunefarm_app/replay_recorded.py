@@ -1,0 +1,109 @@
+"""Tasks whose every trial was recorded, as a replay farm's scenario holds them: config space, trials, seconds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.runner.recording import Recording
+from tunefarm_tuning.task import TuningTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTask:
+    """A task and what was measured of it; JSON all through, since a workload's text carries it.
+
+    Attributes:
+        space: `ConfigSpace.to_json`.
+        trials: Config, outcome, samples, seconds of building, seconds of measuring, whether it was cut short.
+    """
+
+    name: str
+    weight: int
+    flops: float
+    space: Mapping[str, Any]
+    trials: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, task: TuningTask, space: ConfigSpace, records: Iterable[TuningRecord]) -> RecordedTask:
+        """Return the task with its trials: the records that are of its space; confirming ones had no build of their own."""
+        return cls(
+            name=task.workload.name,
+            weight=task.weight,
+            flops=task.workload.flops,
+            space=space.to_json(),
+            trials=tuple(
+                [
+                    record.config.to_json(),
+                    record.outcome.value,
+                    list(record.samples_sec),
+                    round(record.build_sec, 6),
+                    round(float(record.extra.get("run_sec", 0.0)), 6),
+                    record.extra.get("truncated") is True,
+                ]
+                for record in records
+                if record.space_key == space.key and not record.confirmed
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "weight": self.weight,
+            "flops": self.flops,
+            "space": dict(self.space),
+            "trials": list(self.trials),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RecordedTask:
+        return cls(
+            name=str(data["name"]),
+            weight=int(data["weight"]),
+            flops=float(data["flops"]),
+            space=dict(data["space"]),
+            trials=tuple(data["trials"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded workload as an engine works with it."""
+
+    space: ConfigSpace
+    recording: Recording
+
+
+@lru_cache(maxsize=64)
+def replayed(workload_key: str, ir: str) -> Replayed | None:
+    """Return what the text of a workload holds; None where the scenario makes its measurements up."""
+    facts = json.loads(ir)
+    if "recorded" not in facts:
+        return None
+    task = RecordedTask.from_json(facts["recorded"])
+    space = ConfigSpace.from_json(task.space)
+    records = [
+        TuningRecord(
+            workload_key=workload_key,
+            target_key="",
+            device_model="",
+            toolchain="",
+            space_key=space.key,
+            config=Config.from_json(config),
+            outcome=Outcome(outcome),
+            samples_sec=tuple(samples_sec),
+            build_sec=build_sec,
+            measured_at=0.0,
+            message="" if outcome == Outcome.OK else "recorded",
+            extra={"run_sec": run_sec, "truncated": truncated},
+        )
+        for config, outcome, samples_sec, build_sec, run_sec, truncated in task.trials
+    ]
+    return Replayed(space, Recording(records, scale=facts["scale"], stand_ins=True))
