@@ -15,14 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from tunefarm_api.device_metrics import device_metrics
 from tunefarm_app.composition import Services
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
-from tunefarm_db.repositories.statistics import DeviceStanding, OpenSteps
-from tunefarm_db.values import DeviceState, StepKind, StepState
+from tunefarm_db.repositories.statistics import OpenSteps
+from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.measure import Outcome
-
-_STATES = tuple(state for state in DeviceState if state is not DeviceState.REMOVED)
 
 
 def render_metrics(services: Services, accept: str) -> tuple[bytes, str]:
@@ -50,11 +49,13 @@ class _Farm(Collector):
             steps = repos.statistics.open_steps()
             devices = repos.statistics.devices()
             counters = repos.counters.all()
+            database_bytes = repos.statistics.database_bytes()
         yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
         yield from _jobs(jobs)
         yield from _steps(steps)
-        yield from _devices(devices, counters[Counter.MEASURE_SEC])
+        yield from device_metrics(devices, counters[Counter.MEASURE_SEC])
         yield from _trials(counters)
+        yield _gauge("tunefarm_database_bytes", "Size of the database on its disk.", database_bytes)
         yield from _store(self._services)
 
 
@@ -108,37 +109,6 @@ def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
     yield from (count, due, oldest, age, left)
 
 
-def _devices(devices: tuple[DeviceStanding, ...], measured_sec: dict[str, float]) -> Iterator[Metric]:
-    labels = ("device", "device_key")
-    state = GaugeMetricFamily(
-        "tunefarm_device_state", "1 for the state that the device is in.", labels=(*labels, "state")
-    )
-    seen = GaugeMetricFamily(
-        "tunefarm_device_seen_seconds", "How long ago the device was heard of.", labels=labels
-    )
-    left = GaugeMetricFamily(
-        "tunefarm_device_lease_left_seconds",
-        "Until the device is free again, unless its holder renews the lease.",
-        labels=labels,
-    )
-    measured = CounterMetricFamily(
-        "tunefarm_device_measure_seconds",
-        "Time spent measuring trials on the device; its rate is the device's utilisation.",
-        labels=labels,
-    )
-    for device in devices:
-        own = (device.name, device.device_key)
-        leased = device.state is DeviceState.ONLINE and device.lease_left_sec is not None
-        shown = DeviceState.LEASED if leased else device.state
-        for possible in _STATES:
-            state.add_metric((*own, possible.value), float(possible is shown))
-        seen.add_metric(own, device.seen_sec)
-        if device.lease_left_sec is not None:
-            left.add_metric(own, device.lease_left_sec)
-        measured.add_metric(own, measured_sec.get(device.id, 0.0))
-    yield from (state, seen, left, measured)
-
-
 def _trials(counters: dict[Counter, dict[str, float]]) -> Iterator[Metric]:
     trials = CounterMetricFamily("tunefarm_trials", "Trials by how they ended.", labels=("outcome",))
     counted = counters[Counter.TRIALS]
@@ -171,3 +141,7 @@ def _store(services: Services) -> Iterator[Metric]:
     except OSError:
         return  # not there before the first upload
     yield _gauge("tunefarm_store_free_bytes", "Free space where models and artifacts are kept.", usage.free)
+    yield _gauge("tunefarm_store_disk_bytes", "Size of the disk that the store is on.", usage.total)
+    yield _gauge(
+        "tunefarm_store_used_bytes", "What models and artifacts take up there.", services.blobs.used_bytes()
+    )

@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -50,7 +51,11 @@ class BlobStore:
         self._temporary = root / "tmp"
 
     def writer(self, *, limit_bytes: int | None = None) -> BlobWriter:
-        """Return a writer for one new blob; use it in a ``with``, and end with `BlobWriter.commit`."""
+        """Return a writer for one new blob; use it in a ``with``, and end with `BlobWriter.commit`.
+
+        Raises:
+            TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses, here and later on.
+        """
         return BlobWriter(self, limit_bytes)
 
     def put(self, chunks: Iterable[bytes], *, limit_bytes: int | None = None) -> StoredBlob:
@@ -105,6 +110,10 @@ class BlobStore:
             if _SHA256.fullmatch(path.name) and _modified_at(path) <= limit:
                 yield path.name
 
+    def used_bytes(self) -> int:
+        """Return what all blobs take up, by looking at each."""
+        return sum(_size_bytes(path) for path in self._blobs.glob("??/??/*"))
+
     def sweep(self, older_than_sec: float) -> int:
         """Remove temporary files that nobody has written to for `older_than_sec`; return how many.
 
@@ -119,16 +128,10 @@ class BlobStore:
         return swept
 
     def check(self) -> None:
-        """Raise `TransientError` (``store-unavailable``) unless the store can be written to now."""
-        try:
-            self._temporary.mkdir(parents=True, exist_ok=True)
-            probe = self._temporary / f"{secrets.token_hex(8)}.part"
-            probe.write_bytes(b"probe")
-            probe.unlink()
-        except OSError as error:
-            raise TransientError(
-                f"the store cannot be written: {error.strerror}", code="store-unavailable"
-            ) from error
+        """Raise `TransientError` (``store-full``, ``store-unavailable``) unless the store can be written to now."""
+        with self.writer() as probe:
+            probe.write(b"probe")
+            probe.flush()
 
     def temporary_path(self) -> Path:
         self._temporary.mkdir(parents=True, exist_ok=True)
@@ -141,8 +144,11 @@ class BlobWriter:
     def __init__(self, store: BlobStore, limit_bytes: int | None) -> None:
         self._store = store
         self._limit_bytes = limit_bytes
-        self._path = store.temporary_path()
-        self._file = self._path.open("xb")
+        try:
+            self._path = store.temporary_path()
+            self._file = self._path.open("xb")
+        except OSError as error:
+            raise _disk_error(error) from error
         self._hash = hashlib.sha256()
         self._head = b""
         self.size_bytes = 0
@@ -165,13 +171,28 @@ class BlobWriter:
         except OSError as error:
             raise _disk_error(error) from error
 
-    def commit(self) -> StoredBlob:
-        """Flush to the disk and give the blob its name."""
-        sha256 = self._hash.hexdigest()
-        path = self._store.path_of(sha256)
+    def flush(self) -> None:
+        """Have the disk take what was written so far.
+
+        Raises:
+            TransientError: As `write`.
+        """
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _disk_error(error) from error
+
+    def commit(self) -> StoredBlob:
+        """Flush to the disk and give the blob its name.
+
+        Raises:
+            TransientError: As `write`.
+        """
+        sha256 = self._hash.hexdigest()
+        path = self._store.path_of(sha256)
+        self.flush()
+        try:
             self._file.close()
             path.parent.mkdir(parents=True, exist_ok=True)
             created = not path.exists()
@@ -184,7 +205,8 @@ class BlobWriter:
 
     def close(self) -> None:
         """Drop what is not committed."""
-        self._file.close()
+        with suppress(OSError):  # what a full disk did not take is tried once more, and not wanted any more
+            self._file.close()
         self._path.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
@@ -217,6 +239,13 @@ def _modified_at(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return float("inf")  # gone meanwhile: not ours to judge
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _fsync_folder(folder: Path) -> None:

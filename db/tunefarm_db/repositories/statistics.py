@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import and_, case, func, select
+from sqlalchemy import and_, case, func, select, text
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import DeviceRow, JobRow, StepRow
-from tunefarm_db.values import DeviceState, StepKind, StepState
+from tunefarm_db.values import DeviceState, Json, StepKind, StepState
 
 MAX_DEVICES = 1000
 
@@ -37,7 +37,10 @@ class OpenSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceStanding:
-    """A device, as far as the metrics show it. `lease_left_sec` is None while nobody holds it."""
+    """A device, as far as the metrics show it. `lease_left_sec` is None while nobody holds it.
+
+    `info` and `calibration` are as in `Device`; what its agent says of itself in there is not checked.
+    """
 
     id: str
     name: str
@@ -45,6 +48,8 @@ class DeviceStanding:
     state: DeviceState
     seen_sec: float
     lease_left_sec: float | None
+    info: Json
+    calibration: Json | None
 
 
 class Statistics(Repository):
@@ -84,9 +89,19 @@ class Statistics(Repository):
                 DeviceRow.state,
                 (db_now() - DeviceRow.last_seen_at).label("seen_sec"),
                 case((held, DeviceRow.lease_until - db_now())).label("lease_left_sec"),
+                DeviceRow.info,
+                DeviceRow.calibration,
             )
             .where(DeviceRow.state != DeviceState.REMOVED)
             .order_by(DeviceRow.name)
             .limit(MAX_DEVICES)
         )
         return self._all(DeviceStanding, query)
+
+    def database_bytes(self) -> int:
+        """Return how large the database is on its disk; of SQLite without what its journal holds."""
+        if self._connection.dialect.name == "sqlite":
+            query = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+        else:
+            query = text("SELECT pg_database_size(current_database())")
+        return int(self._run(query).scalar_one())

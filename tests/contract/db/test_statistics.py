@@ -111,6 +111,11 @@ def queries(uow: UnitOfWork) -> Iterator[list[tuple[str, Any]]]:
     event.remove(uow.engine, "before_cursor_execute", note)
 
 
+def test_the_size_of_the_database(uow: UnitOfWork) -> None:
+    with uow.read() as repos:
+        assert repos.statistics.database_bytes() > 10_000
+
+
 def test_a_look_reads_no_history(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
     """10^5 trials and 2 * 10^4 finished steps: no query of a look goes through them."""
     job = seed.job()

@@ -80,6 +80,70 @@ def test_a_farm_at_work(
     assert after["tunefarm_late_writes_rejected_total", "tune"] == 0
 
 
+def beat(client: TestClient, device: dict[str, Any], **info: Any) -> dict[str, float]:
+    """Give a sign of life; return what is told of the device."""
+    answer = client.post(f"/v1/devices/{device['id']}/heartbeat", json={"info": info})
+    assert answer.status_code == 200, answer.text
+    return {
+        key[0].removeprefix("tunefarm_device_"): value
+        for key, value in read(client).items()
+        if key[0].startswith("tunefarm_device_") and key[1] == device["name"]
+    }
+
+
+def test_how_a_device_is(client: TestClient, services: Services, device: dict[str, Any]) -> None:
+    agent = {"load": [1.0, 9, 9], "temperature_celsius": 61.5, "clock_mhz": 3000, "clock_max_mhz": 4000}
+    cpu = beat(client, device, cores=4, agent=agent)
+    assert (cpu["temperature_celsius"], cpu["clock_hertz"], cpu["clock_max_hertz"]) == (61.5, 3e9, 4e9)
+    assert cpu["load_ratio"] == 0.25
+    assert "memory_used_bytes" not in cpu
+    assert "calibration_ratio" not in cpu
+    with services.uow.write() as repos:
+        repos.calibrations.doubt_overdue()
+        lease = repos.calibrations.lease(device["id"], 0, "w", 60.0)
+        assert lease is not None
+        repos.calibrations.finish(
+            device["id"],
+            lease.fence,
+            event=DeviceEvent.CLEAN,
+            reason="",
+            calibration={"key": "k", "time_sec": 3e-3, "reference_sec": 2e-3, "at": 0.0},
+            next_sec=60.0,
+        )
+    gpu = {"temperature_celsius": 80, "clock_mhz": 1980, "load": 0.5, "memory_used_bytes": 1 << 30}
+    gpu_beat = beat(client, device, cores=4, agent={**agent, "gpus": [gpu]})
+    assert (gpu_beat["temperature_celsius"], gpu_beat["clock_hertz"], gpu_beat["load_ratio"]) == (
+        80,
+        1.98e9,
+        0.5,
+    )
+    assert gpu_beat["memory_used_bytes"] == 1 << 30
+    assert "clock_max_hertz" not in gpu_beat, "the CPU's is another chip's"
+    assert (gpu_beat["calibration_seconds"], round(gpu_beat["calibration_ratio"], 3)) == (3e-3, 1.5)
+    away = client.post(f"/v1/devices/{device['id']}/heartbeat", json={"ready": False})
+    assert away.status_code == 200
+    assert not [key for key in read(client) if "celsius" in key[0]], "nobody knows"
+
+
+def test_what_an_agent_makes_up_breaks_nothing(client: TestClient, device: dict[str, Any]) -> None:
+    for nonsense in ("x", None, [], {}, 10**400, True, [[]], [{}], [{"load": "x"}]):
+        told = beat(
+            client, device, cores=nonsense, agent={"load": nonsense, "gpus": nonsense, "clock_mhz": nonsense}
+        )
+        assert not {"load_ratio", "clock_hertz", "temperature_celsius"} & set(told)
+        told = beat(client, device, agent=nonsense)
+        assert "load_ratio" not in told
+
+
+def test_the_space_that_is_taken_and_left(client: TestClient, services: Services) -> None:
+    assert read(client)["tunefarm_database_bytes",] > 10_000
+    before = read(client).get(("tunefarm_store_used_bytes",), 0)
+    services.blobs.put([b"x" * 1000])
+    after = read(client)
+    assert after["tunefarm_store_used_bytes",] == before + 1000
+    assert 0 < after["tunefarm_store_free_bytes",] < after["tunefarm_store_disk_bytes",]
+
+
 def test_names_of_devices_cannot_break_the_format(client: TestClient, services: Services) -> None:
     with services.uow.write() as repos:
         repos.devices.register(

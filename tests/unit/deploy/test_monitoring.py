@@ -15,6 +15,7 @@ from app_farm import make_farm
 from tunefarm_api.metrics import render_metrics
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.settings import Settings
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceState
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -45,6 +46,21 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     farm.upload(Scenario())
     with farm.services.uow.write() as repos:
         assert repos.steps.claim(farm.inbox.messages[0], "w", 60.0) is not None
+        vitals = {
+            "temperature_celsius": 50,
+            "clock_mhz": 1,
+            "clock_max_mhz": 2,
+            "load": 0.5,
+            "memory_used_bytes": 1,
+        }
+        repos.devices.heartbeat(device.id, ready=True, reason="", info={"agent": {"gpus": [vitals]}})
+        repos.calibrations.doubt_overdue()
+        lease = repos.calibrations.lease(device.id, 0, "w", 60.0)
+        assert lease is not None
+        clean = {"key": "k", "time_sec": 1e-3, "reference_sec": 1e-3, "at": 0.0}
+        repos.calibrations.finish(
+            device.id, lease.fence, event=DeviceEvent.CLEAN, reason="", calibration=clean, next_sec=600.0
+        )
         assert repos.devices.lease(device.device_key, "step:x", 60.0) is not None
     lines = render_metrics(farm.services, "")[0].decode().splitlines()
     farm.services.close()

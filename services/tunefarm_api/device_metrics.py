@@ -1,0 +1,113 @@
+"""The devices' metrics: their states, and what their agents tell of temperature, clocks and load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from tunefarm_db.repositories.statistics import DeviceStanding
+from tunefarm_db.values import DeviceState
+
+_STATES = tuple(state for state in DeviceState if state is not DeviceState.REMOVED)
+_LABELS = ("device", "device_key")
+
+
+def device_metrics(
+    devices: tuple[DeviceStanding, ...], measured_sec: Mapping[str, float]
+) -> Iterator[Metric]:
+    """Yield the metrics of all devices.
+
+    Args:
+        devices: The devices.
+        measured_sec: Seconds that each, by its id, ever spent measuring.
+    """
+    state = GaugeMetricFamily(
+        "tunefarm_device_state", "1 for the state that the device is in.", labels=(*_LABELS, "state")
+    )
+    seen = _gauge("tunefarm_device_seen_seconds", "How long ago the device was heard of.")
+    left = _gauge(
+        "tunefarm_device_lease_left_seconds",
+        "Until the device is free again, unless its holder renews the lease.",
+    )
+    measured = CounterMetricFamily(
+        "tunefarm_device_measure_seconds",
+        "Time spent measuring trials on the device; its rate is the device's utilisation by the farm.",
+        labels=_LABELS,
+    )
+    for device in devices:
+        own = (device.name, device.device_key)
+        leased = device.state is DeviceState.ONLINE and device.lease_left_sec is not None
+        shown = DeviceState.LEASED if leased else device.state
+        for possible in _STATES:
+            state.add_metric((*own, possible.value), float(possible is shown))
+        seen.add_metric(own, device.seen_sec)
+        if device.lease_left_sec is not None:
+            left.add_metric(own, device.lease_left_sec)
+        measured.add_metric(own, measured_sec.get(device.id, 0.0))
+    yield from (state, seen, left, measured)
+    yield from _vitals([device for device in devices if device.state is not DeviceState.OFFLINE])
+
+
+def _vitals(devices: list[DeviceStanding]) -> Iterator[Metric]:
+    """Yield how the devices are; of those that are away, nobody knows."""
+    texts = {
+        "temperature_celsius": "Its temperature: the GPU's, else the hottest sensor's.",
+        "clock_hertz": "Its clock now.",
+        "clock_max_hertz": "The highest clock that it is made for.",
+        "load_ratio": "How busy it is, with whatever: the GPU's own word, else the load per core.",
+        "memory_used_bytes": "Memory of the GPU that is in use.",
+        "calibration_seconds": "What the calibration kernel took when it last ran clean.",
+        "calibration_ratio": "That, in relation to what it is held against: 1 is as it should be.",
+    }
+    families = {name: _gauge(f"tunefarm_device_{name}", text) for name, text in texts.items()}
+    for device in devices:
+        for name, value in _told(device).items():
+            families[name].add_metric((device.name, device.device_key), value)
+    yield from families.values()
+
+
+def _told(device: DeviceStanding) -> dict[str, float]:
+    agent = _mapping(device.info.get("agent"))
+    gpus = agent.get("gpus")
+    gpu = _mapping(gpus[0]) if isinstance(gpus, list) and gpus else {}
+    chip = gpu or agent
+    cores = _number(device.info.get("cores"))
+    loads = agent.get("load")
+    load = _number(loads[0]) if isinstance(loads, list) and loads else None
+    calibration = device.calibration or {}
+    took, held_against = (_number(calibration.get(name)) for name in ("time_sec", "reference_sec"))
+    found = {
+        "temperature_celsius": _number(chip.get("temperature_celsius")),
+        "clock_hertz": _times(_number(chip.get("clock_mhz")), 1e6),
+        "clock_max_hertz": _times(_number(chip.get("clock_max_mhz")), 1e6),
+        "load_ratio": _number(gpu.get("load")) if gpu else _times(load, 1 / cores if cores else None),
+        "memory_used_bytes": _number(gpu.get("memory_used_bytes")),
+        "calibration_seconds": took,
+        "calibration_ratio": _times(took, 1 / held_against if held_against else None),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=_LABELS)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    """Return what an agent said, if it is a number."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _times(value: float | None, factor: float | None) -> float | None:
+    return None if value is None or factor is None else value * factor
