@@ -1,6 +1,6 @@
-"""Retention: models and artifacts that have been kept for as long as they are to be. Nothing goes unless a setting says so.
+"""Retention: models, artifacts and failures that have been kept for as long as they are to be. Nothing goes unless a setting says so.
 
-Records, trials, reports and jobs stay: they are small, and what the farm has learned.
+Records, trials, reports and jobs stay: they are small, and what the farm has learned. Of failures, only the messages go.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ DAY_SEC = 86_400.0
 YOUNG_SEC = DAY_SEC
 """A file that was stored (again) within this time is in use, whatever the database says yet."""
 _BATCH = 100
+_MESSAGES_AT_ONCE = 500
+_MESSAGES_MOST = 100_000
+"""What is more than that has to wait for the next time."""
 
 
 def apply_retention(services: Services) -> int:
-    """Remove what is older than the settings say; return how many models and artifacts went."""
+    """Remove what is older than the settings say; return how many models, artifacts and messages of failures went."""
     settings = services.settings
     gone = 0
     if settings.keep_models_days is not None:
         gone += _models(services, settings.keep_models_days * DAY_SEC)
     if settings.keep_artifacts_days is not None:
         gone += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
+    if settings.keep_failures_days is not None:
+        gone += _failures(services, settings.keep_failures_days * DAY_SEC)
     return gone
 
 
@@ -64,4 +69,25 @@ def _artifacts(services: Services, age_sec: float) -> int:
             services.blobs.delete(sha256)
         log.info("artifact not kept any longer", sha256=sha256)
         gone += 1
+    return gone
+
+
+def _failures(services: Services, age_sec: float) -> int:
+    """Forget why candidates failed. How they failed stays, and so does the config: nothing is tried again for it."""
+    gone = 0
+    trial_id = record_id = ""
+    while gone < _MESSAGES_MOST:
+        # Looked for outside of the transaction that writes: that would keep other writers waiting.
+        with services.uow.read() as repos:
+            trials, records = repos.retention.told_failures(
+                age_sec, trials_after=trial_id, records_after=record_id, limit=_MESSAGES_AT_ONCE
+            )
+        if not trials and not records:
+            break
+        with services.uow.write() as repos:
+            repos.retention.forget_messages(trials, records)
+        trial_id, record_id = (trials or (trial_id,))[-1], (records or (record_id,))[-1]
+        gone += len(trials) + len(records)
+    if gone:
+        log.info("messages of failures not kept any longer", messages=gone)
     return gone

@@ -55,6 +55,8 @@ class Settings(BaseSettings):
             is not finished keeps its model.
         keep_artifacts_days: An artifact's file is removed so many days after its job; never where it is not set. Its
             report stays.
+        keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
+            where it is not set. That it failed, and how, stays.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function: no TVM, no device
             sessions, artifacts that cannot be run. For tests and simulations of the service itself.
         log_level: Level of the JSON log on standard error.
@@ -87,6 +89,7 @@ class Settings(BaseSettings):
     history_limit: Annotated[int, Field(ge=0)] = 512
     keep_models_days: PositiveFloat | None = None
     keep_artifacts_days: PositiveFloat | None = None
+    keep_failures_days: PositiveFloat | None = None
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 

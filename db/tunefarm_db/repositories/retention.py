@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from sqlalchemy import exists, func, or_, select
+from collections.abc import Sequence
+
+from sqlalchemy import exists, func, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, table_of
+from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, RecordRow, TrialRow, table_of
 from tunefarm_db.values import Model, ModelState
+from tunefarm_tuning.measure import Outcome
 
 _MODELS = table_of(ModelRow)
 
@@ -41,3 +44,37 @@ class Retention(Repository):
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256, ArtifactRow.created_at >= db_now() - age_sec)
         return bool(self._run(select(or_(models, artifacts))).scalar_one())
+
+    def told_failures(
+        self, age_sec: float, *, trials_after: str = "", records_after: str = "", limit: int
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the next failed trials and failed records that still say why, in the order of their ids.
+
+        Args:
+            age_sec: How long ago a trial's job must have ended, and a record have been made.
+            trials_after: Only later trials.
+            records_after: Only later records.
+            limit: At most so many of each.
+        """
+        since = db_now() - age_sec
+        trials = (
+            select(TrialRow.id)
+            .join(JobRow, JobRow.id == TrialRow.job_id)
+            .where(JobRow.finished_at < since, TrialRow.outcome != Outcome.OK, TrialRow.message != "")
+            .where(TrialRow.id > trials_after)
+            .order_by(TrialRow.id)
+            .limit(limit)
+        )
+        records = (
+            select(RecordRow.id)
+            .where(RecordRow.created_at < since, RecordRow.outcome != Outcome.OK, RecordRow.message != "")
+            .where(RecordRow.id > records_after)
+            .order_by(RecordRow.id)
+            .limit(limit)
+        )
+        return tuple(self._run(trials).scalars()), tuple(self._run(records).scalars())
+
+    def forget_messages(self, trial_ids: Sequence[str], record_ids: Sequence[str]) -> None:
+        """Let these no longer say why they failed; that they did, and how, stays."""
+        self._run(update(table_of(TrialRow)).where(TrialRow.id.in_(trial_ids)).values(message=""))
+        self._run(update(table_of(RecordRow)).where(RecordRow.id.in_(record_ids)).values(message=""))

@@ -36,3 +36,30 @@ def test_unused_models_and_old_artifacts(uow: UnitOfWork, seed: Any) -> None:
         assert not repos.retention.is_needed("e" * 64, 500)
         assert repos.retention.is_needed("e" * 64, 5000)
         assert repos.retention.is_needed(importing.sha256, 500)
+
+
+def test_failures_that_still_say_why(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    model = seed.model()
+    job, at_work = seed.job(model), seed.job(model)
+    with uow.write() as repos:
+        for number, one in enumerate((job, at_work)):
+            trials = [
+                new_trial(ordinal=0, config_key="a", outcome="ok", message="a remark"),
+                new_trial(ordinal=1, config_key="b", outcome="build-error", message="no"),
+                new_trial(ordinal=2, config_key="c", outcome="run-crash", message=""),
+                new_trial(ordinal=3, config_key="d", outcome="run-crash", message="SIGSEGV"),
+            ]
+            ids = repos.trials.add_many(one.id, number, trials)
+            if one is job:
+                wanted = (ids[1], ids[3])
+        repos.jobs.move(job.id, JobState.CANCELLED)
+        repos._connection.execute(text("UPDATE jobs SET finished_at = finished_at - 1000"))
+    with uow.write() as repos:
+        assert repos.retention.told_failures(5000, limit=9) == ((), ())
+        assert repos.retention.told_failures(500, limit=9) == (wanted, ())
+        assert repos.retention.told_failures(500, limit=1) == (wanted[:1], ())
+        assert repos.retention.told_failures(500, trials_after=wanted[0], limit=9) == (wanted[1:], ())
+        repos.retention.forget_messages(wanted, ())
+        assert repos.retention.told_failures(500, limit=9) == ((), ())
+        kept = [trial.message for trial in repos.trials.page(at_work.id, limit=9).items]
+        assert kept == ["a remark", "no", "", "SIGSEGV"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def make_old(farm: Any, days: float = OLD_DAYS) -> None:
             "models": ("created_at", "updated_at"),
             "jobs": ("created_at", "finished_at"),
             "artifacts": ("created_at",),
+            "records": ("created_at",),
         }.items():
             for column in columns:
                 repos._connection.execute(
@@ -152,6 +154,29 @@ def test_an_artifact_that_was_made_again_stays(farm: Any, model: Model) -> None:
     farm.services.blobs.put([artifact_file(farm, job).read_bytes()])
     assert apply_retention(keeping(farm, keep_artifacts_days=1).services) == 0
     assert artifact_file(farm, job).is_file()
+
+
+def test_why_candidates_failed_is_forgotten(farm: Any) -> None:
+    farm.add_device()
+    model = farm.ready_model(Scenario(tasks=1, failing=0.5))
+    job = finished(farm, model)
+    before = farm.trials(job.id)
+    failed = [trial for trial in before if trial.outcome != "ok"]
+    assert all(trial.message for trial in failed)
+    assert 0 < len(failed) < len(before)
+    assert apply_retention(keeping(farm, keep_failures_days=1).services) == 0
+    make_old(farm)
+    at_work = farm.submit(model, trials=64, seed=5)
+    farm.run(steps=2)
+    young = [trial.message for trial in farm.trials(at_work.id)]
+    told = keeping(farm, keep_failures_days=1)
+    assert apply_retention(told.services) == 2 * len(failed)
+    assert apply_retention(told.services) == 0
+    assert farm.trials(job.id) == [replace(trial, message="") for trial in before]
+    assert [trial.message for trial in farm.trials(at_work.id)] == young
+    with farm.services.uow.read() as repos:
+        records = repos.records.for_job(job.id)
+    assert {record.outcome for record in records if not record.message} >= {trial.outcome for trial in failed}
 
 
 def test_the_reconciler_sees_to_it(farm: Any, model: Model) -> None:
