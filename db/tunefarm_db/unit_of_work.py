@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -88,7 +89,7 @@ class UnitOfWork:
             ConflictError: If a uniqueness or reference rule of the schema forbids what was written. It is raised
                 at the end of the block: what the rule refused can only be rolled back.
             InvalidInputError: If a value cannot be stored (a NUL in a text, a number out of range).
-            TransientError: If the database is away, or was locked for too long.
+            TransientError: If the database is away, was locked for too long, or has no room (``database-full``).
         """
         with self._transaction(read_only=False) as repositories:
             yield repositories
@@ -123,12 +124,22 @@ def translated(error: DBAPIError | PoolTimeoutError) -> TunefarmError | DBAPIErr
         return ConflictError(f"the database refused it: {_first_line(error)}", code="conflict")
     if isinstance(error, DataError):
         return InvalidInputError("a value cannot be stored in the database", code="invalid-value")
+    if isinstance(error, OperationalError) and _is_full(error.orig):
+        return TransientError("the disk of the database is full", code="database-full")
     lost = isinstance(error, DBAPIError) and error.connection_invalidated
     if lost or isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
         return TransientError(
             f"the database is not available: {_first_line(error)}", code="database-unavailable"
         )
     return error
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Return whether the database has no room to write: of SQLite (``SQLITE_FULL``), or PostgreSQL (``disk_full``)."""
+    sqlite = (
+        isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    )
+    return sqlite or getattr(error, "sqlstate", None) == "53100"
 
 
 def _first_line(error: DBAPIError | PoolTimeoutError) -> str:

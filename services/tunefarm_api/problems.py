@@ -33,6 +33,7 @@ _STATUS_BY_CODE = {
     "too-large": 413,
     "unsupported-media-type": 415,
     "host-not-allowed": 421,
+    "database-full": 507,
     "store-full": 507,
 }
 _STATUS_BY_KIND: tuple[tuple[type[TunefarmError], int], ...] = (
@@ -55,6 +56,8 @@ _CODE_BY_STATUS = {
 _PUBLIC_DETAILS = {
     "internal": "something went wrong here, and the log knows what: report it with the request_id",
     "database-unavailable": "the database does not answer now; try again later",
+    "database-full": "this farm's database has no room left: nothing can be added until somebody makes room",
+    "store-full": "this farm's store has no room left: nothing can be uploaded until somebody makes room",
     "store-unavailable": "the store cannot be written now; try again later",
 }
 _RESERVED = frozenset({"type", "title", "status", "detail", "instance", "code", "request_id"})

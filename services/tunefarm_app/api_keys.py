@@ -11,13 +11,14 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError
 from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -93,7 +94,8 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     if key.expires_at is not None and key.expires_at <= now:
         return None
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
-        with services.uow.write() as repos:
+        # A note, which must not cost the request: one that only reads is answered also where nothing can be written.
+        with suppress(TransientError), services.uow.write() as repos:
             repos.api_keys.touch(key_id)
     return key
 

@@ -131,3 +131,15 @@ def test_api_keys(uow: UnitOfWork) -> None:
             repos.api_keys.revoke("c3")
     with pytest.raises(ConflictError), uow.write() as repos:
         repos.api_keys.add(key_id="a1", name="again", secret_sha256="22" * 32, scopes=[])
+
+
+def test_a_full_disk_is_said_to_be_one(uow: UnitOfWork) -> None:
+    with pytest.raises(TransientError) as full, uow.write() as repos:  # noqa: PT012  (one goes on with the other)
+        execute = repos._connection.exec_driver_sql
+        if uow.engine.dialect.name == "sqlite":
+            execute("PRAGMA max_page_count = 1")  # it takes the number of pages that there are
+            execute("CREATE TABLE more (text TEXT)")
+            execute("INSERT INTO more SELECT hex(zeroblob(1000000))")
+        else:
+            execute("DO $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$")
+    assert full.value.code == "database-full"

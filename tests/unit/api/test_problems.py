@@ -65,6 +65,7 @@ def test_a_body_over_the_limit(client: TestClient, problem: Any) -> None:
         (errors.TransientError(""), 503),
         (errors.DeviceLostError(""), 503),
         (errors.TransientError("", code="store-full"), 507),
+        (errors.TransientError("", code="database-full"), 507),
         (errors.InvariantError(""), 500),
         (errors.TunefarmError(""), 500),
     ],

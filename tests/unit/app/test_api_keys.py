@@ -1,9 +1,20 @@
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
+
 import pytest
 
 from tunefarm_app.api_keys import create_api_key, revoke_api_key, verify_api_key
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+
+
+class FullDisk(UnitOfWork):
+    @contextmanager
+    def write(self):
+        raise TransientError("no room", code="database-full")
+        yield
 
 
 def test_a_key_is_good_until_it_is_revoked(farm) -> None:
@@ -46,3 +57,9 @@ def test_unknown_scopes(farm, scopes) -> None:
     with pytest.raises(InvalidInputError) as caught:
         create_api_key(farm.services, name="ci", scopes=scopes)
     assert caught.value.code == "unknown-scope"
+
+
+def test_a_key_is_good_where_its_use_cannot_be_noted(farm) -> None:
+    key, token = create_api_key(farm.services, name="ci")
+    services = replace(farm.services, uow=FullDisk(farm.services.uow.engine))
+    assert verify_api_key(services, token).id == key.id

@@ -87,3 +87,20 @@ def test_check(store, tmp_path) -> None:
     with pytest.raises(TransientError) as caught:
         BlobStore(tmp_path / "flat").check()
     assert caught.value.code == "store-unavailable"
+
+
+def test_a_full_disk_leaves_nothing(store, tmp_path) -> None:
+    with pytest.raises(TransientError) as refused, store.writer() as writer:  # noqa: PT012
+        writer._file.close()
+        writer._file = Path("/dev/full").open("wb")  # noqa: SIM115  (the writer closes it)
+        writer.write(b"hello")
+        writer.commit()
+    assert refused.value.code == "store-full"
+    assert files(store, tmp_path) == []
+
+
+def test_a_store_that_is_no_folder(store, tmp_path) -> None:
+    (tmp_path / "store").write_bytes(b"")
+    with pytest.raises(TransientError) as refused:
+        store.writer()
+    assert refused.value.code == "store-unavailable"

@@ -1,0 +1,51 @@
+"""A file system of a few megabytes, which a test can fill up and make room on again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class SmallDisk:
+    """See `small_disk`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    @property
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self) -> None:
+        """Leave no room at all."""
+        with self._ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+
+    def make_room(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, size_bytes: int) -> Iterator[SmallDisk | None]:
+    """Mount one there for the time of the block; None where this process may not mount anything."""
+    path.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "tunefarm-test", str(path)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False)
+    except FileNotFoundError:
+        yield None
+        return
+    if done.returncode != 0:
+        yield None
+        return
+    try:
+        yield SmallDisk(path)
+    finally:
+        # Lazily: somebody may still have a log file open there.
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
