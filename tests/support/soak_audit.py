@@ -12,22 +12,30 @@ from waiting import wait_until
 
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_tuning.builder.scratch import sweep
+from tunefarm_tuning.measure import Outcome
+
+# What the device or the farm got wrong is no trial: it is written down, and tried again.
+_LOST = Outcome.INFRASTRUCTURE_ERROR.value
+_REAL = f"outcome <> '{_LOST}'"
 
 # Each query returns what must not be; its name says what that is.
 _NEVER = {
     "a job that did not succeed": "SELECT id, state, error FROM jobs WHERE state <> 'succeeded'",
     "a step that is not done": "SELECT id, kind, state, error FROM steps WHERE state <> 'done'",
-    "a job without its trials": """
-        SELECT jobs.id, jobs.trials, count(trials.id) FROM jobs LEFT JOIN trials ON trials.job_id = jobs.id
+    "a job without its trials": f"""
+        SELECT jobs.id, jobs.trials, count(trials.id) FROM jobs
+        LEFT JOIN trials ON trials.job_id = jobs.id AND trials.{_REAL}
         GROUP BY jobs.id, jobs.trials HAVING jobs.trials <> count(trials.id)""",
-    "a trial twice": """
-        SELECT job_id, position, config_key FROM trials GROUP BY job_id, position, config_key HAVING count(*) > 1""",
+    "a trial twice": f"""
+        SELECT job_id, position, config_key FROM trials WHERE {_REAL}
+        GROUP BY job_id, position, config_key HAVING count(*) > 1""",
     "a trial of a round that no step did": """
         SELECT trials.id FROM trials LEFT JOIN steps
         ON steps.job_id = trials.job_id AND steps.round = trials.round AND steps.kind = 'tune'
         WHERE steps.id IS NULL""",
-    "a trial without its record": """
-        SELECT trials.id FROM trials LEFT JOIN records ON records.id = trials.record_id WHERE records.id IS NULL""",
+    "a trial without its record": f"""
+        SELECT trials.id FROM trials LEFT JOIN records ON records.id = trials.record_id
+        WHERE records.id IS NULL AND trials.{_REAL}""",
     "a record of no trial": """
         SELECT records.id FROM records LEFT JOIN trials ON trials.record_id = records.id
         WHERE trials.id IS NULL AND NOT records.confirmed""",
@@ -54,11 +62,13 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
     for name, query in _NEVER.items():
         found = farm.rows(query)
         assert not found, f"{name}: {found[:5]}"
-    measured = farm.count("trials")
-    tallied = farm.rows("SELECT coalesce(sum(value), 0) FROM counters WHERE name = 'trials'")[0][0]
+    measured = farm.count(f"trials WHERE {_REAL}")
+    tallied = farm.rows(
+        f"SELECT coalesce(sum(value), 0) FROM counters WHERE name = 'trials' AND label <> '{_LOST}'"
+    )
     if engine.dialect.name == "sqlite":
         assert farm.rows("PRAGMA integrity_check") == [("ok",)]
-    assert (measured, tallied) == (trials, trials)
+    assert (measured, tallied[0][0]) == (trials, trials)
     log = lease_log.read(engine)
     assert not log.overlapping
     assert not log.committed_twice

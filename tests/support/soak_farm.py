@@ -157,9 +157,10 @@ class SoakFarm:
             steps = [vars_of(step) for step in repos.steps.due(50, resend_after_sec=0)]
             return json.dumps({"open": repos.steps.count_by_state(), "due": steps[:5]})
 
-    def ready_model(self, scenario: Scenario) -> Model:
-        """Upload a scenario and wait until it is imported."""
-        blob = self.services.blobs.put([scenario.to_bytes()])
+    def ready_model(self, scenario: Scenario | bytes) -> Model:
+        """Upload a scenario (or a network, where the engine is no replay) and wait until it is imported."""
+        data = scenario if isinstance(scenario, bytes) else scenario.to_bytes()
+        blob = self.services.blobs.put([data])
         model_id = submit_model(self.services, name="net.onnx", blob=blob).model.id
 
         def imported() -> Model | None:
