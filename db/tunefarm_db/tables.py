@@ -166,6 +166,7 @@ class JobRow(Base):
     turn_sec: Mapped[float] = mapped_column(default=0.0, server_default="0")
     started_tuning_at: Mapped[float | None]
     tuned_sec: Mapped[float] = mapped_column(default=0.0)
+    counted_until: Mapped[float | None]
     trials: Mapped[int] = mapped_column(default=0)
     failures: Mapped[int] = mapped_column(default=0)
     trials_since_improvement: Mapped[int] = mapped_column(default=0)
@@ -227,6 +228,7 @@ class StepRow(Base):
     not_before: Mapped[float] = mapped_column(default=db_now())
     sent_at: Mapped[float | None]
     error: Mapped[Json | None]
+    in_flight: Mapped[Json | None]
     created_at: Mapped[float] = mapped_column(default=db_now())
     finished_at: Mapped[float | None]
 

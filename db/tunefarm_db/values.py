@@ -139,7 +139,8 @@ class Job:
         priority: Jobs with a higher one get devices first.
         turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
             had at least, and means nothing by itself.
-        tuned_sec: Wall-clock spent searching.
+        tuned_sec: Wall-clock spent searching; rounds that run side by side count once.
+        counted_until: The time up to which that is counted.
         best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
         stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
             be confirmed then.
@@ -165,6 +166,7 @@ class Job:
     turn_sec: float
     started_tuning_at: float | None
     tuned_sec: float
+    counted_until: float | None
     trials: int
     failures: int
     trials_since_improvement: int
@@ -240,6 +242,7 @@ class Step:
         attempts: Claims so far, less the ones handed back by `release`.
         not_before: It is not due before this time.
         sent_at: When the dispatcher last sent it to the broker.
+        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.lanes`.
     """
 
     id: str
@@ -256,6 +259,7 @@ class Step:
     not_before: float
     sent_at: float | None
     error: Json | None
+    in_flight: Json | None
     created_at: float
     finished_at: float | None
 

@@ -52,7 +52,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
             repos.jobs.get(job_id)
             steps = repos.steps.lock_open(job_id)  # before the job's row: workers lock in this order too
             job = repos.jobs.get(job_id, lock=True)
-            if {one.id for one in repos.steps.open_of([job_id]).values()} != {one.id for one in steps}:
+            if repos.steps.open_ids(job_id) != {one.id for one in steps}:
                 continue  # a worker went on to another step in between
             following = _change(repos, job, steps, change)
             job = repos.jobs.get(job_id)
@@ -93,7 +93,7 @@ def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: B
         The step to be sent; None if the search stays ended, or the job is paused.
     """
     reason = str(job.stop_reason)
-    (step,) = steps  # a job has one open step at any time
+    (step,) = steps  # a job whose search has ended has one open step at any time
     before = Budget.from_json(job.budget)
     spent = budget.exhausted_by(
         trials=job.trials, wall_sec=job.tuned_sec, trials_since_improvement=job.trials_since_improvement

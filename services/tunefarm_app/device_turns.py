@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tunefarm_app.lanes import ends_without_device
 from tunefarm_app.waiting import FOR_A_WORKER
 from tunefarm_db.repositories.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
@@ -50,20 +51,30 @@ def wait_for_device(context: StepContext, job: Job) -> None:
     waits = int(job.progress.get("waits", 0)) + 1
     delay_sec = min(context.services.settings.device_retry_sec * 1.3**waits, _LONGEST_WAIT_SEC)
     with context.services.uow.write() as repos:
+        repos.steps.hold(context.step.id, context.step.fence)
+        job = repos.jobs.get(job.id, lock=True)
+        if ends_without_device(repos, context.step, job):
+            log.info("lane ends: its job has devices enough")
+            return
         repos.steps.release(context.step.id, context.step.fence, delay_sec=delay_sec)
-        text = _why(repos, job)
-        told = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
-        up = sum(_counts(repos, job.device_key).get(state, 0) for state in UP_STATES)
-        if told != text and (up == 0 or waits == _LOOKS_BEFORE_TELLING):
-            repos.events.add(job.id, "waiting", {"waiting": text, "device_key": job.device_key})
-            told = text
-        progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": told}
-        repos.jobs.update(job.id, progress=progress)
+        if not repos.steps.at_work(job.id):
+            _tell(repos, job, waits)
         # A device may be free, for somebody who does not know it yet.
         woken = wake_next(repos, job.device_key, own_job=job.id) if _free(repos, job.device_key) else None
     if woken is not None:
         context.following.append(woken)
-    log.info(text, delay_sec=round(delay_sec, 1))
+    log.info("waiting for a device", delay_sec=round(delay_sec, 1))
+
+
+def _tell(repos: Repositories, job: Job, waits: int) -> None:
+    text = _why(repos, job)
+    told = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
+    up = sum(_counts(repos, job.device_key).get(state, 0) for state in UP_STATES)
+    if told != text and (up == 0 or waits == _LOOKS_BEFORE_TELLING):
+        repos.events.add(job.id, "waiting", {"waiting": text, "device_key": job.device_key})
+        told = text
+    progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": told}
+    repos.jobs.update(job.id, progress=progress)
 
 
 def _why(repos: Repositories, job: Job) -> str:

@@ -22,10 +22,11 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
     )
 
 
-def fail_subject(repos: Repositories, step: Step, error: Json) -> None:
+def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
     """Let what the step worked on fail with `error`; what has ended already stays as it is.
 
-    A job whose winners cannot be confirmed does not fail: it is compiled with what is on record.
+    A job whose winners cannot be confirmed does not fail: it is compiled with what is on record. One that is at other
+    rounds beside this one goes on with them, unless the error is `final`: another try would end as this one did.
     """
     if step.kind is StepKind.IMPORT:
         model = repos.models.get(step.model_id, deleted=True)
@@ -37,6 +38,8 @@ def fail_subject(repos: Repositories, step: Step, error: Json) -> None:
         # What was found must not be lost to a check of it.
         repos.events.add(job.id, "unconfirmed", {"error": error})
         begin_compiling(repos, job, stop_reason=job.stop_reason)
+    elif step.kind is StepKind.TUNE and not final and repos.steps.open_ids(job.id):
+        repos.events.add(job.id, "lane-lost", {"round": step.round, "error": error})
     elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
         repos.steps.cancel_open(job_id=job.id)

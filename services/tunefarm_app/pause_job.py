@@ -77,8 +77,7 @@ def resume_job(services: Services, job_id: str) -> Job:
 
 
 def _state_of(steps: tuple[Step, ...]) -> JobState:
-    (step,) = steps  # a job has one open step at any time
-    return STATE_OF_STEP[step.kind]
+    return STATE_OF_STEP[steps[0].kind]  # those of a job are of one kind at any time
 
 
 def _progress(job: Job, steps: tuple[Step, ...]) -> Json:

@@ -170,6 +170,8 @@ def _tell_of_waiting(services: Services, step: Step) -> None:
         job = repos.jobs.get(str(step.job_id), lock=True)
         if repos.steps.get(step.id).state is not StepState.READY or job.state.is_finished:
             return
+        if repos.steps.at_work(job.id):
+            return
         if job.progress.get("waiting_told") != FOR_A_WORKER:
             repos.events.add(job.id, "waiting", {"waiting": FOR_A_WORKER})
             repos.jobs.update(job.id, progress={**job.progress, "waiting_told": FOR_A_WORKER})

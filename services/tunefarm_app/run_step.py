@@ -171,7 +171,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         with services.uow.write() as repos:
             if failed:
                 repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=shown.to_json())
-                fail_subject(repos, step, shown.to_json())
+                fail_subject(repos, step, shown.to_json(), final=final)
             else:
                 delay_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
                 repos.steps.release(

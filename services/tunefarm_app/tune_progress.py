@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tunefarm_db.repositories.job_tasks import JobTaskChanges
@@ -61,13 +61,22 @@ def scheduler_state(task: TaskRow) -> TaskState:
     )
 
 
-def after_round(
-    task: TaskRow, outcomes: Sequence[TrialOutcome], *, spent_sec: float, failed: bool
-) -> tuple[JobTaskChanges, bool]:
-    """Return the task's new columns, and whether the round found a better kernel than was known.
+def as_of_now(tasks: Sequence[TaskRow], rows: Sequence[JobTask]) -> list[TaskRow]:
+    """Return tasks that were read a while ago as their rows are now: other rounds of the job may have ended since."""
+    return [
+        replace(task, row=row, best_sec=task.best_sec if row.rounds == task.row.rounds else _least(task, row))
+        for task, row in zip(tasks, rows, strict=True)
+    ]
 
-    A round without a single outcome means that the space is spent.
-    """
+
+def _least(task: TaskRow, row: JobTask) -> float | None:
+    return min((cost for cost in (task.best_sec, row.best_cost_sec) if cost is not None), default=None)
+
+
+def after_round(
+    task: TaskRow, outcomes: Sequence[TrialOutcome], *, spent_sec: float, exhausted: bool
+) -> tuple[JobTaskChanges, bool]:
+    """Return the task's new columns, and whether the round found a better kernel than was known."""
     trials = [outcome for outcome in outcomes if outcome.is_trial]
     costs = [outcome.cost_sec for outcome in trials if outcome.cost_sec is not None]
     improved = bool(costs) and (task.best_sec is None or min(costs) < task.best_sec)
@@ -79,7 +88,7 @@ def after_round(
         "spent_sec": task.row.spent_sec + spent_sec,
         "rounds": task.row.rounds + 1,
         "history": [*task.row.history, [len(trials), best_sec]],
-        "exhausted": failed or not outcomes,
+        "exhausted": exhausted,
     }
     return changes, improved
 

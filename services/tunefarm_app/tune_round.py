@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 import structlog
 
+from tunefarm_app.claiming import Claim, ClaimingTuner
+from tunefarm_app.lanes import InFlight, claim
 from tunefarm_app.like_tasks import like_histories
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_record, engine_space, engine_task
-from tunefarm_db.values import DeviceLease, Job, JobTask, Record, Trial
+from tunefarm_app.tune_progress import TaskRow
+from tunefarm_db.values import DeviceLease, Job, Record, Trial
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import (
@@ -58,24 +61,22 @@ class Round:
 def measure_round(
     context: StepContext,
     job: Job,
-    row: JobTask,
+    task_row: TaskRow,
     device: DeviceLease,
-    n: int,
+    chosen: InFlight,
     began: float,
-    *,
-    best_sec: float | None,
 ) -> Round:
-    """Let the task's tuner try `n` configs on the device.
+    """Let the task's tuner try configs on the device.
 
     Args:
         context: The step.
         job: The job.
-        row: The task.
+        task_row: The task.
         device: Where to measure.
-        n: How many.
+        chosen: How many configs; the job's other lanes learn which.
         began: Monotonic time at which the round began.
-        best_sec: Best cost on record of the task.
     """
+    row = task_row.row
     structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
@@ -104,11 +105,11 @@ def measure_round(
                 _tell(tuner, job, trials, earlier)
                 tuner.load_history(like_histories(context, row, task, space, device))
                 outcomes = run_round(
-                    tuner,
+                    ClaimingTuner(tuner, _claim(context, chosen)),
                     task,
-                    n,
+                    chosen.trials,
                     option,
-                    best_sec=best_sec,
+                    best_sec=task_row.best_sec,
                     cancelled=lambda: context.lease.reason is not None,
                 )
     except (TransientError, LeaseLostError, CancelledError):
@@ -129,6 +130,19 @@ def measure_round(
         failed=failed,
         spent_sec=time.monotonic() - began,
     )
+
+
+def _claim(context: StepContext, chosen: InFlight) -> Claim:
+    mine = chosen
+
+    def claim_for_us(asked: Sequence[str]) -> Collection[str]:
+        nonlocal mine
+        with context.note() as repos:
+            context.job(repos)
+            mine = claim(repos, context.step, mine, asked)
+        return mine.asked
+
+    return claim_for_us
 
 
 def _tell(tuner: Tuner, job: Job, trials: Sequence[Trial], earlier: Sequence[Record]) -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, CursorResult, Executable, RowMapping, Table
+from sqlalchemy import (
+    JSON,
+    Connection,
+    CursorResult,
+    Executable,
+    Table,
+    TableValuedAlias,
+    Text,
+    cast,
+    func,
+    literal,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from tunefarm_db.values import Page
@@ -29,11 +41,23 @@ class Repository:
         return self._connection.execute(statement, None if rows is None else [dict(r) for r in rows])
 
     def _all(self, kind: type[V], statement: Executable) -> tuple[V, ...]:
-        return tuple(value_of(kind, row) for row in self._run(statement).mappings())
+        result = self._run(statement)
+        wanted = _places(kind, result)
+        return tuple(kind(**{name: row[place] for name, place in wanted}) for row in result)
 
     def _first(self, kind: type[V], statement: Executable) -> V | None:
-        row = self._run(statement).mappings().first()
-        return None if row is None else value_of(kind, row)
+        result = self._run(statement)
+        wanted = _places(kind, result)
+        row = result.first()
+        return None if row is None else kind(**{name: row[place] for name, place in wanted})
+
+    def _texts(self, values: Collection[str], name: str) -> TableValuedAlias:
+        """Return a table with one column, ``value``, of these texts: one statement for any number of them."""
+        given = literal(json.dumps(list(values)), Text())
+        if self._connection.dialect.name == "postgresql":
+            listed = func.json_array_elements_text(cast(given, JSON))
+            return listed.table_valued("value", name=name).render_derived()
+        return func.json_each(given).table_valued("value", name=name)
 
     def _insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
         """Return an INSERT that knows ON CONFLICT in the connection's dialect."""
@@ -44,9 +68,20 @@ class Repository:
         )
 
 
-def value_of(kind: type[V], row: RowMapping) -> V:
-    """Make the frozen value whose field names are the row's column names."""
-    return kind(**{f.name: row[f.name] for f in fields(kind)})  # type: ignore[arg-type]
+_NAMES: dict[type[Any], tuple[str, ...]] = {}
+
+
+def _names_of(kind: type[Any]) -> tuple[str, ...]:
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return names
+
+
+def _places(kind: type[Any], result: CursorResult[*tuple[Any, ...]]) -> list[tuple[str, int]]:
+    """Return where in a row each field of the value is: looked up once, and not for each row."""
+    places = {name: place for place, name in enumerate(result.keys())}
+    return [(name, places[name]) for name in _names_of(kind)]
 
 
 def page_of(items: tuple[V, ...], limit: int, cursor: Any) -> Page[V]:

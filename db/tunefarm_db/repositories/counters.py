@@ -32,11 +32,14 @@ class Counters(Repository):
     """Counted in the transaction that writes what is counted, so that the sums are exact, whoever is killed when."""
 
     def add(self, name: Counter, amounts: Mapping[str, float], *, of: str) -> None:
-        """Add to the counter's labels.
+        """Add to the counter's labels; see `add_all`."""
+        self.add_all({name: amounts}, of=of)
+
+    def add_all(self, amounts: Mapping[Counter, Mapping[str, float]], *, of: str) -> None:
+        """Add to counters, in one go.
 
         Args:
-            name: The counter.
-            amounts: Label -> how much.
+            amounts: Counter -> label -> how much.
             of: What adds, a job's id say. Several rows hold a label's sum, so that two jobs that commit at once
                 seldom wait for each other; one job never waits for itself.
         """
@@ -44,7 +47,8 @@ class Counters(Repository):
         # In order: two transactions that took the rows in different orders could wait for each other for ever.
         rows = [
             {"name": name.value, "label": label, "slot": slot, "value": amount}
-            for label, amount in sorted(amounts.items())
+            for name, labels in sorted(amounts.items())
+            for label, amount in sorted(labels.items())
         ]
         if not rows:
             return

@@ -9,9 +9,12 @@ from sqlalchemy import case, func, select, update
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import StepRow, table_of
-from tunefarm_db.values import Step, StepKind, StepState
+from tunefarm_db.values import Json, Step, StepKind, StepState
 
 _STEPS = table_of(StepRow)
+NOT_LEASED: dict[str, None] = {"lease_owner": None, "lease_until": None, "in_flight": None}
+"""What an UPDATE sets of a step that nobody holds any more."""
+
 _OPEN = (StepState.READY, StepState.LEASED, StepState.PAUSED)
 
 
@@ -22,12 +25,42 @@ class JobSteps(Repository):
     """
 
     def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
-        """Return the step that each of these jobs is at; jobs without an open one are left out."""
+        """Return the step that each of these jobs is at; jobs without an open one are left out.
+
+        Of several it is one that a worker is at, if there is such a one.
+        """
         query = select(_STEPS).where(
             StepRow.job_id.in_(list(job_ids)),
             StepRow.state.in_(_OPEN),
         )
+        query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
+
+    def open_ids(self, job_id: str) -> frozenset[str]:
+        """Return the ids of all steps of the job that are not finished."""
+        query = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state.in_(_OPEN))
+        return frozenset(self._run(query).scalars())
+
+    def at_work(self, job_id: str) -> bool:
+        """Return whether a worker is at a step of the job."""
+        query = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state == StepState.LEASED)
+        return self._run(query.limit(1)).first() is not None
+
+    def in_flight(self, job_id: str) -> dict[str, Json]:
+        """Return, by step, what the job's leased steps are at, as far as they told."""
+        query = select(StepRow.id, StepRow.in_flight).where(
+            StepRow.job_id == job_id, StepRow.state == StepState.LEASED, StepRow.in_flight.is_not(None)
+        )
+        return {row[0]: row[1] for row in self._run(query.order_by(StepRow.id))}
+
+    def cancel_ready(self, job_id: str) -> None:
+        """Cancel the job's steps that no worker is at.
+
+        Rows that somebody has locked are passed over: unlike elsewhere, the job's row is locked already.
+        """
+        chosen = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state == StepState.READY)
+        statement = update(_STEPS).where(StepRow.id.in_(chosen.with_for_update(skip_locked=True)))
+        self._run(statement.values(state=StepState.CANCELLED, finished_at=db_now()))
 
     def lock_open(self, job_id: str) -> tuple[Step, ...]:
         """Return the job's open steps, their rows locked until the end of the unit of work."""
@@ -73,8 +106,7 @@ class JobSteps(Repository):
             .where(StepRow.job_id == job_id, StepRow.state.in_([StepState.READY, StepState.LEASED]))
             .values(
                 state=StepState.PAUSED,
-                lease_owner=None,
-                lease_until=None,
+                **NOT_LEASED,
                 attempts=case((held, StepRow.attempts - 1), else_=StepRow.attempts),
             )
         )

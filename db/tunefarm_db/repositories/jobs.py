@@ -24,6 +24,7 @@ class JobChanges(TypedDict, total=False):
     error: Json | None
     started_tuning_at: float | None
     tuned_sec: float
+    counted_until: float | None
     trials: int
     failures: int
     trials_since_improvement: int

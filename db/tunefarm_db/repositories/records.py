@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Select, insert, select, tuple_, union_all, update
+from sqlalchemy import ColumnElement, Select, insert, select, tuple_, union_all, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
@@ -16,6 +16,7 @@ from tunefarm_db.values import NewRecord, Page, Record
 from tunefarm_tuning.errors import InvalidInputError
 
 _RECORDS = table_of(RecordRow)
+_FAST = _RECORDS.alias("fast")
 _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
 _PLACE = ("workload_key", "target_key", "device_model", "toolchain")
 _PLACE_COLUMNS = tuple(_RECORDS.c[name] for name in _PLACE)
@@ -79,16 +80,29 @@ class Records(Repository):
         A config that was confirmed counts by its newest confirming record. One index seek per workload, however many
         records there are.
         """
-        return {
-            key: found[0]
-            for key, found in self.top_of(
-                workload_keys,
-                target_key=target_key,
-                device_model=device_model,
-                toolchain=toolchain,
-                limit=1,
-            ).items()
-        }
+        keys = self._texts(set(workload_keys), "wanted")
+        fastest = (
+            _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
+        )
+        query = select(_RECORDS).where(RecordRow.id.in_(select(fastest).select_from(keys)))
+        return {record.workload_key: record for record in self._all(Record, query)}
+
+    def best_costs(
+        self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
+    ) -> dict[str, float]:
+        """Return the costs alone of what `best` returns: the index has them, no record is read."""
+        keys = self._texts(set(workload_keys), "wanted")
+        fastest = _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.cost_sec).limit(1)
+        found = self._run(select(keys.c.value, fastest.scalar_subquery()))
+        return {row[0]: row[1] for row in found if row[1] is not None}
+
+    def by_ids(self, record_ids: Collection[str]) -> dict[str, Record]:
+        """Return records by id; those that are not there are left out."""
+        if not record_ids:
+            return {}
+        ids = self._texts(record_ids, "wanted")
+        query = select(_RECORDS).where(RecordRow.id.in_(select(ids.c.value)))
+        return {record.id: record for record in self._all(Record, query)}
 
     def best_page(
         self, wanted: RecordFilter | None = None, *, cursor: str | None = None, limit: int = 50
@@ -135,7 +149,9 @@ class Records(Repository):
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             seeks = [
                 # The subquery around each seek is for SQLite, which takes no LIMIT inside a UNION otherwise.
-                select(_by_cost(key, target_key, device_model, toolchain).limit(limit).subquery(f"w{number}"))
+                select(
+                    _standing(key, target_key, device_model, toolchain).limit(limit).subquery(f"w{number}")
+                )
                 for number, key in enumerate(keys[start : start + _KEYS_PER_QUERY])
             ]
             statement = seeks[0] if len(seeks) == 1 else union_all(*seeks)
@@ -156,7 +172,7 @@ class Records(Repository):
         limit: int = 8,
     ) -> tuple[Record, ...]:
         """Return one workload's fastest standing records, fastest first."""
-        query = _by_cost(workload_key, target_key, device_model, toolchain)
+        query = _standing(workload_key, target_key, device_model, toolchain)
         if space_key is not None:
             query = query.where(RecordRow.space_key == space_key)
         return self._all(Record, query.limit(checked_limit(limit)))
@@ -233,7 +249,7 @@ def _matching(query: Select[Any], wanted: RecordFilter | None) -> Select[Any]:
     return query
 
 
-def _by_cost(workload_key: str, target_key: str, device_model: str, toolchain: str) -> Select[Any]:
+def _standing(workload_key: str, target_key: str, device_model: str, toolchain: str) -> Select[Any]:
     return (
         select(_RECORDS)
         .where(
@@ -245,6 +261,28 @@ def _by_cost(workload_key: str, target_key: str, device_model: str, toolchain: s
             ~RecordRow.superseded,
         )
         .order_by(RecordRow.cost_sec)
+    )
+
+
+def _by_cost(
+    workload_key: ColumnElement[str],
+    target_key: str,
+    device_model: str,
+    toolchain: str,
+    column: ColumnElement[Any],
+) -> Select[Any]:
+    """Return what `_standing` does, of one column, for a workload that another table names."""
+    return (
+        select(column)
+        .where(
+            _FAST.c.workload_key == workload_key,
+            _FAST.c.target_key == target_key,
+            _FAST.c.device_model == device_model,
+            _FAST.c.toolchain == toolchain,
+            _FAST.c.cost_sec.is_not(None),
+            ~_FAST.c.superseded,
+        )
+        .order_by(_FAST.c.cost_sec)
     )
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import MAX_LIMIT
-from tunefarm_db.repositories.job_steps import JobSteps
+from tunefarm_db.repositories.job_steps import NOT_LEASED, JobSteps
 from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.values import Json, Step, StepKind, StepState
 from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
@@ -132,7 +132,7 @@ class Steps(JobSteps):
         statement = (
             update(_STEPS)
             .where(_held(step_id, fence))
-            .values(state=state, error=error, finished_at=db_now(), lease_owner=None, lease_until=None)
+            .values(state=state, error=error, finished_at=db_now(), **NOT_LEASED)
         )
         step = self._first(Step, statement.returning(_STEPS))
         if step is None:
@@ -165,8 +165,7 @@ class Steps(JobSteps):
             .where(_held(step_id, fence))
             .values(
                 state=StepState.READY,
-                lease_owner=None,
-                lease_until=None,
+                **NOT_LEASED,
                 not_before=db_now() + delay_sec,
                 sent_at=None,
                 attempts=StepRow.attempts if count_attempt else StepRow.attempts - 1,
@@ -177,6 +176,15 @@ class Steps(JobSteps):
         if step is None:
             raise _lease_lost(step_id, fence)
         return step
+
+    def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
+        """Tell the other steps of its job what the step is at, for as long as it is leased.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours; let it end the unit of work.
+        """
+        if self._run(update(_STEPS).where(_held(step_id, fence)).values(in_flight=in_flight)).rowcount != 1:
+            raise _lease_lost(step_id, fence)
 
     def due(self, limit: int = 100, *, resend_after_sec: float = 30.0) -> tuple[Step, ...]:
         """Return ready steps that are due and were not sent within `resend_after_sec`, longest due first."""
@@ -207,7 +215,6 @@ class Steps(JobSteps):
         """
         expired = and_(StepRow.state == StepState.LEASED, StepRow.lease_until < db_now())
         spent = StepRow.attempts >= max_attempts
-        gone = {"lease_owner": None, "lease_until": None}
         error = TransientError(
             f"the step was tried {max_attempts} times, and each time its worker died or stopped answering",
             code="step-abandoned",
@@ -217,20 +224,20 @@ class Steps(JobSteps):
             Step,
             update(_STEPS)
             .where(or_(expired, StepRow.state == StepState.READY), spent, StepRow.error.is_not(None))
-            .values(state=StepState.FAILED, finished_at=db_now(), **gone)
+            .values(state=StepState.FAILED, finished_at=db_now(), **NOT_LEASED)
             .returning(_STEPS),
         ) + self._all(
             Step,
             update(_STEPS)
             .where(or_(expired, StepRow.state == StepState.READY), spent)
-            .values(state=StepState.FAILED, finished_at=db_now(), error=error.to_json(), **gone)
+            .values(state=StepState.FAILED, finished_at=db_now(), error=error.to_json(), **NOT_LEASED)
             .returning(_STEPS),
         )
         ready = self._all(
             Step,
             update(_STEPS)
             .where(expired)
-            .values(state=StepState.READY, not_before=db_now(), sent_at=None, **gone)
+            .values(state=StepState.READY, not_before=db_now(), sent_at=None, **NOT_LEASED)
             .returning(_STEPS),
         )
         return failed + ready
@@ -246,7 +253,7 @@ class Steps(JobSteps):
         statement = (
             update(_STEPS)
             .where(whose, StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]))
-            .values(state=StepState.CANCELLED, finished_at=db_now(), lease_owner=None, lease_until=None)
+            .values(state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
         )
         return self._all(Step, statement.returning(_STEPS))
 
@@ -277,6 +284,7 @@ def _taken(statement: Any, owner: str, lease_sec: float) -> ReturningUpdate[Any]
         attempts=StepRow.attempts + 1,
         lease_owner=owner,
         lease_until=db_now() + lease_sec,
+        in_flight=None,
     ).returning(_STEPS)
     return taken
 

@@ -6,7 +6,7 @@ from collections import Counter as Tally
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Select, func, insert, select, tuple_
+from sqlalchemy import Select, func, insert, select, text, tuple_
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
@@ -73,6 +73,16 @@ class Trials(Repository):
         """Return all trials of one task in order: what a tuner's state is rebuilt from."""
         query = select(_TRIALS).where(TrialRow.job_id == job_id, TrialRow.position == position)
         return self._all(Trial, query.order_by(TrialRow.round, TrialRow.ordinal))
+
+    def known(self, job_id: str, position: int, config_keys: Sequence[str]) -> frozenset[str]:
+        """Return which of these configs the task has a trial of; infrastructure errors are none."""
+        query = select(TrialRow.config_key).where(
+            TrialRow.job_id == job_id,
+            TrialRow.position == position,
+            TrialRow.config_key.in_(list(config_keys)),
+            text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
+        )
+        return frozenset(self._run(query).scalars())
 
     def outcomes(self, job_id: str) -> dict[int, dict[str, int]]:
         """Return how many trials ended how, by task position and outcome."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, and_, case, func, or_, select
 
 from tunefarm_db.columns import db_now
+from tunefarm_db.job_state import TURN_STATES
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobRow, StepRow, table_of
-from tunefarm_db.values import Step, StepKind, StepState
+from tunefarm_db.values import Job, Step, StepKind, StepState
 
 _JOBS = table_of(JobRow)
 _STEPS = table_of(StepRow)
@@ -24,6 +25,14 @@ class Ahead:
 
     higher: int
     total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """How many other jobs take turns on devices of the same pool: of a higher priority, and of the same one."""
+
+    higher: int
+    equal: int
 
 
 class Turns(Repository):
@@ -58,6 +67,25 @@ class Turns(Repository):
         )
         row = self._run(query).one()
         return Ahead(higher=int(row[0]), total=int(row[1]))
+
+    def waiting(self, device_key: str) -> int:
+        """Return how many steps wait for a device of this pool."""
+        query = select(func.count()).select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id))
+        return int(self._run(query.where(_waits(device_key))).scalar_one())
+
+    def rivals(self, job: Job) -> Rivals:
+        """Return whom the job shares its pool of devices with."""
+        higher = JobRow.priority > job.priority
+        query = select(
+            func.coalesce(func.sum(case((higher, 1), else_=0)), 0),
+            func.coalesce(func.sum(case((JobRow.priority == job.priority, 1), else_=0)), 0),
+        ).where(
+            JobRow.device_key == job.device_key,
+            JobRow.id != job.id,
+            JobRow.state.in_(sorted(TURN_STATES)),
+        )
+        row = self._run(query).one()
+        return Rivals(higher=int(row[0]), equal=int(row[1]))
 
 
 def _waits(device_key: str) -> ColumnElement[bool]:

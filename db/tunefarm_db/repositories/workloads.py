@@ -27,10 +27,11 @@ class Workloads(Repository):
         Raises:
             NotFoundError: ``workload-not-found``.
         """
-        found = self.get_many([key], toolchain)
-        if key not in found:
+        query = select(_WORKLOADS).where(WorkloadRow.key == key, WorkloadRow.toolchain == toolchain)
+        found = self._first(Workload, query)
+        if found is None:
             raise NotFoundError("there is no such workload", code="workload-not-found", workload_key=key)
-        return found[key]
+        return found
 
     def get_many(self, keys: Collection[str], toolchain: str) -> dict[str, Workload]:
         """Return the workloads that are stored, by key."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_best_agrees_with_a_scan(uow: UnitOfWork, new_record: Any) -> None:
         }
         assert set(repos.records.best(["w1"], **WHERE)) <= {"w1"}
         assert repos.records.best([], **WHERE) == {}
+        assert repos.records.best_costs([], **WHERE) == {}
+        costs = repos.records.best_costs(wanted, **WHERE)
+        assert costs == {key: record.cost_sec for key, record in best.items()}
+        assert repos.records.by_ids([record.id for record in best.values()] + ["none"]) == {
+            record.id: record for record in best.values()
+        }
+        assert repos.records.by_ids([]) == {}
 
 
 def add_many_records(uow: UnitOfWork, new_record: Any) -> None:
@@ -139,10 +147,15 @@ def test_best_is_a_seek_in_the_index(uow: UnitOfWork, new_record: Any) -> None:
     def ask(repos: Repositories) -> None:
         assert len(repos.records.best([f"w{n}" for n in range(20)], **WHERE)) == 20
 
-    plan = plan_of(uow, ask)
-    assert plan.count("ix_records_best") == 20, plan
-    assert "Sort" not in plan
-    assert "TEMP B-TREE" not in plan
+    def ask_costs(repos: Repositories) -> None:
+        assert len(repos.records.best_costs([f"w{n}" for n in range(20)], **WHERE)) == 20
+
+    for plan in (plan_of(uow, ask), plan_of(uow, ask_costs)):
+        assert "ix_records_best" in plan, plan
+        assert "Sort" not in plan, plan
+        assert "TEMP B-TREE" not in plan, plan
+        # Each record that is returned is looked up by its id, too. (PostgreSQL reads small tables through instead.)
+        assert not re.search(r"SCAN (records|fast)|Seq Scan on records fast", plan), plan
 
 
 def test_the_best_of_every_place_by_pages(uow: UnitOfWork, new_record: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.turns import Ahead
+from tunefarm_db.repositories.turns import Ahead, Rivals
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError
@@ -334,3 +334,42 @@ def test_cancel_takes_the_lease_away(uow: UnitOfWork, seed: Any) -> None:
             repos.steps.cancel_open()
     with pytest.raises(LeaseLostError), uow.write() as repos:
         repos.steps.finish(leased.id, 1)
+
+
+def test_what_the_lanes_of_a_job_are_at(uow: UnitOfWork, seed: Any) -> None:
+    job, other = seed.job(), seed.job(seed=9)
+    with uow.write() as repos:
+        steps = [seed_step(repos, job, number) for number in range(4)]
+        seed_step(repos, other, 0)
+        assert not repos.steps.at_work(job.id)
+        held = [repos.steps.claim(step.id, "a", LEASE_SEC) for step in steps[:2]]
+        assert repos.steps.at_work(job.id)
+        assert held[0] is not None
+        assert held[1] is not None
+        repos.steps.note_in_flight(held[0].id, held[0].fence, {"position": 3})
+        assert repos.steps.in_flight(job.id) == {steps[0].id: {"position": 3}}
+        assert repos.steps.open_ids(job.id) == {step.id for step in steps}
+        assert repos.steps.open_of([job.id])[job.id].state is StepState.LEASED
+        repos.steps.cancel_ready(job.id)
+        assert repos.steps.open_ids(job.id) == {step.id for step in steps[:2]}
+        assert repos.steps.open_ids(other.id)
+        repos.steps.release(held[0].id, held[0].fence)
+        assert repos.steps.in_flight(job.id) == {}
+        with pytest.raises(LeaseLostError):
+            repos.steps.note_in_flight(held[0].id, held[0].fence, {"position": 3})
+
+
+def test_whom_a_job_shares_its_devices_with(uow: UnitOfWork, seed: Any) -> None:
+    jobs = [seed.job(seed=number) for number in range(4)]
+    with uow.write() as repos:
+        for job, priority in zip(jobs, (0, 0, 0, 5), strict=True):
+            repos.jobs.update(job.id, priority=priority)
+            repos.jobs.move(job.id, JobState.EXTRACTING)
+            seed_step(repos, job, 0)
+        for job in jobs[1:]:
+            repos.jobs.move(job.id, JobState.TUNING)
+        mine = repos.jobs.get(jobs[0].id)
+        assert repos.turns.rivals(mine) == Rivals(higher=1, equal=2)
+        assert repos.turns.rivals(repos.jobs.get(jobs[3].id)) == Rivals(higher=0, equal=0)
+        assert repos.turns.waiting(mine.device_key) == 4
+        assert repos.turns.waiting("no such pool") == 0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tunefarm_db.repositories.transfer import History, HistoryLimits
+from tunefarm_db.repositories.transfer import HistoryLimits, Outline
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import Space, Workload
+from tunefarm_db.values import Record, Space, Workload
 
 WHERE = {"target_key": "llvm", "device_model": "cpu-model", "toolchain": "tvm-1"}
 
@@ -38,11 +38,17 @@ def add_space(uow: UnitOfWork) -> Any:
     return add
 
 
-def histories(
+def outlines(
     uow: UnitOfWork, limits: HistoryLimits | None = None, family: str = "conv"
-) -> tuple[History, ...]:
+) -> tuple[Outline, ...]:
     with uow.read() as repos:
-        return repos.transfer.histories("own", family=family, extents=(64, 64), limits=limits, **WHERE)
+        return repos.transfer.outlines("own", family=family, extents=(64, 64), limits=limits, **WHERE)
+
+
+def records_of(uow: UnitOfWork, outline: Outline) -> list[Record]:
+    with uow.read() as repos:
+        found = repos.records.by_ids(outline.record_ids)
+    return [found[record_id] for record_id in outline.record_ids]
 
 
 def test_a_space_is_stored_once_and_replaced(uow: UnitOfWork, add_space: Any) -> None:
@@ -78,8 +84,8 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
                 new_record("near", 9e-3, space_key="of another release"),
             ]
         )
-    found = histories(uow)
-    places = [(one.space.workload_key, one.space.target_key, one.device_model) for one in found]
+    found = outlines(uow)
+    places = [(one.workload_key, one.target_key, one.device_model) for one in found]
     assert places == [
         ("own", "cuda", "cpu-model"),
         ("own", "llvm", "another"),
@@ -87,15 +93,16 @@ def test_the_most_alike_come_first(uow: UnitOfWork, add_space: Any, new_record: 
         ("far", "llvm", "cpu-model"),
         ("pool", "llvm", "cpu-model"),
     ]
-    assert [[r.cost_sec for r in one.records] for one in found] == [
+    assert [[r.cost_sec for r in records_of(uow, one)] for one in found] == [
         [3e-3],
         [2e-3],
         [1e-3, None],
         [1e-3, None],
         [1e-3, None],
     ]
+    assert [one.space_key for one in found] == ["s9", "s1", "s1", "s1", "s1"]
     # Where the own family is not known, nothing is of it, and which come first is nobody's concern.
-    assert {one.space.workload_key for one in histories(uow, family="")[2:]} == {"pool", "near", "far"}
+    assert {one.workload_key for one in outlines(uow, family="")[2:]} == {"pool", "near", "far"}
 
 
 def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: Any) -> None:
@@ -106,11 +113,11 @@ def test_what_is_read_is_bounded(uow: UnitOfWork, add_space: Any, new_record: An
     limits = HistoryLimits(same_family=3, same_family_records=10)
     statements: list[str] = []
     event.listen(uow.engine, "before_cursor_execute", lambda _c, _k, sql, *_: statements.append(sql))
-    found = histories(uow, limits)
+    found = outlines(uow, limits)
     assert len(statements) < 20
-    assert [one.space.workload_key for one in found] == ["w0", "w1", "w2"]
+    assert [one.workload_key for one in found] == ["w0", "w1", "w2"]
     for one in found:
-        costs = [round(1e3 * (r.cost_sec or 0.0)) for r in one.records]
+        costs = [round(1e3 * (r.cost_sec or 0.0)) for r in records_of(uow, one)]
         # Five of the oldest, then the five fastest, which came last.
         assert costs == [41, 40, 39, 38, 37, 6, 5, 4, 3, 2]
 
@@ -119,7 +126,7 @@ def test_many_places_are_cut_short(uow: UnitOfWork, add_space: Any, new_record: 
     add_space("own", 64, 64)
     with uow.write() as repos:
         repos.records.add_many([new_record("own", device_model=f"model-{n}") for n in range(9)])
-    assert [one.device_model for one in histories(uow)] == ["model-0", "model-1", "model-2"]
+    assert [one.device_model for one in outlines(uow)] == ["model-0", "model-1", "model-2"]
 
 
 # ---- confirmations

@@ -1,0 +1,32 @@
+"""A job may be at several rounds at once: each step tells what it is at, and a job's wall-clock is counted once.
+
+Revision ID: 0006
+Revises: 0005
+Created: 2026-11-21
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("steps", sa.Column("in_flight", sa.JSON(), nullable=True))
+    op.add_column("jobs", sa.Column("counted_until", sa.Double(), nullable=True))
+
+
+def downgrade() -> None:
+    # The older schema's program knows one open step of a job: the others are dropped, between two rounds at best.
+    op.execute(
+        "UPDATE steps SET state = 'cancelled' WHERE kind = 'tune' AND state IN ('ready', 'leased', 'paused')"
+        " AND EXISTS (SELECT 1 FROM steps AS newer WHERE newer.kind = 'tune' AND newer.job_id = steps.job_id"
+        " AND newer.state IN ('ready', 'leased', 'paused') AND newer.round > steps.round)"
+    )
+    op.drop_column("jobs", "counted_until")
+    op.drop_column("steps", "in_flight")

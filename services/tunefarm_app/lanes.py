@@ -1,0 +1,134 @@
+"""Lanes: the rounds of one job side by side, on as many devices of its pool as it may have.
+
+A lane is a chain of tuning steps: each plans the next. A job begins with one; a step that begins a round plans another
+lane where a device is idle, or the job has fewer than its share; a step that finds no device ends its lane, unless it
+is the last. The last one out ends the search.
+
+What the lanes must agree on is agreed on with the job's row locked: each tells in its step's row what it is at
+(`InFlight`), so that no two try the same config, and the task scheduler and the budget know what is under way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import UP_STATES, DeviceState, Job, Json, Step, StepKind, StepState
+from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A round under way.
+
+    Attributes:
+        position: Of its task.
+        trials: How many at most.
+        asked: Keys of the configs that the tuner proposed so far.
+    """
+
+    position: int
+    trials: int
+    asked: tuple[str, ...] = ()
+
+    def to_json(self) -> Json:
+        return {"position": self.position, "trials": self.trials, "asked": list(self.asked)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> InFlight:
+        return cls(position=data["position"], trials=data["trials"], asked=tuple(data["asked"]))
+
+
+def others_in_flight(repos: Repositories, step: Step) -> tuple[InFlight, ...]:
+    """Return what the other lanes of the step's job are at. Lock the job's row first."""
+    told = repos.steps.in_flight(step.subject_id)
+    return tuple(InFlight.from_json(one) for step_id, one in told.items() if step_id != step.id)
+
+
+def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> list[TaskState]:
+    """Return the tasks as if the rounds under way were over, had taken the usual time and found nothing."""
+    trials: dict[int, list[int]] = defaultdict(list)
+    for one in rounds:
+        trials[one.position].append(one.trials)
+    return [_as_if_over(state, trials[position]) for position, state in enumerate(states)]
+
+
+def _as_if_over(state: TaskState, trials: Sequence[int]) -> TaskState:
+    if not trials:
+        return state
+    past = len(state.history)
+    rounds = (*state.history, *(RoundSummary(trials=count, best_sec=state.best_sec) for count in trials))
+    spent_sec = state.spent_sec * len(rounds) / past if past else state.spent_sec
+    return replace(state, history=rounds, spent_sec=spent_sec)
+
+
+def claim(repos: Repositories, step: Step, mine: InFlight, asked: Collection[str]) -> InFlight:
+    """Add configs to the step's round, but for those that another lane has; return the round. Lock the job's row first."""
+    taken = {
+        key
+        for other in others_in_flight(repos, step)
+        if other.position == mine.position
+        for key in other.asked
+    }
+    mine = replace(mine, asked=(*mine.asked, *(key for key in asked if key not in taken)))
+    repos.steps.note_in_flight(step.id, step.fence, mine.to_json())
+    return mine
+
+
+def open_lane(repos: Repositories, job: Job) -> Step | None:
+    """Plan another lane, if there is a device for it. The caller's lane has its own already.
+
+    Returns:
+        The lane's first step, to be sent once it is committed; None where the job has enough.
+    """
+    counts = repos.devices.count_by_state(job.device_key)
+    up, free = sum(counts.get(state, 0) for state in UP_STATES), counts.get(DeviceState.ONLINE, 0)
+    if up <= 1:
+        return None
+    lanes = len(repos.steps.open_ids(job.id))
+    idle = free > repos.turns.waiting(job.device_key)
+    if lanes >= up or not (idle or lanes < share_of_devices(repos, job)):
+        return None
+    step = plan_round(repos, job)
+    repos.steps.mark_sent([step.id])
+    return step
+
+
+def plan_round(repos: Repositories, job: Job) -> Step:
+    """Add a tuning step to the job. Lock the job's row first."""
+    return repos.steps.add(
+        StepKind.TUNE,
+        subject_id=job.id,
+        model_id=job.model_id,
+        job_id=job.id,
+        round=repos.steps.next_round(StepKind.TUNE, job.id),
+    )
+
+
+def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
+    """End the step's lane, which found no device, where the job has others and no right to more; return whether it did.
+
+    A job that has fewer devices than its share goes on waiting with it.
+    """
+    if step.kind is not StepKind.TUNE:
+        return False
+    lanes = len(repos.steps.open_ids(job.id))
+    if lanes <= share_of_devices(repos, job):
+        return False
+    repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
+    return True
+
+
+def share_of_devices(repos: Repositories, job: Job) -> int:
+    """Return how many devices of its pool the job may wait for: one at least.
+
+    Jobs of one priority share what there is; where one of a higher priority is at work, the others take what it leaves.
+    """
+    rivals = repos.turns.rivals(job)
+    if rivals.higher:
+        return 1
+    counts = repos.devices.count_by_state(job.device_key)
+    up = sum(counts.get(state, 0) for state in UP_STATES)
+    return max(1, -(-up // (rivals.equal + 1)))

@@ -1,0 +1,120 @@
+"""What a tuning step is to do: which of the job's tasks, how many configs, or nothing because the search is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunefarm_app.doubts import find_doubts
+from tunefarm_app.lanes import InFlight, open_lane, others_in_flight, with_in_flight
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_rows import pipeline_of
+from tunefarm_app.tune_progress import TaskRow, scheduler_state
+from tunefarm_db.values import DeviceLease, Job, JobTask, Step
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.contenders import without_confirming
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.task_scheduler import TaskScheduler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What to do, and what is known where it was decided.
+
+    Attributes:
+        tasks: All of the job's, by position.
+        confirming_sec: How long confirming the winners will take, as it looks now.
+        gain_per_min: As `TaskScheduler.gain_per_min` says.
+        round: What to measure; None if there is nothing: the budget is spent, once the other lanes are done.
+        exhausted: There is nothing because no task has anything left to try.
+    """
+
+    tasks: Sequence[TaskRow]
+    confirming_sec: float
+    gain_per_min: float | None
+    round: InFlight | None
+    exhausted: bool
+
+
+def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> Choice:
+    """Decide about the step's round and tell the job's other lanes; open another one if there is a device for it."""
+    tasks = _with_known_costs(context, job, rows, device)
+    confirming_sec = _confirming_sec(context, job, rows, device)
+    scheduler = TaskScheduler()
+    states = [scheduler_state(task) for task in tasks]
+    gain_per_min = scheduler.gain_per_min(states)
+    lane: Step | None = None
+    chosen: InFlight | None = None
+    with context.note() as repos:
+        job = context.job(repos)
+        search = without_confirming(Budget.from_json(job.budget), confirming_sec)
+        others = others_in_flight(repos, context.step)
+        trials = job.trials + sum(other.trials for other in others)
+        states = with_in_flight(states, others)
+        position = scheduler.next(states)
+        if position is not None and why_spent(search, job, gain_per_min, trials=trials) is None:
+            most = int(job.options.get("round_size", 8))
+            size = scheduler.round_size(states, position, most, search, trials=trials, wall_sec=job.tuned_sec)
+            chosen = InFlight(position=position, trials=size)
+            repos.steps.note_in_flight(context.step.id, context.step.fence, chosen.to_json())
+            if not others:
+                repos.jobs.update(job.id, counted_until=repos.now())
+            if search.trials is None or trials + size < search.trials:
+                lane = open_lane(repos, job)
+    if lane is not None:
+        context.services.dispatcher.send(lane.id, lane.kind)
+    return Choice(
+        tasks=tasks,
+        confirming_sec=confirming_sec,
+        gain_per_min=gain_per_min,
+        round=chosen,
+        exhausted=position is None,
+    )
+
+
+def why_spent(
+    budget: Budget, job: Job, gain_per_min: float | None = None, *, trials: int | None = None
+) -> str | None:
+    """Return which limit of the search is reached, None where none is; `trials` is as of the job by default."""
+    return budget.exhausted_by(
+        trials=job.trials if trials is None else trials,
+        wall_sec=job.tuned_sec,
+        trials_since_improvement=job.trials_since_improvement,
+        gain_per_min=gain_per_min,
+    )
+
+
+def _with_known_costs(
+    context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease
+) -> list[TaskRow]:
+    """Return the tasks with their operations, and with the best that is on record from whatever job."""
+    toolchain = context.engine.toolchain
+    with context.services.uow.read() as repos:
+        pipeline = pipeline_of(Target.from_json(job.target))
+        flops = {
+            task.workload_key: task.flops
+            for task in repos.models.tasks(job.model_id, pipeline=pipeline, toolchain=toolchain)
+        }
+        best = repos.records.best(
+            [row.workload_key for row in rows],
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=toolchain,
+        )
+    return [
+        TaskRow(
+            row=row,
+            flops=flops.get(row.workload_key, 0.0),
+            best_sec=best[row.workload_key].cost_sec if row.workload_key in best else None,
+        )
+        for row in rows
+    ]
+
+
+def _confirming_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
+    """Return how long confirming the winners will take, as it looks now; 0 where time is not limited."""
+    if Budget.from_json(job.budget).wall_sec is None:
+        return 0.0
+    with context.services.uow.read() as repos:
+        doubts = find_doubts(context, repos, job, rows, device)
+    return sum(doubt.expected_sec for doubt in doubts)
