@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from tunefarm_app.kept_records import KeptRecords
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_record, engine_space
 from tunefarm_db.values import DeviceLease, JobTask
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.transfer import TaskHistory
+
+_KEPT = KeptRecords()
+"""This process's: a job's next round learns from the same records and a few more."""
 
 
 def like_histories(
@@ -16,7 +19,7 @@ def like_histories(
 ) -> tuple[TaskHistory, ...]:
     """Return what to load into the task's tuner: the same workload elsewhere, and like workloads here."""
     with context.services.uow.read() as repos:
-        stored = repos.transfer.histories(
+        outlines = repos.transfer.outlines(
             row.workload_key,
             target_key=task.target.key,
             device_model=device.device.device_model,
@@ -24,9 +27,9 @@ def like_histories(
             family=space.family,
             extents=space.extents,
         )
-    known = [
-        TaskHistory(space=like, records=tuple(engine_record(record) for record in history.records))
-        for history in stored
-        if (like := engine_space(history.space)) is not None
-    ]
+        known = [
+            TaskHistory(space=like, records=_KEPT.records(repos, outline.record_ids))
+            for outline in outlines
+            if (like := _KEPT.space(repos, outline)) is not None
+        ]
     return choose_histories(space, row.workload_key, known)
