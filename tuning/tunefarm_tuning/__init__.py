@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.record import (
         load_records as load_records,
     )
-    from tunefarm_tuning.round import TrialOutcome as TrialOutcome
+    from tunefarm_tuning.round import PreparedRound as PreparedRound
+    from tunefarm_tuning.round import prepare_round as prepare_round
     from tunefarm_tuning.round import run_round as run_round
     from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
     from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.toolchain import versions as versions
     from tunefarm_tuning.transfer import TaskHistory as TaskHistory
+    from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome
     from tunefarm_tuning.tune import tune as tune
     from tunefarm_tuning.tune_result import TuneResult as TuneResult
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
@@ -136,7 +138,8 @@ _HOMES = {
     "Model": "model",
     "TuningRecord": "record",
     "load_records": "record",
-    "TrialOutcome": "round",
+    "PreparedRound": "round",
+    "prepare_round": "round",
     "run_round": "round",
     "LocalRunner": "runner.local",
     "ReplayRunner": "runner.replay",
@@ -154,6 +157,7 @@ _HOMES = {
     "versions": "toolchain",
     "TaskHistory": "transfer",
     "TuneResult": "tune_result",
+    "TrialOutcome": "trial_outcome",
     "tune": "tune",
     "TrialResult": "tuner.base",
     "Tuner": "tuner.base",

@@ -6,7 +6,7 @@ one result per input, in order; neither raises for a bad candidate. A result hol
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -152,13 +152,24 @@ class Closing:
         self.close()
 
 
+class Builds(Iterator[tuple[int, BuildResult]], Protocol):
+    """A batch that is being built: results as they get ready, each with its input's index.
+
+    Who leaves it before its end closes it.
+    """
+
+    def close(self) -> None:
+        """Stop the builds that are left, and delete what nobody took. Of a builder's own class: from any thread."""
+        ...
+
+
 class Builder(Protocol):
     """Builds candidates.
 
-    Ordering: `build` returns one result per input, in the input's order; `build_each` yields them as they get ready,
-        each with its input's index.
-    Concurrency: one caller at a time; a builder runs its batch in parallel inside, and while the caller of `build_each`
-        does something else. An iterator that is closed before its end stops the builds that are left.
+    Ordering: `build` returns one result per input, in the input's order; `build_each` yields them as they get ready.
+    Concurrency: any thread; batches that came earlier are built first. A builder runs a batch in parallel inside. One
+        whose `build_each` begins when it is called, and not at the first `next`, builds while its caller does
+        something else.
     Failure: a bad candidate, a compiler crash and a time-out are results; the builder stays usable.
     Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) it was given; `close` deletes the rest.
     """
@@ -173,7 +184,7 @@ class Builder(Protocol):
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]: ...
 
-    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]: ...
+    def build_each(self, inputs: Sequence[BuildInput]) -> Builds: ...
 
     def close(self) -> None: ...
 

@@ -1,117 +1,25 @@
-"""One round of tuning: ask, build, measure, tell. `tune` and the service's tuning step both run on it."""
+"""One round of tuning: ask and build, measure and tell. `tune` and the service's tuning step both run on it.
+
+Where the device is another machine, the first half may go on while an earlier round is still being measured.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf
-from statistics import median
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
-from tunefarm_tuning.batch import Batch, BatchPlan, run_batch
+from tunefarm_tuning.batch import Batch
+from tunefarm_tuning.candidate_feed import CandidateFeed
+from tunefarm_tuning.candidates import Candidate, Candidates
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.measure import BuildResult, DeviceInfo, Failure, MeasureOption, MeasureResult, Outcome
-from tunefarm_tuning.noise import relative_noise
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.measure import MeasureOption, Outcome
 from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
-_REFUSED_PER_PLACE = 8
-"""Refused candidates per place of a round that are replaced by others before the round ends with fewer trials."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialOutcome:
-    """One trial of a round: what was asked, what it became, how it ended.
-
-    Attributes:
-        asked: The config that the tuner proposed.
-        config: The config as applied; a trial is identified by it.
-        message: What went wrong, where something did.
-        samples_sec: Raw samples; empty unless `outcome` is ok.
-        build_sec: Wall-clock of applying and building.
-        run_sec: Wall-clock of measuring.
-        measured_at: Unix time, seconds.
-        space_key: Of the space that `config` belongs to.
-        truncated: Timing was cut short: the kernel is hopeless (`MeasureResult.truncated`).
-        confirmed: From the measurement of the best side by side (see `confirm_best`).
-        replaced: The config was refused, and another was tried in its place: nothing was built, and no budget is
-            spent on it.
-    """
-
-    asked: Config
-    config: Config
-    outcome: Outcome
-    samples_sec: tuple[float, ...] = ()
-    message: str = ""
-    build_sec: float = 0.0
-    run_sec: float = 0.0
-    measured_at: float = 0.0
-    space_key: str = ""
-    truncated: bool = False
-    confirmed: bool = False
-    replaced: bool = False
-
-    @property
-    def cost_sec(self) -> float | None:
-        """Median of the samples; None where there are none."""
-        return median(self.samples_sec) if self.samples_sec else None
-
-    @property
-    def noise(self) -> float | None:
-        """Spread of the samples relative to their median; None where there are too few."""
-        return relative_noise(self.samples_sec)
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether it is recorded and counted: it says something about the candidate, and took a place of its round."""
-        return self.outcome is not Outcome.INFRASTRUCTURE_ERROR and not self.replaced
-
-    def to_result(self) -> TrialResult:
-        """Return what a tuner is told."""
-        return TrialResult(asked=self.asked, config=self.config, outcome=self.outcome, cost_sec=self.cost_sec)
-
-    def to_record(
-        self,
-        task: TuningTask,
-        device: DeviceInfo,
-        *,
-        tuner: str,
-        toolchain: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> TuningRecord:
-        """Return the record of this trial.
-
-        Args:
-            task: The task that was tuned.
-            device: What was measured on.
-            tuner: The tuner's name.
-            toolchain: As `toolchain.toolchain_key` returns it.
-            extra: More facts to keep with it, beside ``run_sec``, ``noise``, ``truncated`` and ``confirmed``.
-        """
-        facts: dict[str, Any] = {"run_sec": self.run_sec}
-        if self.noise is not None:
-            facts["noise"] = round(self.noise, 6)
-        if self.truncated:
-            facts["truncated"] = True
-        if self.confirmed:
-            facts["confirmed"] = True
-        return TuningRecord(
-            workload_key=task.workload.key,
-            target_key=task.target.key,
-            device_model=device.model,
-            toolchain=toolchain,
-            space_key=self.space_key,
-            config=self.config,
-            outcome=self.outcome,
-            samples_sec=self.samples_sec,
-            build_sec=self.build_sec,
-            measured_at=self.measured_at,
-            tuner=tuner,
-            message=self.message,
-            extra={**facts, **(extra or {})},
-        )
+__all__ = ["PreparedRound", "TrialOutcome", "prepare_round", "run_round"]
 
 
 def run_round(
@@ -129,10 +37,12 @@ def run_round(
     earlier result, and the candidate is no trial of this round. So a round may have fewer than `n` trials.
     Artifacts are deleted once measured.
 
-    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`: ten milliseconds, nothing built) takes no place of the
-    round while half of the places are free and fewer than 8 per place were refused: the tuner is told, and asked for
-    others. Refused ones are then no trials (`TrialOutcome.replaced`), unless the round found nothing else: then up to
-    `n` of them are, so that a budget ends even where everything is refused.
+    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`) takes no place of the round while others can be asked
+    for (see `Candidates`). Refused ones are then no trials (`TrialOutcome.replaced`), unless the round found nothing
+    else: then up to `n` of them are, so that a budget ends even where everything is refused.
+
+    Where the runner's device is another machine, each candidate is measured as soon as it is built, while the others
+    are being built. Otherwise all builds are over before the first is measured: they would disturb its timing.
 
     Args:
         tuner: Has been told all earlier results of the task.
@@ -148,115 +58,221 @@ def run_round(
         (`TrialOutcome.is_trial`). Empty if the space is spent (or the round was cancelled): nothing new is left,
         or as many proposals in a row as the tuner's `patience` were all tried before.
     """
-    is_cancelled = cancelled or (lambda: False)
-    found: list[TrialOutcome] = []
-    fruitless = 0
-    while not is_cancelled():
-        taken = [outcome for outcome in found if not _is_refused(outcome)]
-        refused = len(found) - len(taken)
-        full = 2 * len(taken) >= n or refused >= _REFUSED_PER_PLACE * n
-        if full or fruitless >= max(tuner.patience, n):
-            break
-        asked = tuner.ask(n - len(taken))
-        if not asked:
-            break
-        outcomes = _try_all(tuner, task, asked, measure_option, best_sec, is_cancelled)
-        fruitless = 0 if outcomes else fruitless + len(asked)
-        found += outcomes
-        kinds = {outcome.outcome for outcome in outcomes}
-        if outcomes and (Outcome.INSTANTIATION_ERROR not in kinds or Outcome.INFRASTRUCTURE_ERROR in kinds):
-            break  # what is missing was repetitions, or the device is away
-        costs = [one.cost_sec for one in outcomes if one.cost_sec is not None and not one.truncated]
-        best_sec = min([*costs, *([best_sec] if best_sec is not None else [])], default=None)
-    return _with_replaced(found, n)
+    return prepare_round(tuner, task, n, measure_option, cancelled=cancelled).measure(best_sec)
 
 
-def _is_refused(outcome: TrialOutcome) -> bool:
-    return outcome.outcome is Outcome.INSTANTIATION_ERROR
+def prepare_round(
+    tuner: Tuner | Callable[[], Tuner],
+    task: TuningTask,
+    n: int,
+    measure_option: MeasureOption,
+    *,
+    cancelled: Callable[[], bool] | None = None,
+    after: PreparedRound | None = None,
+) -> PreparedRound:
+    """Begin a round: let the tuner propose, and build, in the background, while something else is measured.
+
+    Where building would disturb what is measured (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
+
+    Args:
+        tuner: Whom to ask, or what returns it: that is called in the background.
+        task: What to tune.
+        n: Candidates to build.
+        measure_option: Who builds and who measures.
+        cancelled: As of `run_round`.
+        after: The round that is being measured, if there is one; nothing is asked before it has all its candidates.
+            Where it is of the same tuner, that proposes without the results of `after`, however soon there are some:
+            equal seeds give equal rounds.
+    """
+    return PreparedRound(tuner, task, n, measure_option, cancelled=cancelled or (lambda: False), after=after)
+
+
+class PreparedRound:
+    """A round that is asked for and being built; `prepare_round` makes it. It is measured or discarded, once.
+
+    Concurrency: one caller. The tuner is asked in a thread of the round's own and told by the caller, never both at
+        a time.
+
+    Attributes:
+        candidates: What it asked for, and builds.
+    """
+
+    def __init__(
+        self,
+        tuner: Tuner | Callable[[], Tuner],
+        task: TuningTask,
+        n: int,
+        option: MeasureOption,
+        *,
+        cancelled: Callable[[], bool],
+        after: PreparedRound | None,
+    ) -> None:
+        self._task = task
+        self._n = n
+        self._runner = option.runner
+        self._is_cancelled = cancelled
+        open_tuner = tuner if callable(tuner) else lambda: tuner
+        self.candidates = Candidates(open_tuner, task, n, option.builder, cancelled)
+        self._feed: CandidateFeed | None = None
+        self._followers: list[PreparedRound] = []
+        self._is_over = False
+        self._measured_sec = 0.0
+        if not self._runner.shares_host:
+            self._feed = CandidateFeed(self.candidates, after.candidates.settled if after else None)
+            if after is not None:
+                after.followed_by(self)
+
+    def followed_by(self, follower: PreparedRound) -> None:
+        """Let a round propose before the tuner is told of this one: it shall not depend on how long each takes."""
+        self._followers.append(follower)
+
+    @property
+    def saved_share(self) -> float:
+        """Which share of its time the device would have been spared, had another round been measured meanwhile.
+
+        What is saved is the wait for the first kernel, but not where building is what takes long: then it is waited for
+        the others instead. 0 before it is measured.
+        """
+        if self._feed is None or not self._measured_sec:
+            return 0.0
+        alone_sec = self._feed.lead_sec + self._measured_sec - self._feed.waited_first_sec
+        return max(self._feed.lead_sec - self._feed.waited_sec, 0.0) / alone_sec
+
+    def wait_begun(self) -> None:
+        """Return once the tuner has proposed and building has begun; at once where that is not done ahead."""
+        if self._feed is not None:
+            self.candidates.begun.wait()
+
+    def measure(
+        self, best_sec: float | None = None, *, at_most: int | None = None
+    ) -> tuple[TrialOutcome, ...]:
+        """Measure the candidates as they get ready, and tell the tuner what became of them.
+
+        Args:
+            best_sec: As of `run_round`.
+            at_most: Fewer trials than were prepared; the tuner may propose the others again.
+
+        Returns:
+            As `run_round`.
+
+        Raises:
+            Exception: Whatever the tuner or the builder raised.
+        """
+        self._end()
+        began = time.monotonic()
+        batch = Batch(self._task, self._runner, best_sec)
+        try:
+            repeated = self._measure_each(batch, at_most) if self._feed else self._measure_all(batch)
+        finally:
+            self._stop()
+        self._measured_sec = time.monotonic() - began
+        tuner = self.candidates.tuner
+        if tuner is None:
+            return ()
+        left = self._left({*batch.outcomes, *(one.number for one in repeated)})
+        if batch.lost is not None:
+            batch.give_up(left, batch.lost, space_key=tuner.space.key)
+        outcomes = dict(sorted(batch.outcomes.items()))
+        if self._is_cancelled():
+            outcomes = {number: one for number, one in outcomes.items() if one.outcome is Outcome.OK}
+        self._wait_for_followers(tuner)
+        told = self.candidates.told
+        tuner.tell([one.to_result() for number, one in outcomes.items() if number not in told])
+        tuner.tell(_repetitions(tuner, [one for one in repeated if one.number not in told]))
+        if batch.lost is None:
+            tuner.tell([_not_tried(config) for config in left.values()])
+        return _with_replaced(tuple(outcomes.values()), self._n)
+
+    def discard(self) -> None:
+        """End what is under way, delete the kernels, and let the tuner propose their configs again.
+
+        Calling it again, or after `measure`, does nothing.
+        """
+        if not self._is_over:
+            self._end()
+            self._stop()
+            if self.candidates.tuner is not None:
+                left = self._left(self.candidates.told)
+                self.candidates.tuner.tell([_not_tried(config) for config in left.values()])
+
+    def _measure_all(self, batch: Batch) -> list[Candidate]:
+        """Build, then measure; return what repeats earlier trials."""
+        built: list[Candidate] = []
+        try:
+            built.extend(self.candidates)
+            if self._is_cancelled():
+                return []
+            batch.measure([one for one in built if one.fresh])
+        finally:
+            for one in built:
+                one.delete()
+        return [one for one in built if not one.fresh]
+
+    def _measure_each(self, batch: Batch, at_most: int | None) -> list[Candidate]:
+        """Measure what gets ready, as it does; return what repeats earlier trials."""
+        assert self._feed is not None
+        repeated: list[Candidate] = []
+        for one in self._feed:
+            try:
+                if self._is_cancelled():
+                    break
+                if self._is_new(one):
+                    batch.measure([one])
+                else:
+                    repeated.append(one)
+            finally:
+                one.delete()
+            if batch.lost is not None or (at_most is not None and batch.taken >= at_most):
+                break
+        return repeated
+
+    def _is_new(self, one: Candidate) -> bool:
+        """Return whether it is new by now: what was measured since it was asked for may have become the same."""
+        tuner = self.candidates.tuner
+        told = one.number in self.candidates.told
+        return one.fresh and (told or tuner is None or tuner.result_of(one.build.config) is None)
+
+    def _left(self, done: Collection[int]) -> dict[int, Config]:
+        """Return what was asked for, without those that are done; by number."""
+        return {number: config for number, config in enumerate(self.candidates.asked) if number not in done}
+
+    def _wait_for_followers(self, tuner: Tuner) -> None:
+        for one in self._followers:
+            one.wait_begun()
+            if one.candidates.tuner is tuner:
+                one.candidates.settled.wait()
+
+    def _end(self) -> None:
+        if self._is_over:
+            raise InvariantError("a prepared round can be measured or discarded once")
+        self._is_over = True
+
+    def _stop(self) -> None:
+        if self._feed is not None:
+            self._feed.stop()
+
+
+def _not_tried(config: Config) -> TrialResult:
+    return TrialResult(asked=config, config=config, outcome=Outcome.INFRASTRUCTURE_ERROR)
+
+
+def _repetitions(tuner: Tuner, candidates: Sequence[Candidate]) -> list[TrialResult]:
+    """Return what became of the candidates that repeat an earlier trial, or another of the round."""
+    return [
+        TrialResult(
+            asked=one.asked, config=one.build.config, outcome=earlier.outcome, cost_sec=earlier.cost_sec
+        )
+        for one in sorted(candidates, key=lambda one: one.number)
+        if (earlier := tuner.result_of(one.build.config)) is not None
+    ]
 
 
 def _with_replaced(found: Sequence[TrialOutcome], n: int) -> tuple[TrialOutcome, ...]:
     """Mark the refused candidates that take no place."""
-    if all(_is_refused(outcome) for outcome in found):
+    refused = [one.outcome is Outcome.INSTANTIATION_ERROR for one in found]
+    if all(refused):
         return (*found[:n], *(replace(outcome, replaced=True) for outcome in found[n:]))
-    return tuple(replace(one, replaced=True) if _is_refused(one) else one for one in found)
-
-
-def _try_all(
-    tuner: Tuner,
-    task: TuningTask,
-    asked: Sequence[Config],
-    measure_option: MeasureOption,
-    best_sec: float | None,
-    is_cancelled: Callable[[], bool],
-) -> tuple[TrialOutcome, ...]:
-    met: set[str] = set()
-
-    def is_new(build: BuildResult) -> bool:
-        new = build.config.key not in met and tuner.result_of(build.config) is None
-        met.add(build.config.key)
-        return new
-
-    batch = run_batch(
-        BatchPlan(
-            task=task,
-            configs=asked,
-            option=measure_option,
-            rival_sec=best_sec,
-            is_new=is_new,
-            is_cancelled=is_cancelled,
-        )
-    )
-    now = time.time()
-    outcomes = {
-        i: trial_outcome(
-            asked[i], batch.builds[i], batch.measured.get(i), measured_at=now, space_key=tuner.space.key
-        )
-        for i in batch.fresh
-    }
-    if is_cancelled():
-        outcomes = {i: o for i, o in outcomes.items() if o.outcome is Outcome.OK}
-    tuner.tell([outcome.to_result() for outcome in outcomes.values()])
-    tuner.tell(_repetitions(tuner, asked, batch))
-    return tuple(outcomes.values())
-
-
-def _repetitions(tuner: Tuner, asked: Sequence[Config], batch: Batch) -> list[TrialResult]:
-    """Return what became of the candidates that repeat an earlier trial, or another of the batch."""
-    return [
-        TrialResult(asked=asked[i], config=build.config, outcome=earlier.outcome, cost_sec=earlier.cost_sec)
-        for i, build in sorted(batch.builds.items())
-        if i not in batch.fresh and (earlier := tuner.result_of(build.config)) is not None
-    ]
-
-
-def trial_outcome(
-    asked: Config,
-    build: BuildResult,
-    measured: MeasureResult | None,
-    *,
-    measured_at: float,
-    space_key: str,
-    confirmed: bool = False,
-) -> TrialOutcome:
-    """Return how a candidate ended, of what its build and its measurement said."""
-    failure = build.failure or (measured.failure if measured else None)
-    samples = measured.samples_sec if measured else ()
-    if failure is None and not samples:
-        failure = Failure(Outcome.INFRASTRUCTURE_ERROR, "the runner gave neither samples nor a failure")
-    if failure is None and (odd := [one for one in samples if not 0.0 < one < inf]):
-        # A record of that could not be read again, and no model could learn from it.
-        failure = Failure(Outcome.RUN_ERROR, f"a call was timed at {odd[0]} s")
-    return TrialOutcome(
-        asked=asked,
-        config=build.config,
-        outcome=failure.outcome if failure else Outcome.OK,
-        samples_sec=() if failure else samples,
-        message=failure.message if failure else "",
-        build_sec=build.build_sec,
-        run_sec=measured.run_sec if measured else 0.0,
-        measured_at=measured_at,
-        space_key=space_key,
-        truncated=measured.truncated if measured and not failure else False,
-        confirmed=confirmed,
+    return tuple(
+        replace(one, replaced=True) if is_refused else one
+        for one, is_refused in zip(found, refused, strict=True)
     )

@@ -25,6 +25,7 @@ class TaskProgress:
         confirmations: How often its best were measured again.
         failed: Why the task gets no more rounds, where something broke.
         space: Its config space; None until it is open.
+        saved_share: Of the time of its latest round: what is saved if the next is prepared meanwhile.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class TaskProgress:
         self.exhausted = False
         self.failed: str | None = None
         self.space: ConfigSpace | None = None
+        self.saved_share = 0.0
         self._tuner: Tuner | None = None
 
     @property
@@ -104,10 +106,11 @@ class TaskProgress:
             InvalidInputError: If the workload cannot be scheduled.
         """
         if self.space is None:
-            self.space = builder.config_space(self.task)
+            space = builder.config_space(self.task)
             # A config of another space (an older tunefarm's) cannot be applied: its cost is nothing to beat or to report.
-            self._own = [record for record in self._own if record.space_key == self.space.key]
+            self._own = [record for record in self._own if record.space_key == space.key]
             self.best_sec = _best_sec(self._own)
+            self.space = space
         return self.space
 
     def tuner(self, builder: Builder) -> Tuner:

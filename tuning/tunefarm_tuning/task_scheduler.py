@@ -7,7 +7,7 @@ also expects no task to get beyond what like tasks have shown; that did not help
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
@@ -49,6 +49,17 @@ class TaskState:
     spent_sec: float = 0.0
     best_sec: float | None = None
     exhausted: bool = False
+
+    def as_if_over(self, trials: Sequence[int]) -> TaskState:
+        """Return the state as if rounds under way were over, had taken the usual time and found nothing.
+
+        Args:
+            trials: Of each of these rounds.
+        """
+        past = len(self.history)
+        history = (*self.history, *(RoundSummary(trials=count, best_sec=self.best_sec) for count in trials))
+        spent_sec = self.spent_sec * len(history) / past if past else self.spent_sec
+        return replace(self, history=history, spent_sec=spent_sec)
 
 
 class TaskScheduler:
@@ -109,7 +120,7 @@ class TaskScheduler:
             size = min(size, left, left // untouched if untouched else left)
         if budget.wall_sec is not None:
             left_sec = max(budget.wall_sec - wall_sec, 0.0)
-            left = int(left_sec / max(self._sec_per_trial(states, index), 1e-3))
+            left = int(left_sec / max(self.sec_per_trial(states, index), 1e-3))
             size = min(size, left // untouched if untouched else left)
         return max(1, size)
 
@@ -130,7 +141,7 @@ class TaskScheduler:
         return _gain_within(60.0, alive, _fading(states)) / latency_sec if latency_sec > 0 else None
 
     @staticmethod
-    def _sec_per_trial(states: Sequence[TaskState], index: int) -> float:
+    def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
         """Return the pace of the task, or of all tasks where it has had no round."""
         for those in ([states[index]], states):
             tried = sum(one.trials for state in those for one in state.history)

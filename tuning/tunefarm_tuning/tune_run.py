@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
@@ -20,16 +20,16 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.measure import MeasureOption, Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
-from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_progress import TaskProgress
 from tunefarm_tuning.task_scheduler import TaskScheduler
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.transfer import TaskHistory
+from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tune_result import TaskSummary, TuneResult
 
 _MAX_LOST_ROUNDS = 3
@@ -56,9 +56,9 @@ class TuneRun:
         self._log = log
         self._confirms = confirm
         self._toolchain = toolchain_key()
-        self._histories = list(histories)
+        self._histories = histories
         earlier = [*earlier, *(record for history in histories for record in history.records)]
-        self._began = time.monotonic()
+        self._began = self._round_ended = time.monotonic()
         self._tasks = [
             TaskProgress(
                 task,
@@ -70,7 +70,6 @@ class TuneRun:
             )
             for task in tasks
         ]
-        self._opened: set[int] = set()
         self._records: list[TuningRecord] = []
         self._trials = 0
         self._failures = 0
@@ -92,26 +91,10 @@ class TuneRun:
         return total if self._tasks else None
 
     def until_spent(self, budget: Budget, round_size: int) -> TuneResult:
-        scheduler = TaskScheduler()
+        queue = RoundQueue(self._tasks, self._option, round_size=round_size, histories=self._histories)
         try:
-            stop_reason = None if self._tasks else "no-tasks"
-            while stop_reason is None:
-                states = [one.state for one in self._tasks]
-                picked = scheduler.next(states)
-                if picked is None:
-                    stop_reason = "exhausted"
-                    break
-                search = self._search_budget(budget)
-                size = scheduler.round_size(
-                    states, picked, round_size, search, trials=self._trials, wall_sec=self._wall_sec
-                )
-                self._round(picked, size)
-                stop_reason = self._device_lost() or search.exhausted_by(
-                    trials=self._trials,
-                    wall_sec=self._wall_sec,
-                    trials_since_improvement=self._trials_since_improvement,
-                    gain_per_min=scheduler.gain_per_min([one.state for one in self._tasks]),
-                )
+            with closing(queue):
+                stop_reason = self._search(queue, budget)
             if self._confirms and stop_reason != "device-lost":
                 self._confirm_winners(budget)
         except KeyboardInterrupt:
@@ -133,24 +116,47 @@ class TuneRun:
         )
         return self._result(stop_reason)
 
-    def _round(self, index: int, n: int) -> None:
+    def _search(self, queue: RoundQueue, budget: Budget) -> str:
+        """Measure rounds; return why there are no more."""
+        if not self._tasks:
+            return "no-tasks"
+        scheduler = TaskScheduler()
+        self._round_ended = time.monotonic()
+        while True:
+            search = self._search_budget(budget)
+            found = queue.next(Spent(budget=search, trials=self._trials, wall_sec=self._wall_sec))
+            if found is None:
+                return "exhausted"
+            self._round(found)
+            stop_reason = self._device_lost() or search.exhausted_by(
+                trials=self._trials,
+                wall_sec=self._wall_sec,
+                trials_since_improvement=self._trials_since_improvement,
+                gain_per_min=scheduler.gain_per_min([one.state for one in self._tasks]),
+            )
+            if stop_reason is not None:
+                return stop_reason
+
+    def _round(self, found: NextRound) -> None:
+        index = found.task
         one = self._tasks[index]
         name = one.task.workload.name
         self._tell(TaskPicked(task=index, name=name, round=len(one.history), wall_sec=self._wall_sec))
-        began = time.monotonic()
         try:
-            tuner = one.tuner(self._option.builder)
-            tuner.load_history(self._like(one))
-            outcomes = run_round(tuner, one.task, n, self._option, best_sec=one.best_sec)
+            outcomes = found.prepared.measure(one.best_sec, at_most=found.size)
         except Exception as error:  # noqa: BLE001  one bad task must not cost the others hours of search
             reason = reason_of(error)
             self._first_error = self._first_error or error
             one.failed = reason
             self._tell(TaskEnded(task=index, name=name, reason=reason, wall_sec=self._wall_sec))
             return
+        one.saved_share = found.prepared.saved_share
+        # Rounds overlap: what each takes is the time since the one before it.
+        ended = time.monotonic()
+        spent_sec, self._round_ended = ended - self._round_ended, ended
         trials = [outcome for outcome in outcomes if outcome.is_trial]
         records = self._keep(one, trials)
-        improved = one.add_round(records, spent_sec=time.monotonic() - began, spent=not outcomes)
+        improved = one.add_round(records, spent_sec=spent_sec, spent=not outcomes and not found.blind)
         self._trials += len(trials)
         self._failures += sum(trial.outcome is not Outcome.OK for trial in trials)
         self._lost_rounds = self._lost_rounds + 1 if outcomes and not trials else 0
@@ -208,32 +214,6 @@ class TuneRun:
                 wall_sec=self._wall_sec,
             )
         )
-
-    def _like(self, one: TaskProgress) -> tuple[TaskHistory, ...]:
-        """Return what the task's tuner is to learn from: everything but the task's own records."""
-        assert one.space is not None
-        key = one.task.workload.key
-        if not one.has_records:
-            self._open_known()
-        siblings = [other.known for other in self._tasks if other is not one]
-        given = [
-            # The task's own records and those of elsewhere are known with the task.
-            history
-            for history in self._histories
-            if history.records
-            and (history.records[0].workload_key != key or history.space.key != one.space.key)
-        ]
-        return choose_histories(
-            one.space, key, [*one.foreign, *(known for known in siblings if known is not None), *given]
-        )
-
-    def _open_known(self) -> None:
-        """Open the tasks with records that have had no round: one that has none is to learn from them at once."""
-        for number, other in enumerate(self._tasks):
-            if other.has_records and number not in self._opened:
-                self._opened.add(number)
-                with suppress(Exception):  # its own round will tell
-                    other.open(self._option.builder)
 
     def _keep(self, one: TaskProgress, trials: Sequence[TrialOutcome]) -> list[TuningRecord]:
         device = self._option.runner.device

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure import Builder
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.builder_contract import BuilderContract
+from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 from tunefarm_tuning.testing.workloads import sample_task
 
 
@@ -17,6 +19,19 @@ class TestLocalBuilder(BuilderContract):
 
     def task(self) -> TuningTask:
         return sample_task("softmax", n=32)
+
+
+class TestReplayBuilder(BuilderContract):
+    def make(self) -> Builder:
+        return ReplayBuilder({synthetic_task().workload.key: tiny_space()})
+
+    def task(self) -> TuningTask:
+        return synthetic_task()
+
+
+class TestReplayBuilderInBackground(TestReplayBuilder):
+    def make(self) -> Builder:
+        return ReplayBuilder({synthetic_task().workload.key: tiny_space()}, workers=2)
 
 
 def test_a_builder_needs_a_worker() -> None:

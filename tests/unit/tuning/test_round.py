@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,12 @@ from tunefarm_tuning.measure import (
     Outcome,
 )
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import TrialOutcome, run_round, trial_outcome
+from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
+from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
 from tunefarm_tuning.tuner import make_tuner
 
 TASK = synthetic_task()
@@ -240,15 +242,18 @@ class _Remote(ReplayRunner):
 
 
 def test_another_machine_measures_while_this_one_builds(tmp_path: Path) -> None:
-    events: list[str] = []
+    built: list[str] = []
+    one_is_measured = threading.Event()
     space = tiny_space()
 
     def fail(task: TuningTask, config: Config) -> Failure | None:
-        events.append("build")
+        built.append(config.key)
+        # The others get ready only when the first is measured.
+        assert len(built) == 1 or one_is_measured.wait(60)
         return None
 
     def measure(task: TuningTask, config: Config) -> tuple[float, ...]:
-        events.append("measure")
+        one_is_measured.set()
         return (1e-3,)
 
     runner = _Remote(measure)
@@ -256,7 +261,6 @@ def test_another_machine_measures_while_this_one_builds(tmp_path: Path) -> None:
     tuner = make_tuner("random", TASK, space)
     outcomes = run_round(tuner, TASK, 4, MeasureOption(builder=builder, runner=runner))
     assert [o.outcome for o in outcomes] == [Outcome.OK] * 4
-    assert events == ["build", "measure"] * 4
     assert runner.rivals == [None, 1e-3, 1e-3, 1e-3]
     assert list(tmp_path.iterdir()) == []
 
@@ -294,23 +298,23 @@ def test_another_machine_that_is_lost_ends_the_round() -> None:
 
 def test_cancelling_stops_the_builds_for_another_machine(tmp_path: Path) -> None:
     space = conv_space()
-    cancelled: list[bool] = []
+    cancelled = threading.Event()
     built: list[Config] = []
 
     def fail(task: TuningTask, config: Config) -> Failure | None:
         built.append(config)
+        assert len(built) < 4 or cancelled.wait(60)
         return None
 
     def cancel(task: TuningTask, config: Config) -> tuple[float, ...]:
-        if len(built) == 3:
-            cancelled.append(True)
+        measured.append(config)
+        if len(measured) == 3:
+            cancelled.set()
         return (1e-3,)
 
+    measured: list[Config] = []
     builder = ReplayBuilder({KEY: space}, work_dir=tmp_path, fail=fail)
     option = MeasureOption(builder=builder, runner=_Remote(cancel))
-    outcomes = run_round(
-        make_tuner("random", TASK, space), TASK, 8, option, cancelled=lambda: bool(cancelled)
-    )
+    outcomes = run_round(make_tuner("random", TASK, space), TASK, 8, option, cancelled=cancelled.is_set)
     assert [o.outcome for o in outcomes] == [Outcome.OK] * 3
-    assert len(built) == 4
     assert list(tmp_path.iterdir()) == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from queue import SimpleQueue
 
+from tunefarm_tuning.builder.build_pool import BuildPool, BuildStream
 from tunefarm_tuning.builder.kernel_cache import KernelCache
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.builder.worker import BuildWorker
@@ -60,75 +61,26 @@ class LocalBuilder(Closing):
             )
             for i in range(count)
         ]
-        self._built = 0
-        self._caller = threading.Lock()
+        self._numbers = itertools.count()
+        self._pool = BuildPool(self._workers, self._fresh_path)
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
-        with self._caller:
-            return self._workers[0].config_space(task)
+        return self._pool.call(lambda worker: worker.config_space(task))
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
-        results = dict(self.build_each(inputs))
+        with closing(self.build_each(inputs)) as stream:
+            results = dict(stream)
         return [results[number] for number in range(len(inputs))]
 
-    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
-        with self._caller:
-            yield from self._build(inputs)
+    def build_each(self, inputs: Sequence[BuildInput]) -> BuildStream:
+        return self._pool.build_each(inputs)
 
-    def _build(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
-        jobs: SimpleQueue[int | None] = SimpleQueue()
-        done: SimpleQueue[tuple[int, BuildResult] | BaseException] = SimpleQueue()
-        first, self._built = self._built, self._built + len(inputs)
-        for number in range(len(inputs)):
-            jobs.put(number)
-        workers = self._workers[: len(inputs)]
-        for _ in workers:
-            jobs.put(None)
-        stopped = threading.Event()
-
-        def work(worker: BuildWorker) -> None:
-            try:
-                while (number := jobs.get()) is not None and not stopped.is_set():
-                    done.put((number, worker.build(inputs[number], self._path(first + number))))
-            except BaseException as error:  # noqa: BLE001  (the caller's thread raises it)
-                done.put(error)
-
-        threads = [
-            threading.Thread(target=work, args=(worker,), name=f"build-{i}", daemon=True)
-            for i, worker in enumerate(workers)
-        ]
-        try:
-            for thread in threads:
-                thread.start()
-            for _ in inputs:
-                one = done.get()
-                if isinstance(one, BaseException):
-                    raise one
-                yield one
-        except BaseException:  # an interrupt, or a caller that needs no more: do not sit out the rest
-            stopped.set()
-            for worker in workers:
-                worker.interrupt()
-            raise
-        finally:
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
-            _delete_unclaimed(done)
-
-    def _path(self, number: int) -> Path:
+    def _fresh_path(self) -> Path:
         # Never the same path twice: the dynamic loader would give back the first library loaded from it.
-        return self._artifacts / f"kernel-{number}.so"
+        return self._artifacts / f"kernel-{next(self._numbers)}.so"
 
     def close(self) -> None:
         """End the children and delete what they made. From any thread; a build under way then ends at once."""
         for worker in self._workers:
             worker.close()
         self._scratch.close()
-
-
-def _delete_unclaimed(done: SimpleQueue[tuple[int, BuildResult] | BaseException]) -> None:
-    while not done.empty():
-        one = done.get()
-        if not isinstance(one, BaseException) and one[1].artifact_path is not None:
-            one[1].artifact_path.unlink(missing_ok=True)

@@ -6,13 +6,15 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
+from tunefarm_tuning.builder.build_pool import BuildPool
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.measure import BuildInput, BuildResult, Closing, Failure, Outcome
+from tunefarm_tuning.measure import BuildInput, BuildResult, Builds, Closing, Failure, Outcome
 from tunefarm_tuning.task import TuningTask
 
 
@@ -26,6 +28,8 @@ class ReplayBuilder(Closing):
         recorded: What building a config took when it was recorded, and why it failed if it did.
         wait: Lets the seconds of a recorded build pass; return early from it to end it.
         work_dir: Where artifacts go; a scratch folder of its own if left out.
+        workers: How many builds run at a time, in the background as those of a `LocalBuilder`; 0 builds in the caller's
+            thread, each when it is taken.
     """
 
     def __init__(
@@ -37,6 +41,7 @@ class ReplayBuilder(Closing):
         recorded: Callable[[TuningTask, Config], tuple[float, Failure | None]] | None = None,
         wait: Callable[[float], object] = time.sleep,
         work_dir: Path | None = None,
+        workers: int = 0,
     ) -> None:
         self._spaces = dict(spaces)
         self._apply = apply
@@ -46,7 +51,9 @@ class ReplayBuilder(Closing):
         # A scratch folder goes also when its owner was killed.
         self._scratch = ScratchDir() if work_dir is None else None
         self._work_dir = self._scratch.path if self._scratch else work_dir or Path()
-        self._number = itertools.count()
+        self._numbers = itertools.count()
+        self._pool = BuildPool([_Worker(self._build) for _ in range(workers)], self._fresh_path)
+        self._in_background = workers > 0
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
         space = self._spaces.get(task.workload.key)
@@ -57,13 +64,18 @@ class ReplayBuilder(Closing):
         return space
 
     def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
-        return [self._build(one) for one in inputs]
+        with closing(self.build_each(inputs)) as builds:
+            results = dict(builds)
+        return [results[number] for number in range(len(inputs))]
 
-    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
+    def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
+        return self._pool.build_each(inputs) if self._in_background else self._build_each(inputs)
+
+    def _build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
         for number, one in enumerate(inputs):
-            yield number, self._build(one)
+            yield number, self._build(one, self._fresh_path())
 
-    def _build(self, one: BuildInput) -> BuildResult:
+    def _build(self, one: BuildInput, output: Path) -> BuildResult:
         space = self._spaces.get(one.task.workload.key)
         if space is None or space.row_of(one.config) is None:
             failure = Failure(Outcome.INSTANTIATION_ERROR, "the config is of another space")
@@ -76,10 +88,22 @@ class ReplayBuilder(Closing):
             self._wait(build_sec)
         if failed is not None:
             return BuildResult(config=config, build_sec=build_sec, failure=failed)
-        path = self._work_dir / f"{next(self._number)}.json"
-        path.write_text(json.dumps(config.to_json()), encoding="utf-8")
-        return BuildResult(config=config, build_sec=build_sec, artifact_path=path)
+        output.write_text(json.dumps(config.to_json()), encoding="utf-8")
+        return BuildResult(config=config, build_sec=build_sec, artifact_path=output)
+
+    def _fresh_path(self) -> Path:
+        return self._work_dir / f"{next(self._numbers)}.json"
 
     def close(self) -> None:
         if self._scratch is not None:
             self._scratch.close()
+
+
+class _Worker:
+    """Implements `PoolWorker`; what it waits for is ended by whoever waits (`ReplayBuilder.wait`)."""
+
+    def __init__(self, build: Callable[[BuildInput, Path], BuildResult]) -> None:
+        self.build = build
+
+    def interrupt(self) -> None:
+        """Nothing is under way but waiting."""

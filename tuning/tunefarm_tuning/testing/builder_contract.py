@@ -69,6 +69,37 @@ class BuilderContract(ABC):
         finally:
             builder.close()
 
+    def test_two_batches_can_be_under_way(self) -> None:
+        builder = self.make()
+        try:
+            inputs = self._inputs(builder, 4)
+            first, second = builder.build_each(inputs[:2]), builder.build_each(inputs[2:])
+            late, early = dict(second), dict(first)
+            assert sorted(early) == sorted(late) == [0, 1]
+            results = [early[0], early[1], late[0], late[1]]
+            assert [one.config for one in results] == [one.config for one in builder.build(inputs)]
+            assert len({one.artifact_path for one in results}) == 4
+        finally:
+            builder.close()
+
+    def test_a_batch_that_is_closed_leaves_nothing_and_others_alone(self) -> None:
+        builder = self.make()
+        try:
+            inputs = self._inputs(builder, 6)
+            first, second = builder.build_each(inputs[:3]), builder.build_each(inputs[3:])
+            _, kept = next(first)
+            assert kept.artifact_path is not None
+            first.close()
+            first.close()
+            assert list(first) == []
+            assert len(dict(second)) == 3
+            second.close()
+            kernels = list(kept.artifact_path.parent.glob(f"*{kept.artifact_path.suffix}"))
+            assert kept.artifact_path in kernels
+            assert len(kernels) == 4
+        finally:
+            builder.close()
+
     def test_the_same_config_twice_gives_two_artifacts(self) -> None:
         builder = self.make()
         try:

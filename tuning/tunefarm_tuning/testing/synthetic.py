@@ -41,7 +41,7 @@ def synthetic_task(name: str = "conv", *, flops: float = 1e8, weight: int = 1) -
 
 
 def synthetic_measure_option(
-    spaces: dict[str, ConfigSpace], *, seed: int = 0, failing: float = 0.0
+    spaces: dict[str, ConfigSpace], *, seed: int = 0, failing: float = 0.0, shares_host: bool = True
 ) -> MeasureOption:
     """Return a builder and a runner that make up a landscape for each workload.
 
@@ -49,6 +49,7 @@ def synthetic_measure_option(
         spaces: Config space by workload key.
         seed: Which landscapes.
         failing: Share of configs that fail, half of them when built.
+        shares_host: As of a device that is this machine, or of one that is not.
     """
     landscapes = {
         key: SyntheticLandscape(space, seed=seed + number, failing=failing / 2)
@@ -67,5 +68,7 @@ def synthetic_measure_option(
 
     return MeasureOption(
         builder=ReplayBuilder(spaces, fail=fail),
-        runner=ReplayRunner(lambda task, config: landscapes[task.workload.key](task, config)),
+        runner=ReplayRunner(
+            lambda task, config: landscapes[task.workload.key](task, config), shares_host=shares_host
+        ),
     )

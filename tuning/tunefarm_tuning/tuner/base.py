@@ -36,7 +36,7 @@ class Tuner(ABC):
     Determinism: equal constructor arguments, seed and results give equal proposals. State rebuilds from
         results alone: a fresh tuner told all results of an old one goes on from there.
     Failure: `ask` returns fewer than `n`, at last an empty list, when the space is spent; it never raises for it.
-    Concurrency: one caller at a time.
+    Concurrency: one caller at a time; but `result_of` may be called while another thread is in `ask`.
     """
 
     name: ClassVar[str]

@@ -1,0 +1,183 @@
+"""The rounds of a run of `tune`: whose is next, prepared while the one before it is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.like_history import choose_histories
+from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.round import PreparedRound, prepare_round
+from tunefarm_tuning.task_progress import TaskProgress
+from tunefarm_tuning.task_scheduler import TaskScheduler
+from tunefarm_tuning.transfer import TaskHistory
+from tunefarm_tuning.tuner import Tuner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run may spend on searching, and what it has spent."""
+
+    budget: Budget
+    trials: int
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRound:
+    """A round to be measured.
+
+    Attributes:
+        task: Whose.
+        size: Trials at most.
+        blind: It was prepared without the results of the task's latest round. So it may only repeat that.
+    """
+
+    task: int
+    size: int
+    prepared: PreparedRound
+    blind: bool = False
+
+
+class RoundQueue:
+    """Picks tasks and prepares their rounds, one ahead where the device is another machine.
+
+    The round ahead is picked as if the one before it, which is being measured, were over and had found nothing. Its
+    tuner and its histories are as of the round before that: none depends on how long anything takes. It is of the task
+    that is being measured only if that pays (see `_pays_ahead`).
+
+    Concurrency: one caller. Tuners are opened and asked in the rounds' own threads, one at a time.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskProgress],
+        option: MeasureOption,
+        *,
+        round_size: int,
+        histories: Sequence[TaskHistory],
+    ) -> None:
+        self._tasks = tasks
+        self._option = option
+        self._round_size = round_size
+        self._histories = list(histories)
+        self._scheduler = TaskScheduler()
+        self._opened: set[int] = set()
+        self._current: NextRound | None = None
+        self._ahead: NextRound | None = None
+
+    def next(self, spent: Spent) -> NextRound | None:
+        """Return the round to be measured now, None if all tasks are exhausted; begin to prepare the one after it."""
+        self._current = current = self._take_ahead(spent) or self._pick(spent)
+        if current is not None and not self._option.runner.shares_host:
+            current.prepared.wait_begun()
+            self._ahead = self._pick_ahead(spent, current)
+        return current
+
+    def close(self) -> None:
+        """Discard what is not measured. The tuners of its tasks are closed: a proposal may take them minutes."""
+        for one in (self._current, self._ahead):
+            if one is not None:
+                self._tasks[one.task].close()
+                one.prepared.discard()
+
+    def _pick(self, spent: Spent) -> NextRound | None:
+        states = [one.state for one in self._tasks]
+        picked = self._scheduler.next(states)
+        return None if picked is None else self._prepare(picked, self._size(picked, spent))
+
+    def _pick_ahead(self, spent: Spent, current: NextRound) -> NextRound | None:
+        """Return the round after the one that is about to be measured; None if none shall be prepared."""
+        states = [one.state for one in self._tasks]
+        pace_sec = self._scheduler.sec_per_trial(states, current.task)
+        states[current.task] = states[current.task].as_if_over([current.size])
+        picked = self._scheduler.next(states)
+        if picked is None or (picked == current.task and not _pays_ahead(self._tasks[picked])):
+            return None
+        trials = spent.trials + current.size
+        wall_sec = spent.wall_sec + current.size * pace_sec
+        if spent.budget.exhausted_by(trials=trials, wall_sec=wall_sec, trials_since_improvement=0):
+            return None
+        size = self._scheduler.round_size(
+            states, picked, self._round_size, spent.budget, trials=trials, wall_sec=wall_sec
+        )
+        return self._prepare(picked, size, after=current)
+
+    def _take_ahead(self, spent: Spent) -> NextRound | None:
+        """Return the round that was prepared, cut to what there is time for by now; None if there is none."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        if self._tasks[ahead.task].state.exhausted:
+            ahead.prepared.discard()
+            return None
+        return replace(ahead, size=min(ahead.size, self._size(ahead.task, spent)))
+
+    def _size(self, index: int, spent: Spent) -> int:
+        return self._scheduler.round_size(
+            [one.state for one in self._tasks],
+            index,
+            self._round_size,
+            spent.budget,
+            trials=spent.trials,
+            wall_sec=spent.wall_sec,
+        )
+
+    def _prepare(self, index: int, size: int, after: NextRound | None = None) -> NextRound:
+        prepared = prepare_round(
+            self._opener(index),
+            self._tasks[index].task,
+            size,
+            self._option,
+            after=None if after is None else after.prepared,
+        )
+        blind = after is not None and after.task == index
+        return NextRound(task=index, size=size, prepared=prepared, blind=blind)
+
+    def _opener(self, index: int) -> Callable[[], Tuner]:
+        """Return what opens the task's tuner and tells it what is known by now of other tasks, and of elsewhere."""
+        one = self._tasks[index]
+        known = {number: other.known for number, other in enumerate(self._tasks) if number != index}
+
+        def open_tuner() -> Tuner:
+            tuner = one.tuner(self._option.builder)
+            if not one.has_records:
+                self._open_known()
+            siblings = [history or self._tasks[number].known for number, history in known.items()]
+            tuner.load_history(self._like(one, [history for history in siblings if history is not None]))
+            return tuner
+
+        return open_tuner
+
+    def _like(self, one: TaskProgress, siblings: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
+        """Return what the task's tuner is to learn from: everything but the task's own records."""
+        assert one.space is not None
+        key = one.task.workload.key
+        given = [
+            # The task's own records and those of elsewhere are known with the task.
+            history
+            for history in self._histories
+            if history.records
+            and (history.records[0].workload_key != key or history.space.key != one.space.key)
+        ]
+        return choose_histories(one.space, key, [*one.foreign, *siblings, *given])
+
+    def _open_known(self) -> None:
+        """Open the tasks with records that have had no round: one that has none is to learn from them at once."""
+        for number, other in enumerate(self._tasks):
+            if other.has_records and number not in self._opened:
+                self._opened.add(number)
+                with suppress(Exception):  # its own round will tell
+                    other.open(self._option.builder)
+
+
+def _pays_ahead(one: TaskProgress) -> bool:
+    """Return whether to propose a task's next configs without the results of its round that is being measured.
+
+    Not having seen the latest of r rounds, a search is about one round behind. A round ahead saves the time in which
+    the device would wait for the first kernel. So it pays from the round on in which these add up to one round. Where
+    building is what takes long, nothing is saved, and it never does (`benchmarks/results/overlap.md`).
+    """
+    return one.saved_share * len(one.history) >= 1.0
