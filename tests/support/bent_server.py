@@ -1,11 +1,12 @@
 """The hardened RPC server of a device that is not what it was.
 
-What the file that ``BENT_FILE`` names says happens to every kernel: ``straight`` nothing, ``slow`` it runs twice (a clock at
+What the file that ``BENT_FILE`` names says happens to every single kernel: ``straight`` nothing, ``slow`` it runs twice (a clock at
 half its speed), ``wrong`` it computes nothing. ``BENT_SHIM`` is `SHIM_SOURCE`, compiled.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from pathlib import Path
@@ -40,9 +41,13 @@ def serve(descriptor: int, workspace: tvm_private.Workspace) -> None:
     if bent != "straight":
 
         def load_module(name: str) -> Any:
-            os.environ["BENT"], os.environ["BENT_LIBRARY"] = bent, workspace.relpath(name)
+            path = workspace.relpath(name)
             # Loading it the usual way gives it what it needs of TVM.
-            workspace.libs.append(tvm.runtime.load_module(workspace.relpath(name)))
+            straight = tvm.runtime.load_module(path)
+            if not hasattr(ctypes.CDLL(path), "__tvm_ffi_main"):
+                return straight  # a whole network, which the shim cannot stand in for
+            os.environ["BENT"], os.environ["BENT_LIBRARY"] = bent, path
+            workspace.libs.append(straight)
             return tvm.runtime.load_module(os.environ["BENT_SHIM"])
 
         tvm.register_global_func("tvm.rpc.server.load_module", load_module, override=True)
