@@ -32,7 +32,7 @@ import tunefarm
 from tunefarm.cli.board import Board
 from tunefarm.cli.edge import run
 from tunefarm.cli.output import Output
-from tunefarm.cli.report import count_outcomes, show_report
+from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.client import Client, Job, JobHandle, Model
 from tunefarm.embedded import EmbeddedFarm, FarmEvent
@@ -95,7 +95,7 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
                 with Client(farm.url, farm.api_key) as client:
                     job = tune(out, client, model_file, args)
                     got = job.download(args.output)
-                    report, outcomes = job.report(), count_outcomes(job.tasks())
+                    report = job.report()
         except BaseException:
             keep_logs(out, home / "logs", args.output)
             raise
@@ -103,10 +103,11 @@ def demo(out: Output, checks: Checks, args: argparse.Namespace) -> None:
         leftovers = sorted(path.name for path in Path(tempfile.gettempdir()).iterdir())
 
         out.text()
-        show_report(out, report, outcomes)
+        show_report(out, report)
         out.text()
         out.text(f"{got.artifact}  {got.artifact.stat().st_size / 1e6:.1f} MB", style="bold")
         out.text(f"{got.report}")
+        out.text(f"{got.report_page}")
         out.text()
         check_report(checks, report)
         difference = compare(model_file, got.artifact)

@@ -17,7 +17,18 @@ from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
 from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
-from tunefarm_api.routes import devices, enrolment, health, job_details, jobs, keys, metrics, models, records
+from tunefarm_api.routes import (
+    devices,
+    enrolment,
+    health,
+    job_details,
+    job_report,
+    jobs,
+    keys,
+    metrics,
+    models,
+    records,
+)
 from tunefarm_app.composition import compose, for_requests
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.settings import Settings
@@ -73,7 +84,7 @@ def create_app(
         openapi_url=None,
         generate_unique_id_function=_operation_id,
     )
-    for module in (health, metrics, models, jobs, job_details, enrolment, devices, records, keys):
+    for module in (health, metrics, models, jobs, job_details, job_report, enrolment, devices, records, keys):
         app.include_router(module.router)
     app.include_router(_openapi_router())
     install_handlers(app)

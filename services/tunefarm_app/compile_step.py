@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,12 +12,14 @@ import structlog
 from tunefarm_app.blob_store import StoredBlob
 from tunefarm_app.device_turns import wait_for_device
 from tunefarm_app.engine import CompiledFile
+from tunefarm_app.file_stem import file_stem
+from tunefarm_app.job_report.farm_facts import FARM, farm_facts
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_model, engine_record
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import DeviceLease, Job
+from tunefarm_db.values import DeviceLease, Job, Record
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.history import History
@@ -46,7 +47,8 @@ def run_compile(context: StepContext) -> None:
     if device is None:
         wait_for_device(context, job)
         return
-    history = _history(context, job, device, [task.workload_key for task in tasks])
+    best, others = _history(context, job, device, [task.workload_key for task in tasks])
+    history = History(engine_record(record) for record in [*best.values(), *others])
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # a killed worker's goes with the next one
         compiled = context.engine.compile(
@@ -61,12 +63,14 @@ def run_compile(context: StepContext) -> None:
         )
         context.lease.check()
         blob = context.services.blobs.put_file(compiled.path)
-    _commit(context, device, compiled, blob)
+    _commit(context, device, compiled, blob, best)
     log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
 
 
-def _history(context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]) -> History:
-    """Return the best records; of workloads without one, some that do not hold here, so that the report can say why."""
+def _history(
+    context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]
+) -> tuple[dict[str, Record], list[Record]]:
+    """Return the best records by workload; of workloads without one, some that do not hold here, for the report to say why."""
     with context.services.uow.read() as repos:
         best = repos.records.best(
             workload_keys,
@@ -74,13 +78,20 @@ def _history(context: StepContext, job: Job, device: DeviceLease, workload_keys:
             device_model=device.device.device_model,
             toolchain=context.engine.toolchain,
         )
-        records = list(best.values())
+        others: list[Record] = []
         for key in sorted(set(workload_keys) - best.keys()):
-            records += repos.records.query(RecordFilter(workload_key=key), limit=_RECORDS_FOR_REASONS).items
-    return History(engine_record(record) for record in records)
+            others += repos.records.query(RecordFilter(workload_key=key), limit=_RECORDS_FOR_REASONS).items
+    return best, others
 
 
-def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, blob: StoredBlob) -> None:
+def _commit(
+    context: StepContext,
+    device: DeviceLease,
+    compiled: CompiledFile,
+    blob: StoredBlob,
+    best: Mapping[str, Record],
+) -> None:
+    report = {**compiled.report, FARM: farm_facts(device.device, best)}
     with context.commit(device) as repos:
         job = context.job(repos)
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
@@ -91,7 +102,7 @@ def _commit(context: StepContext, device: DeviceLease, compiled: CompiledFile, b
             size_bytes=blob.size_bytes,
             name=compiled.path.name,
             manifest=dict(compiled.manifest),
-            report=dict(compiled.report),
+            report=report,
         )
         _note_untuned(repos, job, compiled.report)
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
@@ -131,9 +142,3 @@ class _Notes:
                 )
         except TransientError as error:
             log.warning("progress not noted", error=error.message)
-
-
-def file_stem(name: str) -> str:
-    """Return a file name without its end, safe everywhere, for a model's name."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(".onnx")).strip("-.")[:60]
-    return stem or "model"

@@ -96,7 +96,9 @@ def test_the_whole_job_in_one_line(place: Place) -> None:
     latency = told["report"]["latency"]
     assert {latency[name]["threads"] for name in ("tuned", "untuned", "onnxruntime")} != {0}
     assert sum(told["outcomes"].values()) == 16
-    assert sorted(p.name for p in (place.folder / "out").iterdir()) == ["mlp.report.json", "mlp.tunefarm"]
+    assert sorted(p.name for p in (place.folder / "out").iterdir()) == [
+        "mlp.report.html", "mlp.report.json", "mlp.tunefarm",
+    ]  # fmt: skip
     place.expect_nothing_left()
 
     np.save(place.folder / "x.npy", np.linspace(-1, 1, 64, dtype=np.float32).reshape(1, 64))

@@ -14,7 +14,7 @@ from tunefarm.cli.commands import command, group
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
-from tunefarm.cli.report import count_outcomes, show_report
+from tunefarm.cli.report import show_report
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, JobTask
@@ -193,15 +193,27 @@ def get_report(
     out: Output,
     server: Server,
     job_id: JobId,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write it as a page: one file, to be read and printed anywhere."
+        ),
+    ] = None,
 ) -> None:
-    """Show the report of a job that succeeded: latencies, checks, coverage, fallbacks."""
+    """Show the report of a job that has ended: latencies, kernels, checks, coverage, trials, and how to do it again."""
     with server.connect() as client:
+        if html is not None:
+            page = client.jobs.save_report(job_id, html)
+            if out.json:
+                out.data({"report_page": str(page)})
+            else:
+                out.text(f"{page}")
+            return
         report = client.jobs.report(job_id)
-        outcomes = count_outcomes(client.jobs.tasks(job_id))
     if out.json:
         out.data(report)
     else:
-        show_report(out, report, outcomes)
+        show_report(out, report)
 
 
 def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:

@@ -16,18 +16,15 @@ _ROWS = (
 )
 
 
-def show_report(out: Output, report: Mapping[str, Any], outcomes: Mapping[str, int] | None = None) -> None:
-    """Print a report.
-
-    Args:
-        out: Where to.
-        report: The server's, for one job.
-        outcomes: How many of the job's trials ended how, where that is known.
-    """
+def show_report(out: Output, report: Mapping[str, Any]) -> None:
+    """Print a job's report, or the one inside an artifact."""
     latency, checks = _part(report, "latency"), _part(report, "checks")
     coverage = _part(report, "coverage")
     if latency:
         _show_latency(out, latency)
+    else:
+        for sentence in report.get("summary") or []:
+            out.text(sentence)
     if "max_abs_error" in checks:
         out.text(
             f"largest output difference  {checks['max_abs_error']:.3g} absolute, "
@@ -37,7 +34,7 @@ def show_report(out: Output, report: Mapping[str, Any], outcomes: Mapping[str, i
         out.text(f"kernels tuned              {coverage.get('covered', 0)} of {coverage.get('tasks', 0)}")
         for line in _missed(coverage.get("misses") or []):
             out.text(f"  untuned: {line}")
-    if outcomes:
+    if outcomes := _part(report, "outcomes"):
         out.text(f"trials                     {trials_text(outcomes)}")
     for warning in report.get("warnings") or []:
         out.text(f"note: {warning}", style="yellow")
@@ -47,15 +44,6 @@ def trials_text(outcomes: Mapping[str, int]) -> str:
     """Return ``"120: 110 ok, 10 build-error"``."""
     ordered = sorted(outcomes.items(), key=lambda item: (item[0] != "ok", -item[1], item[0]))
     return f"{sum(outcomes.values())}: " + ", ".join(f"{count} {outcome}" for outcome, count in ordered)
-
-
-def count_outcomes(tasks: Iterable[Any]) -> dict[str, int]:
-    """Add up the outcomes of a job's kernels (`JobTask.outcomes`)."""
-    total: dict[str, int] = {}
-    for task in tasks:
-        for outcome, count in task.outcomes.items():
-            total[outcome] = total.get(outcome, 0) + count
-    return total
 
 
 def _missed(misses: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -27,7 +27,7 @@ from tunefarm.cli.options import (
 )
 from tunefarm.cli.output import Output
 from tunefarm.cli.parsing import parse_shapes
-from tunefarm.cli.report import count_outcomes, show_report
+from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm_tuning.errors import InvalidInputError
 
@@ -75,7 +75,12 @@ def tune_model(
     ] = None,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder for NAME.tunefarm and NAME.report.json."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for NAME.tunefarm, NAME.report.json and NAME.report.html.",
+        ),
     ] = Path(),
     detach: Annotated[
         bool,
@@ -123,22 +128,24 @@ def tune_model(
             _show_started(out, job)
             return
         got = handle.download(output)
-        report, outcomes = handle.report(), count_outcomes(handle.tasks())
+        report = handle.report()
         if out.json:
             out.data(
                 {
                     "job": handle.job.raw,
                     "artifact": str(got.artifact),
                     "report_file": str(got.report),
-                    "outcomes": outcomes,
+                    "report_page": str(got.report_page),
+                    "outcomes": report["outcomes"],
                     "report": report,
                 }
             )
             return
-    show_report(out, report, outcomes)
+    show_report(out, report)
     out.text()
     out.text(f"{got.artifact}  {show.size(got.artifact.stat().st_size)}", style="bold")
     out.text(f"{got.report}")
+    out.text(f"{got.report_page}")
 
 
 def _check_budget(limits: Mapping[str, float | None]) -> None:

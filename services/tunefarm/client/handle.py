@@ -23,6 +23,7 @@ class Download:
 
     artifact: Path
     report: Path
+    report_page: Path
 
 
 class JobHandle:
@@ -127,14 +128,19 @@ class JobHandle:
     def report(self) -> Mapping[str, Any]:
         return self._jobs.report(self.id)
 
+    def save_report(self, file: Path | str) -> Path:
+        """Write the report as one HTML file."""
+        return self._jobs.save_report(self.id, file)
+
     def download(
         self, folder: Path | str, *, name: str | None = None, on_progress: ByteProgress | None = None
     ) -> Download:
-        """Download the artifact (``NAME.tunefarm``) and the report (``NAME.report.json``) into a folder."""
+        """Download the artifact (``NAME.tunefarm``) and the report (``NAME.report.json``, ``NAME.report.html``) into a folder."""
         artifact = self._jobs.download(self.id, folder, name=name, on_progress=on_progress)
         report = artifact.with_name(f"{artifact.stem}.report.json")
         report.write_text(json.dumps(self.report(), indent=2) + "\n", encoding="utf-8")
-        return Download(artifact=artifact, report=report)
+        page = self.save_report(artifact.with_name(f"{artifact.stem}.report.html"))
+        return Download(artifact=artifact, report=report, report_page=page)
 
 
 def raise_for_state(job: Job) -> None:

@@ -201,15 +201,25 @@ class Jobs:
         return Page.read(answer, Event.read).items
 
     def report(self, job_id: str) -> Mapping[str, Any]:
-        """Return the evidence about a finished job: latencies, checks, coverage, fallbacks, outcomes.
+        """Return all that is known about a job that has ended: latencies, kernels, checks, coverage, outcomes, records.
 
         Raises:
-            ConflictError: If the job has no artifact (yet).
+            ConflictError: If the job has not ended.
         """
         report = self._transport.get(f"jobs/{segment(job_id)}/report")
         if not isinstance(report, dict):
             raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
         return report
+
+    def save_report(self, job_id: str, file: Path | str) -> Path:
+        """Write the report as one HTML file, complete in itself, and return its path. An older file is replaced.
+
+        Raises:
+            ConflictError: If the job has not ended.
+        """
+        path = Path(file)
+        self._transport.download(f"jobs/{segment(job_id)}/report.html", path, None)
+        return path
 
     def download(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import FileResponse
@@ -129,12 +129,6 @@ def download_artifact(
         filename=artifact.name,
         headers=headers,
     )
-
-
-@router.get("/report", dependencies=[needs("read")], summary="Get the report", responses=problems(404, 409))
-def get_report(job_id: str, services: ServicesDep) -> dict[str, Any]:
-    """The evidence about the artifact: checks, latencies, coverage, fallbacks, versions."""
-    return _artifact_of(services, job_id).report
 
 
 def _file_of(services: Services, artifact: Artifact) -> Path:

@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 from app_farm import make_farm
+from html_page import Page
 from onnx_models import GraphBuilder
 from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.job_report.assemble import job_report
+from tunefarm_app.job_report.page import report_page
 from tunefarm_app.settings import Settings
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.job_state import JobState
@@ -101,6 +104,7 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         assert sum(data["outcomes"]["ok"] for data in told) == sum(record.confirmed for record in records)
         assert artifact is not None
         assert artifact.report["checks"]
+        check_report(farm, job.id)
         path = farm.services.blobs.path(artifact.sha256)
         assert zipfile.is_zipfile(path)
         assert json.dumps(artifact.manifest)
@@ -120,6 +124,36 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         with farm.services.uow.read() as repos:
             assert repos.artifacts.for_job(second.id) is None
             assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def check_report(farm: Any, job_id: str) -> None:
+    """Check that the real compiler's evidence is all in the job's report, and in its page."""
+    report = job_report(farm.services, job_id)
+    assert report.warnings == []
+    assert report.latency is not None
+    assert report.latency.onnxruntime is not None
+    assert report.checks is not None
+    assert report.checks.ok
+    assert report.checks.max_abs_error == max(
+        one.max_abs_error for each in report.checks.input_sets for one in each.outputs
+    )
+    assert report.coverage is not None
+    assert report.coverage.tasks == len(report.kernels) >= 2
+    covered = [kernel for kernel in report.kernels if kernel.covered]
+    assert len(covered) == report.coverage.covered == len(report.records)
+    assert all(kernel.before_sec and kernel.after_sec and kernel.args for kernel in covered)
+    assert sum(report.outcomes.values()) == 12
+    assert {record.job_id for record in report.records} <= {job_id}
+    assert all(record.record_id and record.samples_sec for record in report.records)
+    assert {"latency", "untuned", "onnxruntime", "kernels", "outputs"} == set(report.method)
+    assert report.device is not None
+    assert report.place is not None
+    assert report.place.device_model == report.device.device_model == host_device_model()
+    page = Page(report_page(report))
+    assert page.row("latency", "ONNX Runtime")[1].split()[1] in ("s", "ms", "µs")
+    assert len(page.tables.get("records", [[]])) == 1 + len(report.records)
+    for sentence in report.method.values():
+        assert " ".join(sentence.split()) in page.text
 
 
 @pytest.mark.parametrize("data", [b"\x08\x07garbage that is no protobuf", b"\x3a\xff\xff\xff\xff\x07"])

@@ -32,7 +32,10 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert sum(told["outcomes"].values()) == 16
     assert Path(told["artifact"]).name == "net.tunefarm"
     assert json.loads(Path(told["report_file"]).read_text()) == told["report"]
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["net.report.json", "net.tunefarm"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "net.report.html", "net.report.json", "net.tunefarm",
+    ]  # fmt: skip
+    assert "Tuning report" in Path(told["report_page"]).read_text()
     assert [line.split()[0] for line in result.stderr.splitlines()][-2:] == ["compile", "verify"]
 
     job_id, model_id = told["job"]["id"], told["job"]["model_id"]
@@ -53,6 +56,9 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert len(failed) == sum(t["outcome"] != "ok" for t in trials) > 0
     assert "run-" in run("jobs", "trials", job_id, "--failed").stdout
     assert parsed(run, "jobs", "report", job_id) == told["report"]
+    page = tmp_path / "again.html"
+    assert parsed(run, "jobs", "report", job_id, "--html", page) == {"report_page": str(page)}
+    assert page.read_text() == Path(told["report_page"]).read_text()
     watched = run("jobs", "watch", job_id)
     assert "succeeded" in watched.stdout
     fetched = parsed(run, "jobs", "artifact", job_id, "-o", tmp_path / "third", "--name", "x.tunefarm")

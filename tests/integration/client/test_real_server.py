@@ -39,6 +39,8 @@ def test_from_model_to_artifact(farm: Any, client: Client, tmp_path: Path) -> No
     got = job.download(tmp_path / "out")
     assert got.artifact.name == "net.tunefarm"
     assert json.loads(got.report.read_text()) == job.report()
+    assert got.report_page.name.endswith(".report.html")
+    assert job.id in got.report_page.read_text()
 
     tasks = job.tasks()
     assert [task.weight for task in tasks] == [1, 2, 3]
@@ -150,6 +152,9 @@ def test_what_the_server_refuses(farm: Any, client: Client, tmp_path: Path) -> N
     with pytest.raises(NotFoundError) as deleted:
         client.jobs.create(model.id, trials=8)
     assert deleted.value.code == "model-deleted"
+    with pytest.raises(NotFoundError):
+        client.jobs.save_report("job_nothing", tmp_path / "none.html")
+    assert not (tmp_path / "none.html").exists()
     for missing in (client.jobs.get, client.jobs.cancel, client.jobs.report, client.devices.get):
         with pytest.raises(NotFoundError):
             missing("nothing_1")

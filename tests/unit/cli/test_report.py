@@ -29,15 +29,15 @@ REPORT: dict[str, Any] = {
 }
 
 
-def shown(capsys: pytest.CaptureFixture[str], report: dict[str, Any], **rest: Any) -> list[str]:
-    show_report(Output(), report, **rest)
+def shown(capsys: pytest.CaptureFixture[str], report: dict[str, Any]) -> list[str]:
+    show_report(Output(), report)
     out, err = capsys.readouterr()
     assert err == ""
     return [" ".join(line.split()) for line in out.splitlines() if line.strip()]
 
 
 def test_everything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(capsys, REPORT, outcomes={"ok": 10, "run-error": 2, "build-error": 2})
+    lines = shown(capsys, {**REPORT, "outcomes": {"ok": 10, "run-error": 2, "build-error": 2}})
     assert "ONNX Runtime 20 ms 19 ms to 30 ms 2 0.80×" in lines
     assert "TVM, untuned 1.5 s 1.5 s to 1.5 s 2 60.00×" in lines
     assert "TVM, tuned 25 ms 24 ms to 26 ms 2 1.00×" in lines
@@ -52,6 +52,11 @@ def test_everything_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_was_not_measured_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another machine"}
     assert "ONNX Runtime – – – another machine" in shown(capsys, {**REPORT, "latency": latency})
+
+
+def test_a_job_without_an_artifact_says_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {"latency": None, "summary": ["The job failed: \x1b[1m[bold]no[/bold]."], "outcomes": {"ok": 1}}
+    assert shown(capsys, report) == ["The job failed: \\x1b[1m[bold]no[/bold].", "trials 1: 1 ok"]
 
 
 def test_a_report_with_little_in_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -157,6 +157,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
                 return make_reply(body=b"zip", headers=attachment, content_type="application/octet-stream")
             case "GET", "/v1/jobs/job_1/report":
                 return make_reply(body={"latency": {}})
+            case "GET", "/v1/jobs/job_1/report.html":
+                return make_reply(body=b"<!DOCTYPE html>", content_type="text/html; charset=utf-8")
         raise AssertionError(asked.path)
 
     server.answer = answer
@@ -191,6 +193,8 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
     assert got.artifact.read_bytes() == b"zip"
     assert got.report.name == "net.report.json"
     assert json.loads(got.report.read_text()) == {"latency": {}}
+    assert got.report_page.name == "net.report.html"
+    assert got.report_page.read_text() == "<!DOCTYPE html>"
 
 
 def test_a_typo_costs_no_upload(server: Any, client: Client, make_problem: Any, tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""``/v1/jobs/{id}/report``: everything that is known about a finished job, for programs and for people."""
+
+from __future__ import annotations
+
+import hashlib
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_app.job_report.assemble import job_report
+from tunefarm_app.job_report.document import JobReport
+from tunefarm_app.job_report.page import content_security_policy, page_name, report_page
+
+router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
+
+
+@router.get("/report", dependencies=[needs("read")], summary="Get the report", responses=problems(404, 409))
+def get_report(job_id: str, services: ServicesDep) -> JobReport:
+    """What was measured, how, and what was not: of every job that has ended, also of one that failed or was cancelled.
+
+    While a job is open the answer is the problem `not-finished`.
+    """
+    return job_report(services, job_id)
+
+
+@router.get(
+    "/report.html",
+    dependencies=[needs("read")],
+    summary="Get the report as a page",
+    response_class=HTMLResponse,
+    responses={200: {"description": "The page: one file, complete in itself."}, **problems(404, 409)},
+)
+def get_report_page(job_id: str, services: ServicesDep) -> Response:
+    """The same figures as one HTML file that loads nothing, runs no script, and prints. Its `ETag` is its SHA-256."""
+    report = job_report(services, job_id)
+    content = report_page(report).encode()
+    return HTMLResponse(
+        content,
+        headers={
+            "Content-Security-Policy": f"{content_security_policy()}; frame-ancestors 'none'; sandbox",
+            "Content-Disposition": f'inline; filename="{page_name(report)}"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-cache",
+            "ETag": f'"{hashlib.sha256(content).hexdigest()}"',
+        },
+    )

@@ -1,0 +1,51 @@
+"""What the farm adds to a compiler's report: which device it was, and where the records came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tunefarm_db.values import Device, Record
+
+FARM = "farm"
+"""The member of an artifact's report that holds it."""
+
+
+def farm_facts(device: Device, records: Mapping[str, Record]) -> dict[str, Any]:
+    """Return the facts as JSON. No address and no machine id goes in: reports are passed on.
+
+    Args:
+        device: Where the compiler checked and timed; it may be gone, or another, when the report is read.
+        records: The best record of each workload.
+    """
+    info = device.info
+    gpus = info.get("gpus")
+    versions = info.get("versions")
+    return {
+        "device": {
+            "name": device.name,
+            "device_model": device.device_model,
+            "cpu": _text(info.get("cpu")),
+            "gpus": [str(gpu.get("name", "")) for gpu in gpus if isinstance(gpu, Mapping)]
+            if isinstance(gpus, list)
+            else [],
+            "cores": _whole(info.get("cores")),
+            "memory_bytes": _whole(info.get("memory_bytes")),
+            "system": _text(info.get("system")),
+            "versions": {str(name): str(version) for name, version in versions.items()}
+            if isinstance(versions, Mapping)
+            else {},
+            "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
+        },
+        "records": {
+            key: {"record_id": record.id, "job_id": record.job_id} for key, record in records.items()
+        },
+    }
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,120 @@
+"""The parts of a job's report that come from the compiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Part(BaseModel):
+    """Base of all parts."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class ReportTiming(Part):
+    """Samples of one thing that was timed."""
+
+    median_sec: float = Field(description="Median of the samples, seconds.")
+    min_sec: float = Field(description="The shortest sample.")
+    max_sec: float = Field(description="The longest sample.")
+    samples_sec: list[float] = Field(description="All samples, in measuring order.")
+    inferences: list[int] = Field(
+        description="Of how many calls in a row each sample is the mean; empty where that is not known."
+    )
+    threads: int | None = Field(description="On how many threads kernels ran; null where that is not known.")
+
+
+class ReportLatency(Part):
+    """Seconds per inference of the whole network."""
+
+    onnxruntime: ReportTiming | None = Field(description="ONNX Runtime; null where it was not timed.")
+    onnxruntime_missing: str | None = Field(description="Why ONNX Runtime was not timed.")
+    untuned: ReportTiming = Field(description="As TVM compiles it without any tuning.")
+    tuned: ReportTiming = Field(description="What is in the artifact.")
+    tuned_is_untuned: bool = Field(
+        description="Whether the artifact holds no tuned kernel, so that `tuned` and `untuned` are the same samples."
+    )
+    rejected: ReportTiming | None = Field(
+        description="The tuned network, where it was timed and left out for being slow."
+    )
+    speedup_over_untuned: float = Field(description="Median of untuned, divided by the median of tuned.")
+    speedup_over_onnxruntime: float | None = Field(description="The same of ONNX Runtime.")
+    overlaps_untuned: bool = Field(description="Whether the samples' ranges overlap: noise may explain it.")
+    overlaps_onnxruntime: bool | None = Field(description="The same of ONNX Runtime.")
+
+
+class ReportedRecord(Part):
+    """A measurement that a tuned kernel in the artifact goes back to."""
+
+    workload_key: str = Field(description="The kernel's computation.")
+    name: str = Field(description="The kernel's name in the graph.")
+    target_key: str = Field(description="The target that it was measured for.")
+    device_model: str = Field(description="The kind of device that measured it.")
+    toolchain: str = Field(description="The compiler that made it.")
+    space_key: str = Field(description="The config space that `config` is a point of.")
+    config: list[Any] = Field(description="The config that was chosen.")
+    cost_sec: float | None = Field(description="Median seconds per call when it was measured.")
+    samples_sec: list[float] = Field(description="The samples then.")
+    measured_at: float = Field(description="When, Unix seconds of the worker.")
+    tuner: str = Field(description="What proposed it.")
+    confirmed: bool = Field(
+        description="Whether it was measured a second time, beside the task's other best."
+    )
+    record_id: str | None = Field(
+        None, description="The record in the farm's history; null where it is not known."
+    )
+    job_id: str | None = Field(None, description="The job that measured it; null of an imported one.")
+
+
+class ReportComparison(Part):
+    """How one output compares with ONNX Runtime's."""
+
+    name: str = Field(description="The output's name.")
+    dtype: str = Field(description="Its element type.")
+    ok: bool = Field(description="Whether it is within the tolerance.")
+    max_abs_error: float = Field(description="Largest difference of two finite elements.")
+    max_rel_error: float = Field(description="The same, as a share of the output's root mean square.")
+    rtol: float = Field(description="Relative tolerance; 0 for integers and booleans.")
+    mismatches: int = Field(description="Elements outside of the tolerance.")
+    elements: int = Field(description="How many elements there are.")
+    comparable: int = Field(description="How many of them are finite numbers.")
+    message: str = Field(description="What is wrong, where something is.")
+
+
+class ReportInputSet(Part):
+    """One set of random inputs, and what came of it."""
+
+    kind: str = Field(description="How they were drawn: `normal`, or `positive` alone.")
+    seed: int = Field(description="The seed they were drawn with.")
+    outputs: list[ReportComparison] = Field(description="Each output.")
+
+
+class ReportChecks(Part):
+    """The outputs of what is in the artifact, against a reference."""
+
+    reference: str = Field(description="What they were compared with.")
+    rule: str = Field(description="The tolerance.")
+    ok: bool = Field(description="Whether all are within it.")
+    max_abs_error: float = Field(description="Largest difference of all.")
+    max_rel_error: float = Field(description="Largest one, as a share of its output's root mean square.")
+    input_sets: list[ReportInputSet] = Field(description="The inputs, and each output.")
+
+
+class ReportUntunable(Part):
+    """A kernel that is compiled as it stands and is no tuning task."""
+
+    name: str = Field(description="Its name in the graph.")
+    weight: int = Field(description="Calls per inference.")
+    reason: str = Field(description="Why it cannot be tuned.")
+
+
+class ReportPlace(Part):
+    """Where the compiler checked and timed everything."""
+
+    device_model: str = Field(description="The kind of device.")
+    this_machine: bool = Field(description="Whether the device is the machine that compiled.")
+    threads: int = Field(description="On how many threads kernels ran.")
+    seed: int = Field(description="Of the first set of inputs, and of the kernels' inputs.")
+    system: str | None = Field(description="Its operating system; null of another machine.")

@@ -1,0 +1,336 @@
+"""The report of a job that has ended: what it says, and its page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any
+
+import pytest
+from app_farm import Farm
+from html_page import Page
+from reported_farm import HOSTILE, ReportingEngine
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.job_report.assemble import job_report
+from tunefarm_app.job_report.document import JobReport
+from tunefarm_app.job_report.page import content_security_policy, report_page
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_db.job_state import JobState
+from tunefarm_tuning.errors import ConflictError, InvalidModelError, NotFoundError
+
+UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+TASKS = 3
+
+
+def finished(
+    farm: Farm, engine: ReplayEngine, *, name: str = "net.onnx", **scenario: Any
+) -> tuple[Farm, str]:
+    farm = farm.with_engine(engine)
+    farm.add_device(
+        info={"cpu": "Replay 9000", "cores": 2, "hostname": "secret-host", "machine_id": "secret-id"}
+    )
+    model = farm.upload(Scenario(tasks=TASKS, failing=0.2, **scenario), name=name)
+    farm.run()
+    job = farm.submit(farm.model(model.id), trials=24, seed=5)
+    farm.run()
+    return farm, job.id
+
+
+@pytest.fixture
+def report(farm: Farm) -> JobReport:
+    farm, job_id = finished(farm, ReportingEngine())
+    assert farm.job(job_id).state is JobState.SUCCEEDED, farm.job(job_id).error
+    return job_report(farm.services, job_id)
+
+
+def seconds_in(text: str) -> float:
+    found = re.match(r"(−?[0-9.]+) (s|ms|µs|ns)\b", text)
+    assert found is not None, text
+    return float(found[1].replace("−", "-")) * UNITS[found[2]]
+
+
+def approx(value: float | None) -> Any:
+    assert value is not None
+    return pytest.approx(value, rel=0.01)
+
+
+def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
+    farm, job_id = finished(farm, ReportingEngine())
+    report = job_report(farm.services, job_id)
+    job = farm.job(job_id)
+    assert (report.format, report.format_version, report.simulated) == ("tunefarm-job-report", 1, False)
+    assert (report.job.state, report.job.trials, report.job.seed) == (JobState.SUCCEEDED, 24, 5)
+    assert report.job.failures == job.failures == 24 - report.outcomes["ok"] > 0
+    assert report.outcomes == {
+        outcome: sum(kernel.outcomes.get(outcome, 0) for kernel in report.kernels)
+        for outcome in report.outcomes
+    }
+    assert report.model.sha256 == farm.model(job.model_id).sha256
+    assert report.target.key == job.target_key
+    assert report.artifact is not None
+    assert report.artifact.name == "net.tunefarm"
+    assert report.device is not None
+    assert (report.device.name, report.device.cpu) == ("dev-1", "Replay 9000")
+    assert report.place is not None
+    assert (report.place.threads, report.place.seed) == (2, 7)
+
+    assert report.latency is not None
+    assert report.latency.speedup_over_onnxruntime == approx(0.002 / 0.00112)
+    assert report.latency.tuned.inferences == [90, 90, 90]
+    assert not report.latency.tuned_is_untuned
+    assert not report.latency.overlaps_onnxruntime
+    assert report.checks is not None
+    assert report.checks.max_abs_error == 1.25e-5
+    assert report.coverage is not None
+    assert (report.coverage.tasks, report.coverage.covered) == (TASKS, 1)
+    assert {miss.reason for miss in report.coverage.misses} == {"slower-than-untuned", "no-record"}
+    assert [kernel.position for kernel in report.kernels] == list(range(TASKS))
+    covered = next(kernel for kernel in report.kernels if kernel.covered)
+    assert covered.before_sec == approx(covered.weight * 0.01)
+    assert covered.after_sec == approx(covered.weight * 2e-4)
+    slow = next(kernel for kernel in report.kernels if kernel.reason == "slower-than-untuned")
+    assert slow.before_sec == slow.after_sec == approx(slow.weight * 3.5e-6)
+    assert slow.tuned is not None
+    assert report.breakdown is not None
+    assert (report.breakdown.timed, report.breakdown.not_timed) == (2, 1)
+    assert report.breakdown.kernels_after_sec + report.breakdown.rest_after_sec == approx(0.00112)
+    (record,) = report.records
+    assert (record.workload_key, record.job_id) == (covered.workload_key, job_id)
+    with farm.services.uow.read() as repos:
+        known = {one.id: one for one in repos.records.for_job(job_id)}
+    assert record.record_id is not None
+    assert known[record.record_id].cost_sec == record.cost_sec
+    assert any("1 kernel by itself" in sentence for sentence in report.not_measured)
+    assert any("real data" in sentence for sentence in report.not_measured)
+    assert report.warnings == []
+    code = "\n".join(step.code for step in report.reproduce.steps)
+    assert "--trials 24 --tuner xgb --seed 5" in code
+    assert report.model.sha256 in code
+    assert "apache-tvm==" in code
+
+
+def test_nothing_is_told_that_finds_a_machine(farm: Farm) -> None:
+    farm, job_id = finished(farm, ReportingEngine())
+    report = job_report(farm.services, job_id)
+    assert "secret" not in report.model_dump_json() + report_page(report)
+
+
+def test_it_does_not_change_with_time_or_with_its_device(farm: Farm) -> None:
+    farm, job_id = finished(farm, ReportingEngine())
+    first = job_report(farm.services, job_id)
+    with farm.services.uow.write() as repos:
+        repos.models.delete(first.model.id)
+    farm.newcomer(info={"cpu": "Another"})  # the same device, changed
+    second = job_report(farm.services, job_id)
+    assert first == second
+    assert JobReport.model_validate_json(first.model_dump_json()) == first
+    assert report_page(first) == report_page(second)
+
+
+def test_the_pages_figures_are_the_documents(report: JobReport) -> None:
+    page = Page(report_page(report))
+    assert report.latency is not None
+    assert report.latency.onnxruntime is not None
+    for name, timing in (
+        ("ONNX Runtime", report.latency.onnxruntime),
+        ("TVM, untuned", report.latency.untuned),
+        ("The artifact", report.latency.tuned),
+    ):
+        _, median, spread, _, samples, threads, against = page.row("latency", name)
+        assert seconds_in(median) == approx(timing.median_sec)
+        fastest, slowest = spread.split(" to ")
+        assert (seconds_in(fastest), seconds_in(slowest)) == (approx(timing.min_sec), approx(timing.max_sec))
+        assert (int(samples), int(threads)) == (len(timing.samples_sec), timing.threads)
+        assert float(against.rstrip("×")) == approx(timing.median_sec / report.latency.tuned.median_sec)
+
+    assert len(page.tables["kernels"]) == 1 + TASKS + 3
+    for kernel in report.kernels:
+        _, calls, before, after, *_, trials = page.row("kernels", kernel.name)
+        assert (int(calls), int(trials)) == (kernel.weight, kernel.trials)
+        if kernel.before_sec is None:
+            assert before == "–"
+        else:
+            assert seconds_in(before) == approx(kernel.before_sec)
+            assert seconds_in(after) == approx(kernel.after_sec)
+    assert report.breakdown is not None
+    rest = page.row("kernels", "the rest")
+    assert seconds_in(rest[2]) == approx(report.breakdown.rest_before_sec)
+    assert seconds_in(rest[3]) == approx(report.breakdown.rest_after_sec)
+
+    for outcome, number in report.outcomes.items():
+        assert page.row("trials", outcome)[1:3] == [str(number), f"{number / 24:.1%}".replace("%", " %")]
+    assert report.checks is not None
+    cells = page.row("outputs", "y")
+    assert (float(cells[2]), float(cells[3])) == (1.25e-5, 3.5e-6)
+    assert "990 finite" in cells[6]
+    assert len(page.tables["coverage"]) == 1 + 2 + 1
+    for sentence in (*report.summary, *report.not_measured, *report.reproduce.caveats):
+        assert sentence in page.text
+    for text in (
+        report.job.id,
+        report.model.sha256,
+        report.target.key,
+        "Replay 9000",
+        *report.versions.values(),
+    ):
+        assert text in page.text
+
+
+def test_the_page_is_complete_in_itself(report: JobReport) -> None:
+    html = report_page(report)
+    page = Page(html)
+    names = {name for name, _ in page.tags}
+    assert not names & {
+        "script",
+        "link",
+        "img",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+        "form",
+        "a",
+        "use",
+        "image",
+    }
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "href")]
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert style is not None
+    assert "url(" not in style[1]
+    assert "@import" not in style[1]
+    assert "@media print" in style[1]
+    policy = next(a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == content_security_policy()
+    assert "default-src 'none'" in str(policy)
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in str(policy)
+
+
+def test_a_strangers_text_stays_text(farm: Farm) -> None:
+    plain, plain_id = finished(farm, ReportingEngine())
+    usual = Page(report_page(job_report(plain.services, plain_id)))
+    farm, job_id = finished(farm, ReportingEngine(name=HOSTILE, message=HOSTILE), name=HOSTILE, seed=1)
+    report = job_report(farm.services, job_id)
+    assert report.model.name.startswith("<script>")
+    assert report.coverage is not None
+    assert {miss.name for miss in report.coverage.misses} != {"matmul_0"}
+    html = report_page(report)
+    assert "<script" not in html
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    page = Page(html)
+    assert {name for name, _ in page.tags} <= {name for name, _ in usual.tags}
+    assert {key for _, attributes in page.tags for key in attributes} <= {
+        key for _, attributes in usual.tags for key in attributes
+    }
+    assert "<script>alert('x')</script>" in page.text
+    assert r"\x1b[31m\u202e&amp;{{7*7}}" in page.text
+
+
+def test_a_simulated_job_says_so(farm: Farm) -> None:
+    farm, job_id = finished(farm, ReplayEngine())
+    report = job_report(farm.services, job_id)
+    assert report.simulated
+    assert report.latency is None
+    assert report.coverage is not None
+    assert report.coverage.covered == TASKS
+    assert all(kernel.covered is None for kernel in report.kernels)
+    assert "made up" in Page(report_page(report)).text
+
+
+def test_a_part_that_cannot_be_read_is_left_out_and_named(farm: Farm) -> None:
+    changes = {
+        "latency": {"tuned": 3},
+        "checks": [1],
+        "kernels": [3],
+        "records": "x",
+        "method": 5,
+        "place": {},
+    }
+    farm, job_id = finished(farm, ReportingEngine(**changes))
+    report = job_report(farm.services, job_id)
+    assert report.latency is None
+    assert report.checks is None
+    assert report.records == []
+    assert {text.rpartition(": ")[2] for text in report.warnings} == set(changes)
+    assert report.coverage is not None
+    assert "cannot be read: latency" in Page(report_page(report)).text
+
+
+@pytest.mark.parametrize(
+    ("median_sec", "said"),
+    [(0.5, "slower"), (0.0205, "noise may explain")],
+)
+def test_a_bad_outcome_is_not_hidden(farm: Farm, median_sec: float, said: str) -> None:
+    def timing(*samples: float) -> dict[str, Any]:
+        return {"samples_sec": list(samples), "threads": 2}
+
+    latency = {
+        "onnxruntime": timing(0.02, 0.021),
+        "untuned": timing(0.5, 0.6),
+        "tuned": timing(median_sec, median_sec),
+    }
+    farm, job_id = finished(farm, ReportingEngine(latency=latency))
+    report = job_report(farm.services, job_id)
+    assert any(said in sentence for sentence in report.summary)
+    assert said in Page(report_page(report)).text
+
+
+def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
+    untuned = {"samples_sec": [0.5, 0.6], "threads": 2}
+    latency = {
+        "onnxruntime": None,
+        "onnxruntime_missing": "not asked for",
+        "untuned": untuned,
+        "tuned": untuned,
+    }
+    coverage = {"tasks": TASKS, "covered": 0, "hits": [], "misses": []}
+    farm, job_id = finished(farm, ReportingEngine(latency=latency, coverage=coverage))
+    report = job_report(farm.services, job_id)
+    assert report.latency is not None
+    assert report.latency.tuned_is_untuned
+    text = Page(report_page(report)).text
+    assert "holds no tuned kernel" in text
+    assert "not timed: not asked for" in text
+
+
+def test_a_cancelled_job_has_a_report_of_what_there_is(farm: Farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=2)), trials=100)
+    farm.run(steps=2)
+    assert not farm.job(job.id).state.is_finished
+    with pytest.raises(ConflictError) as caught:
+        job_report(farm.services, job.id)
+    assert caught.value.code == "not-finished"
+    cancel_job(farm.services, job.id)
+    report = job_report(farm.services, job.id)
+    assert report.job.state is JobState.CANCELLED
+    assert report.artifact is None
+    assert sum(report.outcomes.values()) == report.job.trials > 0
+    assert "cancelled" in report.summary[0]
+    text = Page(report_page(report)).text
+    assert report.summary[0] in text
+    assert "before there was anything to measure" in text
+
+
+def test_a_failed_job_says_why(farm: Farm) -> None:
+    class Failing(ReplayEngine):
+        def compile(self, *args: Any, **named: Any) -> Any:
+            raise InvalidModelError(f"no: {HOSTILE}", code="wrong-output")
+
+    farm, job_id = finished(farm, Failing())
+    assert farm.job(job_id).state is JobState.FAILED
+    report = job_report(farm.services, job_id)
+    assert report.job.error is not None
+    assert report.job.error["code"] == "wrong-output"
+    html = report_page(report)
+    assert "<script" not in html
+    assert "The job failed" in Page(html).text
+
+
+def test_no_job_no_report(farm: Farm) -> None:
+    with pytest.raises(NotFoundError):
+        job_report(farm.services, "job_nothing")
