@@ -12,15 +12,15 @@ from waiting import gone
 
 from tunefarm_app.replay_engine import Scenario
 
-# workers, jobs, rounds of each, kills
-SIZES = {"small": (2, 2, 10, 2), "middle": (3, 6, 50, 30), "big": (4, 50, 98, 200)}
+# workers, devices of one pool, jobs at once, rounds of each, kills
+SIZES = {"small": (2, 2, 2, 10, 2), "middle": (3, 4, 3, 100, 30), "big": (4, 4, 3, 1700, 200)}
 MAIN_SHARE = 0.3
 PAUSE_SEC = 0.3
 
 
 def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, farm_url, size, rng, report) -> None:
-    num_workers, num_jobs, rounds, kills_asked = SIZES[size]
-    with soak_farm(tmp_path / "farm", farm_url, workers=num_workers, devices=num_workers) as farm:
+    num_workers, num_devices, num_jobs, rounds, kills_asked = SIZES[size]
+    with soak_farm(tmp_path / "farm", farm_url, workers=num_workers, devices=num_devices) as farm:
         model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
         jobs = [farm.submit(model, trials=rounds, seed=seed) for seed in range(num_jobs)]
         kills = 0

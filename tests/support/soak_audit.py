@@ -18,14 +18,31 @@ from tunefarm_tuning.measure import Outcome
 _LOST = Outcome.INFRASTRUCTURE_ERROR.value
 _REAL = f"outcome <> '{_LOST}'"
 
+# A job's last lanes end with a round that was planned, and is not needed any more.
+_NEEDLESS = "state = 'cancelled' AND kind = 'tune'"
+
 # Each query returns what must not be; its name says what that is.
 _NEVER = {
     "a job that did not succeed": "SELECT id, state, error FROM jobs WHERE state <> 'succeeded'",
-    "a step that is not done": "SELECT id, kind, state, error FROM steps WHERE state <> 'done'",
+    "a step that is not done": f"SELECT id, kind, state, error FROM steps WHERE state <> 'done' AND NOT ({_NEEDLESS})",
+    "a trial of a round that was not done": """
+        SELECT trials.id, steps.state FROM trials JOIN steps
+        ON steps.job_id = trials.job_id AND steps.round = trials.round AND steps.kind = 'tune'
+        WHERE steps.state <> 'done'""",
+    "a lane that is still open": "SELECT id, in_flight FROM steps WHERE in_flight IS NOT NULL AND state <> 'leased'",
     "a job without its trials": f"""
         SELECT jobs.id, jobs.trials, count(trials.id) FROM jobs
         LEFT JOIN trials ON trials.job_id = jobs.id AND trials.{_REAL}
         GROUP BY jobs.id, jobs.trials HAVING jobs.trials <> count(trials.id)""",
+    "a task without its trials": f"""
+        SELECT job_tasks.job_id, job_tasks.position, job_tasks.trials, count(trials.id) FROM job_tasks
+        LEFT JOIN trials ON trials.job_id = job_tasks.job_id AND trials.position = job_tasks.position AND trials.{_REAL}
+        GROUP BY job_tasks.job_id, job_tasks.position, job_tasks.trials HAVING job_tasks.trials <> count(trials.id)""",
+    "a round without its event": """
+        SELECT told.job_id, told.rounds, done.rounds FROM
+        (SELECT job_id, count(*) AS rounds FROM events WHERE kind = 'round' GROUP BY job_id) AS told JOIN
+        (SELECT job_id, sum(rounds) AS rounds FROM job_tasks GROUP BY job_id) AS done ON done.job_id = told.job_id
+        WHERE told.rounds <> done.rounds""",
     "a trial twice": f"""
         SELECT job_id, position, config_key FROM trials WHERE {_REAL}
         GROUP BY job_id, position, config_key HAVING count(*) > 1""",
@@ -72,6 +89,7 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
     log = lease_log.read(engine)
     assert not log.overlapping
     assert not log.committed_twice
+    assert not log.out_of_turn
     _nothing_left_over(farm)
     return Figures(
         jobs=farm.count("jobs"),
@@ -79,6 +97,7 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
         trials=measured,
         step_leases=log.leases.get("steps", 0),
         device_leases=log.leases.get("devices", 0),
+        side_by_side=log.side_by_side,
         late_writes=int(counted(farm)),
         seconds=round(time.monotonic() - farm.began, 1),
         more=more,

@@ -69,6 +69,7 @@ class Figures:
     trials: int = 0
     step_leases: int = 0
     device_leases: int = 0
+    side_by_side: int = 0
     late_writes: int = 0
     seconds: float
     more: dict[str, Any] = field(default_factory=dict)
