@@ -12,26 +12,33 @@ from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.round import TrialOutcome
 
 _LOST_STEPS_BEFORE_QUARANTINE = 2
+_LOSSES_IN_A_ROW = 9
+"""Three candidates that each took a device down three times, and nothing measured in between: it is not the candidates."""
 
 
 def check_measured(context: StepContext, device: DeviceLease, outcomes: Sequence[TrialOutcome]) -> None:
     """Note what the device itself got wrong: it is calibrated before its next round.
 
-    A step in which it measured nothing is noted in its job, and the device is quarantined if that goes on.
+    A round in which it measured nothing is noted in its job. Where a candidate was at work when the device was lost, the
+    round counts: what it was at is among the job's trials, and is set aside after three times. Otherwise the step is to be
+    tried again, and the device is quarantined if that goes on.
 
     Raises:
-        DeviceLostError: If there was something to measure and none of it was: the step is to be tried again.
+        DeviceLostError: If there was something to measure, none of it was, and no candidate was at work.
     """
     # A refused candidate never came to the device, whatever its message is.
-    lost = [one.message for one in outcomes if one.outcome is Outcome.INFRASTRUCTURE_ERROR]
+    lost = [one for one in outcomes if one.outcome is Outcome.INFRASTRUCTURE_ERROR]
     if lost:
-        context.lease.doubt_device(lost[0])
+        context.lease.doubt_device(lost[0].message)
     if not outcomes or any(outcome.is_trial for outcome in outcomes):
         return
-    message = lost[0] if lost else outcomes[0].message
+    message = lost[0].message if lost else outcomes[0].message
     name = device.device.name
     with context.note() as repos:
         repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
+        at_work = any(one.run_sec > 0.0 for one in lost)
+        if at_work and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW:
+            return
         if context.step.attempts >= _LOST_STEPS_BEFORE_QUARANTINE:
             repos.devices.apply(
                 device.device.id, DeviceEvent.FAIL, f"measured nothing, twice in a row: {message}"

@@ -33,7 +33,8 @@ def run_tune(context: StepContext) -> None:
     """Measure one round, record it, and plan what follows: another round, or the compiler.
 
     Raises:
-        DeviceLostError: If nothing could be measured; the step is tried again, elsewhere if there is an elsewhere.
+        DeviceLostError: If nothing could be measured, and no candidate was at work; the step is tried again, elsewhere if there
+            is an elsewhere.
         ConflictError: ``toolchain-changed`` if the worker's compiler is not the one that the tasks were made with.
     """
     with context.services.uow.read() as repos:

@@ -14,6 +14,7 @@ from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.tables import TrialRow, table_of
 from tunefarm_db.values import NewTrial, Page, Trial
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import Outcome
 
 _TRIALS = table_of(TrialRow)
 
@@ -83,6 +84,30 @@ class Trials(Repository):
             text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
         )
         return frozenset(self._run(query).scalars())
+
+    def losses_in_a_row(self, job_id: str) -> int:
+        """Return during how many of the job's latest trials their device was lost: since the last one that ended by itself.
+
+        Those that merely stood in line have no time of measuring, and are not counted.
+        """
+        infrastructure = TrialRow.outcome == Outcome.INFRASTRUCTURE_ERROR
+        ended = (
+            select(TrialRow.round)
+            .where(TrialRow.job_id == job_id, ~infrastructure)
+            .order_by(TrialRow.round.desc())
+            .limit(1)
+        )
+        query = (
+            select(func.count())
+            .select_from(TrialRow)
+            .where(
+                TrialRow.job_id == job_id,
+                TrialRow.round > func.coalesce(ended.scalar_subquery(), -1),
+                infrastructure,
+                TrialRow.run_sec > 0.0,
+            )
+        )
+        return int(self._run(query).scalar_one())
 
     def outcomes(self, job_id: str) -> dict[int, dict[str, int]]:
         """Return how many trials ended how, by task position and outcome."""

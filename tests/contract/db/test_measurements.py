@@ -266,3 +266,22 @@ def test_query_filters_and_pages(uow: UnitOfWork, seed: Any, new_record: Any) ->
             ids[1]
         ]
         assert len(repos.records.query().items) == 7
+
+
+def test_losses_in_a_row(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    """Trials at which the device was lost, since one of the job ended by itself."""
+    model = seed.model()
+    job, other = seed.job(model), seed.job(model)
+    gone = {"outcome": "infrastructure-error", "cost_sec": None, "message": "gone"}
+
+    def after(*trials: Any, of: Any = job, number: int) -> int:
+        with uow.write() as repos:
+            repos.trials.add_many(of.id, number, trials)
+            return int(repos.trials.losses_in_a_row(job.id))
+
+    assert after(number=0) == 0
+    assert after(new_trial(0, **gone), new_trial(1, run_sec=0.0, **gone), number=1) == 1
+    assert after(new_trial(0, **gone), number=2) == 2
+    assert after(new_trial(5, **gone), of=other, number=2) == 2
+    assert after(new_trial(2, outcome="build-error", cost_sec=None), new_trial(3, **gone), number=3) == 0
+    assert after(new_trial(0, **gone), number=4) == 1

@@ -24,7 +24,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
 from tunefarm_tuning.errors import TransientError
-from tunefarm_tuning.measure import Closing, Failure, Outcome
+from tunefarm_tuning.measure import Closing, Failure, MeasureResult, Outcome
 
 
 def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_job) -> None:
@@ -325,6 +325,57 @@ def test_a_candidate_that_was_at_work_at_three_losses_is_set_aside(
     with farm.services.uow.read() as repos:
         assert {r.outcome for r in repos.records.for_job(twin.id)} == {"ok"}
     assert [t.outcome for t in farm.trials(twin.id)].count("infrastructure-error") == losses
+
+
+def taken_down(poison):
+    """Answer as a device does that these configs take down before anything else of their round is measured."""
+
+    def answer(task, config):
+        if config.key in poison:
+            return MeasureResult(run_sec=0.001, failure=lost(task, config))
+        return (1e-3,)
+
+    return answer
+
+
+def test_a_candidate_that_takes_the_device_down_at_the_start_of_its_round_is_set_aside(farm) -> None:
+    """Its rounds measure nothing. The step is not failed for that, nor the job: it is the candidate."""
+    farm.add_device()
+    whole = farm.submit(farm.ready_model(Scenario(tasks=1, extent=1)), trials=100, tuner="grid")
+    farm.run()
+    (poison, *others) = (trial.config_key for trial in farm.trials(whole.id))
+    model = farm.ready_model(Scenario(tasks=1, extent=1, seed=7))
+    job = farm.submit(model, trials=100, tuner="grid")
+    farm.with_engine(ReplayEngine(taken_down({poison}))).run()
+    job = farm.job(job.id)
+    assert (job.state, job.trials, job.failures) == (JobState.SUCCEEDED, len(others), 0)
+    trials = farm.trials(job.id)
+    assert [t.config_key for t in trials if t.run_sec > 0 and t.outcome != "ok"] == [poison] * 3
+    assert {t.config_key for t in trials if t.outcome == "ok"} == set(others)
+    assert farm.events(job.id).count("device-trouble") == 3
+    assert "retry" not in farm.events(job.id)
+    with farm.services.uow.read() as repos:
+        assert {record.outcome for record in repos.records.for_job(job.id)} == {"ok"}
+
+
+def test_a_device_that_whatever_takes_down_fails_the_job(farm) -> None:
+    """Else the job would go through its whole space, and learn nothing."""
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=100)
+
+    def always(task, config):
+        return MeasureResult(run_sec=0.001, failure=lost(task, config))
+
+    engine = ReplayEngine(always)
+    farm.with_engine(engine).run()
+    for _ in range(3):
+        with farm.services.uow.write() as repos:
+            repos.devices.apply(_pool(farm)[0].id, DeviceEvent.CLEAN)
+        _again(farm, engine)
+    failed = farm.job(job.id)
+    assert (failed.state, failed.trials) == (JobState.FAILED, 0)
+    assert failed.error["code"] == "device-lost"
+    assert sum(t.run_sec > 0 for t in farm.trials(job.id)) == 9
 
 
 def _pool(farm):
