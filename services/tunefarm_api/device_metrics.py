@@ -61,6 +61,7 @@ def _vitals(devices: list[DeviceStanding]) -> Iterator[Metric]:
         "memory_used_bytes": "Memory of the GPU that is in use.",
         "calibration_seconds": "What the calibration kernel took when it last ran clean.",
         "calibration_ratio": "That, in relation to what it is held against: 1 is as it should be.",
+        "calibration_all_cores_ratio": "The same of all cores at once: over 1, they slow each other down more than at first.",
     }
     families = {name: _gauge(f"tunefarm_device_{name}", text) for name, text in texts.items()}
     for device in devices:
@@ -78,7 +79,10 @@ def _told(device: DeviceStanding) -> dict[str, float]:
     loads = agent.get("load")
     load = _number(loads[0]) if isinstance(loads, list) and loads else None
     calibration = device.calibration or {}
-    took, held_against = (_number(calibration.get(name)) for name in ("time_sec", "reference_sec"))
+    took, held_against, all_took, all_held_against = (
+        _number(calibration.get(name))
+        for name in ("time_sec", "reference_sec", "all_cores_sec", "all_cores_reference_sec")
+    )
     found = {
         "temperature_celsius": _number(chip.get("temperature_celsius")),
         "clock_hertz": _times(_number(chip.get("clock_mhz")), 1e6),
@@ -87,6 +91,7 @@ def _told(device: DeviceStanding) -> dict[str, float]:
         "memory_used_bytes": _number(gpu.get("memory_used_bytes")),
         "calibration_seconds": took,
         "calibration_ratio": _times(took, 1 / held_against if held_against else None),
+        "calibration_all_cores_ratio": _times(all_took, 1 / all_held_against if all_held_against else None),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from statistics import median
 
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.device_drift import Reference, calibration_row, excess, judge, reference_of
 from tunefarm_app.device_hold import DeviceHold
 from tunefarm_app.device_turns import wake_next
 from tunefarm_db.device_state import DeviceEvent
@@ -73,20 +73,15 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
     hold = DeviceHold(services, lease)
     try:
         with hold:
-            run, reference_sec = _run(services, lease, mates, hold.cancellation)
+            run, reference = _run(services, lease, mates, hold.cancellation)
     except Exception as error:  # noqa: BLE001  (`_blame` decides about each kind)
         if hold.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
     else:
-        event, reason = _judge(run, reference_sec, services.settings.calibration_drift)
+        event, reason = judge(run, reference, services.settings)
         if event is DeviceEvent.CLEAN:
-            calibration = {
-                "key": run.key,
-                "time_sec": run.time_sec,
-                "reference_sec": reference_sec,
-                "at": time.time(),
-            }
+            calibration = calibration_row(run, reference)
     settings = services.settings
     next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
     return _note(services, lease, event, reason, calibration, next_sec=next_sec)
@@ -104,7 +99,7 @@ def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, st
 
 def _run(
     services: Services, lease: DeviceLease, mates: list[Json], cancellation: Cancellation
-) -> tuple[CalibrationRun, float]:
+) -> tuple[CalibrationRun, Reference]:
     """Run the kernel, some times where it seems to drift; return the best run, and what it is held against."""
     engine = services.require_engine()
     best: CalibrationRun | None = None
@@ -112,36 +107,14 @@ def _run(
         if number:
             time.sleep(_PAUSE_SEC)
         run = engine.calibrate(lease.device, cancellation=cancellation)
-        reference_sec = _reference_sec(run, lease.device.calibration, mates)
-        if best is None or run.wrong or _drift(run, reference_sec) < _drift(best, reference_sec):
+        reference = reference_of(run, lease.device.calibration, mates)
+        settings = services.settings
+        if best is None or run.wrong or excess(run, reference, settings) < excess(best, reference, settings):
             best = run
-        if run.wrong or _drift(run, reference_sec) <= services.settings.calibration_drift:
+        if run.wrong or excess(run, reference, settings) <= 1.0:
             break
     assert best is not None
-    return best, reference_sec
-
-
-def _reference_sec(run: CalibrationRun, own: Json | None, mates: list[Json]) -> float:
-    """Return what the run is held against: the device's own first time, else its pool's, else this one."""
-    if own is not None and own["key"] == run.key:
-        return float(own["reference_sec"])
-    return median([float(one["reference_sec"]) for one in mates if one["key"] == run.key] or [run.time_sec])
-
-
-def _drift(run: CalibrationRun, reference_sec: float) -> float:
-    """Return by what factor the time is off, in whichever direction."""
-    return max(run.time_sec / reference_sec, reference_sec / run.time_sec)
-
-
-def _judge(run: CalibrationRun, reference_sec: float, limit: float) -> tuple[DeviceEvent, str]:
-    if run.wrong is not None:
-        return DeviceEvent.FAIL, f"the calibration kernel gave a wrong answer: {clean(run.wrong, 200)}"
-    if _drift(run, reference_sec) > limit:
-        return DeviceEvent.FAIL, (
-            f"its clock drifts: the calibration kernel took {run.time_sec * 1e3:.3g} ms "
-            f"instead of {reference_sec * 1e3:.3g} ms"
-        )
-    return DeviceEvent.CLEAN, ""
+    return best, reference
 
 
 def _note(

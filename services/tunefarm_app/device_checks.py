@@ -16,6 +16,9 @@ _MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and a
 _TIMEOUT_SEC = 3.0
 _MOST_TRACKERS = 5
 _MOST_NAMED = 5
+SLOW = 1.25
+SLOW_ON_ALL_CORES = 2.0
+"""By which factor a device is slower than it was once, to be worth a warning. All cores at once are disturbed more easily."""
 
 
 def check_tracker(services: Services) -> Finding:
@@ -62,6 +65,14 @@ def check_devices(services: Services) -> Finding:
     said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     down = [device for device in devices if device.state not in UP_STATES]
     if not down:
+        slow = [text for device in devices if (text := _slow(device))]
+        if slow:
+            return warning(
+                "devices",
+                f"{said}: " + "; ".join(slow[:_MOST_NAMED]),
+                "Heat, a power limit, or other work on the machine: the agent tells temperature and clocks (`tunefarm device "
+                "list --json`). Records made meanwhile can be told apart by their `calibration_sec`.",
+            )
         return ok("devices", said)
     said += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])
     advice = (
@@ -89,6 +100,18 @@ def _texts(value: object) -> dict[str, str]:
 
 def _why(device: Device) -> str:
     return f"{device.name} is {device.state.value}" + (f" ({device.reason})" if device.reason else "")
+
+
+def _slow(device: Device) -> str:
+    """Return by how much the device has become slower, where that is much and it takes part all the same."""
+    said = device.calibration or {}
+    for took, held_against, limit, where in (
+        ("time_sec", "reference_sec", SLOW, ""),
+        ("all_cores_sec", "all_cores_reference_sec", SLOW_ON_ALL_CORES, " on all cores at once"),
+    ):
+        if said.get(took) and said.get(held_against) and said[took] > limit * said[held_against]:
+            return f"{device.name} is {said[took] / said[held_against]:.1f} times slower than it was{where}"
+    return ""
 
 
 def _greets(tracker: tuple[str, int]) -> bool:

@@ -118,7 +118,9 @@ def record_rows(
     """Return what a job's step measured on a device, as records to be stored."""
     info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
     # What the device took for the kernel that never changes: tells records of a throttled device apart.
-    extra = {} if device.calibration is None else {"calibration_sec": device.calibration["time_sec"]}
+    said = device.calibration or {}
+    names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
+    extra = {name: said[field] for name, field in names.items() if said.get(field) is not None}
     return [
         record_row(
             outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain, extra=extra),

@@ -27,11 +27,14 @@ class CalibrationRun:
     Attributes:
         key: What was run; times under different keys cannot be compared.
         time_sec: Its time per call, the shortest of many: what the device can do when nothing disturbs it.
+        all_cores_sec: Its time per call on each core while all cores are at it, the median of many: what they slow each
+            other down by is in there. None of a device with one core, or of a GPU.
         wrong: What was wrong with its answer; None if it was right.
     """
 
     key: str
     time_sec: float
+    all_cores_sec: float | None = None
     wrong: str | None = None
 
 
@@ -46,7 +49,7 @@ def calibrate(
     """Run the calibration kernel on a device. Nobody else may be using it.
 
     The kernel is a product of two matrices of small whole numbers on one core: its answer is exact in whatever order
-    it is summed up.
+    it is summed up. Then every core computes it at once, for a third of a second.
 
     Args:
         device: The device.
@@ -66,13 +69,14 @@ def calibrate(
         (cancellation or Cancellation()).attach(child),
     ):
         built_in = {"target": target.to_json(), "work_dir": str(scratch.path)}
-        child.call("build", built_in, timeout_sec=_BUILD_SEC)
+        cores = int(child.call("build", built_in, timeout_sec=_BUILD_SEC))
         try:
             reply = child.call(
                 "run",
                 {
                     "address": device.to_json(),
                     "kind": device.kind,
+                    "cores": cores,
                     "timeout_sec": _RUN_SEC,
                     "connect_timeout_sec": _CONNECT_SEC,
                 },
@@ -83,5 +87,8 @@ def calibrate(
         except ChildFailed as error:
             raise DeviceLostError(f"the calibration kernel failed: {error.message}") from error
     return CalibrationRun(
-        key=calibration_key(target), time_sec=float(reply["time_sec"]), wrong=reply.get("wrong")
+        key=calibration_key(target),
+        time_sec=float(reply["time_sec"]),
+        all_cores_sec=reply["all_cores_sec"],
+        wrong=reply["wrong"],
     )

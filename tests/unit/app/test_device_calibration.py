@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from app_farm import Farm
+from sqlalchemy import text
 from waiting import wait_until
 
 from tunefarm_app import device_calibration
@@ -29,6 +30,7 @@ class Kernel:
     wrong: str | None = None
     error: Exception | None = None
     times_sec: list[float] = field(default_factory=list)
+    all_cores_sec: float | None = None
     runs: int = 0
 
     def __call__(self, device: Device) -> CalibrationRun:
@@ -36,7 +38,7 @@ class Kernel:
         if self.error is not None:
             raise self.error
         time_sec = self.times_sec.pop(0) if self.times_sec else self.time_sec
-        return CalibrationRun(key="k", time_sec=time_sec, wrong=self.wrong)
+        return CalibrationRun(key="k", time_sec=time_sec, all_cores_sec=self.all_cores_sec, wrong=self.wrong)
 
 
 @pytest.fixture
@@ -249,3 +251,58 @@ def test_a_worker_that_stops_hands_the_calibration_back(farm: Farm, kernel: Kern
     assert (waiting.state, waiting.lease_owner) == (DeviceState.CHECKING, None)
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
+
+
+def test_all_cores_at_once(farm: Farm, kernel: Kernel) -> None:
+    """Their time is told with every record, and judged where a setting says so."""
+    kernel.all_cores_sec = 2e-3
+    device = farm.newcomer()
+    farm.calibrate()
+    model = farm.ready_model(Scenario(tasks=1))
+    job = farm.submit(model, trials=4)
+    farm.run_until_quiet()
+    with farm.services.uow.read() as repos:
+        records = repos.records.for_job(job.id)
+    assert {record.extra["calibration_all_cores_sec"] for record in records if record.extra} == {2e-3}
+
+    def again(all_cores_sec: float, limit: float | None) -> Device:
+        kernel.all_cores_sec = all_cores_sec
+        told = farm.with_settings(calibration_all_cores_drift=limit)
+        with told.services.uow.write() as repos:
+            repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
+        assert told.calibrate() == 1
+        return told.device(device.id)
+
+    slow = again(9e-3, None)
+    assert slow.state is DeviceState.ONLINE
+    assert slow.calibration is not None
+    assert (slow.calibration["all_cores_sec"], slow.calibration["all_cores_reference_sec"]) == (9e-3, 2e-3)
+    judged = again(9e-3, 3.0)
+    assert judged.state is DeviceState.QUARANTINED
+    assert judged.reason.endswith("took 9 ms on all cores at once instead of 2 ms")
+    assert again(5e-3, 3.0).state is DeviceState.ONLINE
+    kernel.time_sec = 9e-3
+    assert "took 9 ms instead of 1 ms" in again(9e-3, 3.0).reason
+    newcomer = farm.newcomer("dev-2")
+    kernel.time_sec = 1e-3
+    kernel.all_cores_sec = 4e-3
+    farm.calibrate()
+    told = farm.device(newcomer.id).calibration
+    assert told is not None
+    assert told["all_cores_reference_sec"] == 2e-3, "its pool's"
+
+
+def test_calibrations_of_before_there_was_a_figure_of_all_cores(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    with farm.services.uow.write() as repos:
+        repos._connection.execute(
+            text("UPDATE devices SET calibration = :old"),
+            {"old": '{"key": "k", "time_sec": 0.001, "reference_sec": 0.001, "at": 1.0}'},
+        )
+        repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
+    kernel.all_cores_sec = 3e-3
+    farm.calibrate()
+    told = farm.device(device.id).calibration
+    assert told is not None
+    assert (told["reference_sec"], told["all_cores_reference_sec"]) == (1e-3, 3e-3)

@@ -58,6 +58,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         lease = repos.calibrations.lease(device.id, 0, "w", 60.0)
         assert lease is not None
         clean = {"key": "k", "time_sec": 1e-3, "reference_sec": 1e-3, "at": 0.0}
+        clean |= {"all_cores_sec": 1e-3, "all_cores_reference_sec": 1e-3}
         repos.calibrations.finish(
             device.id, lease.fence, event=DeviceEvent.CLEAN, reason="", calibration=clean, next_sec=600.0
         )

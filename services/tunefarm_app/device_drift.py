@@ -1,0 +1,91 @@
+"""What a run of the calibration kernel says about a device: right or wrong, and as fast as it was. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tunefarm_app.settings import Settings
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.values import Json
+from tunefarm_tuning.calibration import CalibrationRun
+from tunefarm_tuning.untrusted_text import clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What a run is held against; `all_cores_sec` is None where the kernel runs on one core alone."""
+
+    time_sec: float
+    all_cores_sec: float | None
+
+
+def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -> Reference:
+    """Return what the run is held against: the device's own first one, else its pool's, else itself.
+
+    Args:
+        run: The run.
+        own: What the device's last clean calibration left.
+        mates: The same of the devices of its pool.
+    """
+    mine = [] if own is None else [own]
+
+    def first(name: str, itself: float) -> float:
+        for known in (mine, mates):
+            # Calibrations of before there was a figure of all cores have none.
+            times = [float(one[name]) for one in known if one["key"] == run.key and one.get(name) is not None]
+            if times:
+                return median(times)
+        return itself
+
+    return Reference(
+        time_sec=first("reference_sec", run.time_sec),
+        all_cores_sec=None
+        if run.all_cores_sec is None
+        else first("all_cores_reference_sec", run.all_cores_sec),
+    )
+
+
+def excess(run: CalibrationRun, reference: Reference, settings: Settings) -> float:
+    """Return how much of the drift that is put up with the run shows; over 1 is too much."""
+    limit = settings.calibration_all_cores_drift
+    shown = _drift(run.time_sec, reference.time_sec) / settings.calibration_drift
+    if limit is None or run.all_cores_sec is None or reference.all_cores_sec is None:
+        return shown
+    return max(shown, _drift(run.all_cores_sec, reference.all_cores_sec) / limit)
+
+
+def judge(run: CalibrationRun, reference: Reference, settings: Settings) -> tuple[DeviceEvent, str]:
+    """Return what the run means for the device, and why."""
+    if run.wrong is not None:
+        return DeviceEvent.FAIL, f"the calibration kernel gave a wrong answer: {clean(run.wrong, 200)}"
+    if excess(run, reference, settings) <= 1.0:
+        return DeviceEvent.CLEAN, ""
+    if _drift(run.time_sec, reference.time_sec) > settings.calibration_drift:
+        took, instead, where = run.time_sec, reference.time_sec, ""
+    else:
+        assert run.all_cores_sec is not None
+        assert reference.all_cores_sec is not None
+        took, instead, where = run.all_cores_sec, reference.all_cores_sec, " on all cores at once"
+    return DeviceEvent.FAIL, (
+        f"its clock drifts: the calibration kernel took {took * 1e3:.3g} ms{where} instead of {instead * 1e3:.3g} ms"
+    )
+
+
+def calibration_row(run: CalibrationRun, reference: Reference) -> Json:
+    """Return what is kept of a clean run."""
+    return {
+        "key": run.key,
+        "time_sec": run.time_sec,
+        "reference_sec": reference.time_sec,
+        "all_cores_sec": run.all_cores_sec,
+        "all_cores_reference_sec": reference.all_cores_sec,
+        "at": time.time(),
+    }
+
+
+def _drift(time_sec: float, reference_sec: float) -> float:
+    """Return by what factor the time is off, in whichever direction."""
+    return max(time_sec / reference_sec, reference_sec / time_sec)
