@@ -95,6 +95,7 @@ def heartbeat(
     device_name: str | None = None,
     ready: bool = True,
     reason: str = "",
+    rpc_key: str | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> Device:
     """Note a sign of life.
@@ -105,16 +106,22 @@ def heartbeat(
         device_name: The one device that the caller may speak for; None for any.
         ready: Whether it can be measured on now; if not, it is offline.
         reason: Why it is not ready.
+        rpc_key: The key under which it waits at the tracker; None where the agent does not say.
         info: What changed about it.
 
     Raises:
-        NotFoundError: ``device-not-found``: the agent must register again.
+        NotFoundError: ``device-not-found``: the agent must register again, also where its key is not the one on record.
     """
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
         if device_name not in (None, before.name):
             # Of other devices, not even that they exist is this caller's business.
             raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
+        if rpc_key not in (None, before.rpc_key):
+            # Workers would look for one that is gone: the database is a backup's, or another agent has the name.
+            raise NotFoundError(
+                "the device is registered under another key", code="device-not-found", device_id=device_id
+            )
         device = repos.devices.heartbeat(
             device_id, ready=ready, reason=clean(reason, 300), info=None if info is None else dict(info)
         )

@@ -131,6 +131,7 @@ class TvmEngine:
             key = f"{remote.tracker_host}:{remote.tracker_port}/{remote.key}"
             if key not in self._runners:
                 self._runners[key] = RpcRunner(remote)
+            self._runners[key].use_lease(remote.fence)
             self._runners.move_to_end(key)
             while len(self._runners) > _MAX_RUNNERS:
                 self._runners.popitem(last=False)[1].close()
@@ -173,4 +174,5 @@ def remote_device(device: Device) -> RemoteDevice:
             model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
         ),
         kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
+        fence=device.fence,
     )

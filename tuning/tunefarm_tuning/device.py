@@ -19,6 +19,8 @@ class RemoteDevice:
         key: Its own key at the tracker: one device has it, so that asking for the key gives this device.
         info: What its measurements are recorded under.
         kind: ``"cpu"`` or ``"cuda"``: where its kernels run.
+        fence: Number of the lease under which it is used, growing with every lease: whoever has a lower one gives way. None
+            where nobody else can want the device.
     """
 
     tracker_host: str
@@ -26,6 +28,7 @@ class RemoteDevice:
     key: str
     info: DeviceInfo
     kind: str = "cpu"
+    fence: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -34,6 +37,7 @@ class RemoteDevice:
             "key": self.key,
             "info": self.info.to_json(),
             "kind": self.kind,
+            "fence": self.fence,
         }
 
     @classmethod
@@ -44,4 +48,5 @@ class RemoteDevice:
             key=str(data["key"]),
             info=DeviceInfo.from_json(data["info"]),
             kind=str(data.get("kind", "cpu")),
+            fence=None if data.get("fence") is None else int(data["fence"]),
         )

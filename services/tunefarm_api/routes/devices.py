@@ -48,6 +48,7 @@ def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services
         device_name=key_of(request).device_name,
         ready=body.ready,
         reason=body.reason,
+        rpc_key=body.rpc_key,
         info=body.info,
     )
     return Device.model_validate(device)

@@ -53,6 +53,11 @@ class Heartbeat(Input):
 
     ready: bool = Field(True, description="Whether it can be measured on now; if not, it is offline.")
     reason: str = Field("", max_length=2000, description="Why it is not ready.")
+    rpc_key: str | None = Field(
+        None,
+        description="The key under which it waits at the tracker. Where that is not the one on record (the farm was "
+        "restored from a backup, say), the answer is `device-not-found`: register again.",
+    )
     info: dict[str, Any] | None = Field(
         None, description="What is known about it now; null where nothing changed."
     )

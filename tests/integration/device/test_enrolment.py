@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from replay_server import ReplayServer, replay_server
+from sqlalchemy import text
 from waiting import wait_until
 
 from tunefarm_app.device_enrolment import create_enrolment_token
@@ -64,3 +65,22 @@ def test_a_token_for_another_pool_is_refused(server: ReplayServer, join: Callabl
     agent = join(server.url, f"--token={token}")
     assert agent.process.wait(120) == 2
     assert not (agent.work_dir / "credential").exists()
+
+
+def test_a_farm_that_was_restored_learns_the_agents_key(
+    server: ReplayServer, join: Callable[..., Any], tracker: Any, make_client: Callable[..., Any]
+) -> None:
+    """The backup is of the agent's last life: its key is worthless, and no worker would ever find the device."""
+    _, token = create_enrolment_token(server.services)
+    agent = join(server.url, f"--token={token}")
+    agent.wait_online()
+    with server.services.uow.write() as repos:
+        repos._connection.execute(text("UPDATE devices SET rpc_key = 'dev-of-an-earlier-life'"))
+
+    def restored() -> bool:
+        with server.services.uow.read() as repos:
+            device = repos.devices.find("box")
+        return device is not None and (device.rpc_key, device.state) == (agent.rpc_key, DeviceState.ONLINE)
+
+    wait_until(restored, "the agent to register again")
+    make_client(tracker.port, agent.rpc_key).assert_serves()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.device import RemoteDevice
@@ -52,6 +53,10 @@ class RpcRunner(Closing):
         self._child = ChildProcess(_MODULE)
         # Until its tracker has told where it is, it may be here.
         self._is_here = True
+
+    def use_lease(self, fence: int | None) -> None:
+        """Open sessions under this lease of the device from now on (`RemoteDevice.fence`)."""
+        self._remote = replace(self._remote, fence=fence)
 
     @property
     def device(self) -> DeviceInfo:

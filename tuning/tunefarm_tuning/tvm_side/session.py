@@ -6,8 +6,10 @@ processes only, whose parents hold the clock.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import select
 import socket
 import struct
 from collections.abc import Mapping
@@ -22,6 +24,11 @@ from tunefarm_tuning.errors import DeviceLostError
 from tunefarm_tuning.untrusted_text import clean
 
 _INT = struct.Struct("<i")
+
+_CLAIM_AFTER_SEC = 0.5
+"""A device that we hold a lease of, and that is not free by then, is in the hands of somebody who held it before."""
+_CLAIM_SEC = 3.0
+
 _uploads = itertools.count()
 
 
@@ -85,7 +92,7 @@ def open_session(
     """Open a session with the device that has a key at a tracker.
 
     Args:
-        address: ``tracker_host``, ``tracker_port`` and ``key``, as in `RemoteDevice.to_json`.
+        address: ``tracker_host``, ``tracker_port``, ``key`` and ``fence``, as in `RemoteDevice.to_json`.
         timeout_sec: The device ends the session after this time, whatever it is doing.
         connect_timeout_sec: How long the tracker may take to give the device. The device itself can still
             keep us waiting for ever.
@@ -95,9 +102,12 @@ def open_session(
     """
     key = str(address["key"])
     tracker = (str(address["tracker_host"]), int(address["tracker_port"]))
+    fence = address.get("fence")
     try:
-        host, port, match_key = _request(tracker, key, connect_timeout_sec)
-        session = DeviceSession(rpc.connect(host, port, match_key, session_timeout=timeout_sec), host)
+        host, port, match_key = _request(tracker, key, connect_timeout_sec, fence)
+        # Options follow the key in a client's hello: TVM's own server passes over those that it does not know.
+        hello = match_key if fence is None else f"{match_key} -fence={int(fence)}"
+        session = DeviceSession(rpc.connect(host, port, hello, session_timeout=timeout_sec), host)
     except TimeoutError as error:
         raise DeviceLostError(
             f"device {clean(key)} was not free at its tracker within {connect_timeout_sec:g} s"
@@ -111,22 +121,59 @@ def open_session(
     return session
 
 
-def _request(tracker: tuple[str, int], key: str, timeout_sec: float) -> tuple[str, int, str]:
+def _request(
+    tracker: tuple[str, int], key: str, timeout_sec: float, fence: int | None
+) -> tuple[str, int, str]:
     """Ask a tracker for a device; return its host, its port and the key that it expects.
 
     TVM's own client has no time limit here. Also, it and the tracker send a message in two pieces, and TCP holds back
     the second until the first is acknowledged, which takes 40 ms unless it is asked to be quick.
     """
-    with socket.create_connection(tracker, timeout=timeout_sec) as connection:
-        connection.sendall(_INT.pack(base.RPC_TRACKER_MAGIC))
-        if base.recvall(connection, _INT.size) != _INT.pack(base.RPC_TRACKER_MAGIC):
-            raise ConnectionError(f"{tracker[0]}:{tracker[1]} is not a TVM tracker")
-        request = json.dumps([base.TrackerCode.REQUEST, key, "", 1]).encode()
-        connection.sendall(_INT.pack(len(request)) + request)
-        if hasattr(socket, "TCP_QUICKACK"):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    with _greet(tracker, timeout_sec) as connection:
+        _send(connection, [base.TrackerCode.REQUEST, key, "", 1])
+        if (
+            fence is not None
+            and not select.select([connection], [], [], min(_CLAIM_AFTER_SEC, timeout_sec))[0]
+        ):
+            _claim(tracker, key, fence)
         code, answer = base.recvjson(connection)
         if code != base.TrackerCode.SUCCESS:
             raise ConnectionError(f"the tracker refused: {clean(str(answer))}")
         host, port, match_key = answer
         return str(host), int(port), str(match_key)
+
+
+def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
+    """Have the device end the session of whoever lost its lease to us, and does not know it: its worker froze, say."""
+    # What fails here leaves us waiting at the tracker, where we are.
+    with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+        with _greet(tracker, _CLAIM_SEC) as connection:
+            _send(connection, [base.TrackerCode.SUMMARY])
+            _, summary = base.recvjson(connection)
+        for server in summary["server_info"]:
+            if server["key"] != f"server:{key}":
+                continue
+            host, port = server["addr"]
+            hello = f"client:claim:{key} -fence={int(fence)}".encode()
+            with socket.create_connection((host, int(port)), timeout=_CLAIM_SEC) as connection:
+                connection.sendall(_INT.pack(base.RPC_MAGIC) + _INT.pack(len(hello)) + hello)
+                connection.recv(_INT.size)  # it refuses, as any key that opens no session: it has heard us
+
+
+def _greet(tracker: tuple[str, int], timeout_sec: float) -> socket.socket:
+    connection = socket.create_connection(tracker, timeout=timeout_sec)
+    try:
+        connection.sendall(_INT.pack(base.RPC_TRACKER_MAGIC))
+        if base.recvall(connection, _INT.size) != _INT.pack(base.RPC_TRACKER_MAGIC):
+            raise ConnectionError(f"{tracker[0]}:{tracker[1]} is not a TVM tracker")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _send(connection: socket.socket, question: list[Any]) -> None:
+    data = json.dumps(question).encode()
+    connection.sendall(_INT.pack(len(data)) + data)
+    if hasattr(socket, "TCP_QUICKACK"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -149,6 +149,7 @@ class Agent:
         return {
             "ready": self._state is ServerState.SERVING,
             "reason": "the RPC server is starting" if keeper is None else keeper.reason,
+            "rpc_key": self._rpc_key,
             "info": {**self._device.info, "agent": agent},
         }
 

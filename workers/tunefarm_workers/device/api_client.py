@@ -8,7 +8,7 @@
 answers with the device's own ``api_key``. A machine of several GPUs names the further ones in ``also``, and is answered
 with theirs there.
 
-``POST /v1/devices/{id}/heartbeat`` takes ``{"ready", "reason", "info"}``; 404 means: register again.
+``POST /v1/devices/{id}/heartbeat`` takes ``{"ready", "reason", "rpc_key", "info"}``; 404 means: register again.
 """
 
 from __future__ import annotations

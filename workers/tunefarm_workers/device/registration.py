@@ -64,7 +64,7 @@ class Registration:
         """Register or give a sign of life, if it is time.
 
         Args:
-            status: The body of a heartbeat: ``ready``, ``reason`` and ``info``.
+            status: The body of a heartbeat: ``ready``, ``reason``, ``rpc_key`` and ``info``.
 
         Raises:
             InvalidInputError: If the API will never accept this device. Only before the first registration:

@@ -24,14 +24,16 @@ class Hello:
     """A well-formed hello. Whoever gets it owns the connection.
 
     Attributes:
-        match_key: What the client got from the tracker.
+        match_key: What the client got from the tracker; or ``claim:`` and the device's own key.
         timeout_sec: The limit of its session that the client asked for, if it did.
+        fence: Number of the lease that the client holds, if it said so.
     """
 
     connection: socket.socket
     peer: str
     match_key: str
     timeout_sec: float | None
+    fence: int | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,7 +108,7 @@ class FrontDoor:
                 raise ConnectionResetError
             if _missing_bytes(visitor.received):
                 return
-            match_key, timeout_sec = _parse(visitor.received[_HEADER_BYTES:])
+            match_key, timeout_sec, fence = _parse(visitor.received[_HEADER_BYTES:])
         except BlockingIOError:
             return
         except (OSError, ValueError):
@@ -115,7 +117,11 @@ class FrontDoor:
         self._forget(visitor)
         self._on_hello(
             Hello(
-                connection=visitor.connection, peer=visitor.peer, match_key=match_key, timeout_sec=timeout_sec
+                connection=visitor.connection,
+                peer=visitor.peer,
+                match_key=match_key,
+                timeout_sec=timeout_sec,
+                fence=fence,
             )
         )
 
@@ -151,15 +157,17 @@ def _missing_bytes(received: bytearray) -> int:
     return int(_HEADER_BYTES + length - len(received))
 
 
-def _parse(data: bytes | bytearray) -> tuple[str, float | None]:
+def _parse(data: bytes | bytearray) -> tuple[str, float | None, int | None]:
     words = bytes(data).decode("utf-8").split()  # a UnicodeDecodeError is a ValueError
     if not words or not words[0].startswith("client:"):
         raise ValueError("not a client's key")
-    timeout_sec = None
+    timeout_sec = fence = None
     for word in words[1:]:
         if word.startswith("-timeout="):
             timeout_sec = float(word.removeprefix("-timeout="))
             if not math.isfinite(timeout_sec):
                 raise ValueError("no number of seconds")
+        elif word.startswith("-fence="):
+            fence = int(word.removeprefix("-fence=")[:20])
     # TVM's client says 0 for "no limit".
-    return words[0].removeprefix("client:"), timeout_sec if timeout_sec and timeout_sec > 0 else None
+    return words[0].removeprefix("client:"), timeout_sec if timeout_sec and timeout_sec > 0 else None, fence

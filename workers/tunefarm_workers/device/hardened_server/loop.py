@@ -8,14 +8,16 @@ import selectors
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.child.orphans import adopt_orphans
+from tunefarm_workers.device.hardened_server.fences import Fences
 from tunefarm_workers.device.hardened_server.front_door import FrontDoor, Hello, refuse
-from tunefarm_workers.device.hardened_server.session import Session, SessionEnd
+from tunefarm_workers.device.hardened_server.session import Session, SessionEnd, SessionEnding
 from tunefarm_workers.device.hardened_server.tracker_link import TrackerLink
 from tunefarm_workers.device.rpc_wire import Address, pack_welcome
 
@@ -56,7 +58,7 @@ class RpcServer:
 
     Args:
         emit: Takes events, JSON objects with an ``event``: ``listening`` (with the port), ``tracker``, ``session-started``,
-            ``session-ended``.
+            ``session-ended``, ``session-refused`` (of one whose lease is over).
         stdin: Descriptor whose end is our end: the agent holds the other side.
     """
 
@@ -66,6 +68,7 @@ class RpcServer:
         self._stdin = stdin
         self._running = True
         self._session: Session | None = None
+        self._fences = Fences()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         for descriptor in (self._wake_read, self._wake_write):
@@ -111,12 +114,20 @@ class RpcServer:
         self._link.tick()
 
     def _on_hello(self, hello: Hello) -> None:
+        if hello.match_key == f"claim:{self._options.rpc_key}":
+            self._on_claim(hello)
+            return
         if (
             self._session is not None
             or self._link.match_key is None
             or hello.match_key != self._link.match_key
         ):
             refuse(hello)
+            return
+        if not self._fences.let_in(hello.fence, time.monotonic()):
+            self._emit({"event": "session-refused", "peer": hello.peer, "fence": hello.fence})
+            refuse(hello)
+            self._link.offer()  # the key is used up
             return
         limit = self._options.max_session_sec
         try:
@@ -134,11 +145,20 @@ class RpcServer:
             hello.connection.close()
             self._link.offer()
             return
+        self._fences.began(hello.fence)
         self._link.withdraw()
         self._emit({"event": "session-started", "peer": hello.peer})
 
+    def _on_claim(self, hello: Hello) -> None:
+        """A lease's holder waits at the tracker: end the session of one that held the device before."""
+        overtaken = self._fences.claim(hello.fence, time.monotonic())
+        refuse(hello)  # which is all the answer that it needs
+        if overtaken and self._session is not None:
+            self._after_session(self._session.stop(SessionEnding.OVERTAKEN))
+
     def _after_session(self, end: SessionEnd) -> None:
         self._session = None
+        self._fences.ended(time.monotonic())
         self._emit(
             {
                 "event": "session-ended",

@@ -36,6 +36,7 @@ class SessionEnding(StrEnum):
     CRASHED = "crashed"
     TIMED_OUT = "timed-out"
     ABANDONED = "abandoned"  # the client went, the child did not
+    OVERTAKEN = "overtaken"  # the device's lease is another's
     STOPPED = "stopped"  # the server itself ends
 
 
@@ -105,9 +106,9 @@ class Session:
             return self._kill(SessionEnding.ABANDONED)
         return None
 
-    def stop(self) -> SessionEnd:
+    def stop(self, ending: SessionEnding = SessionEnding.STOPPED) -> SessionEnd:
         """End the session now."""
-        return self._kill(SessionEnding.STOPPED)
+        return self._kill(ending)
 
     def _kill(self, ending: SessionEnding) -> SessionEnd:
         self._kill_group()

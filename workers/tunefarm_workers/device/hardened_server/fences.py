@@ -1,0 +1,51 @@
+"""Which of a device's lease holders comes later: the numbers of their leases, as clients say them. Pure.
+
+The service numbers the leases of a device. A worker that froze and lost its lease may still have its session open, or open
+another one when it wakes. It gives way to whoever holds a later lease. A client that names no lease is taken as it comes.
+"""
+
+from __future__ import annotations
+
+MEMORY_SEC = 60.0
+"""How long an earlier lease is refused after the last sign of a later one. Not for ever: a farm that was restored from a
+backup numbers its leases from there."""
+
+
+class Fences:
+    """Remembers the newest lease that was heard of. Times are of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._newest: int | None = None
+        self._heard_at = 0.0
+        self._in_session: int | None = None
+        self._busy = False
+
+    def let_in(self, fence: int | None, now: float) -> bool:
+        """Whether a client may have a session: none of a later lease was here lately."""
+        if fence is None:
+            return True
+        self._forget(now)
+        if self._newest is not None and fence < self._newest:
+            return False
+        self._newest, self._heard_at = fence, now
+        return True
+
+    def claim(self, fence: int | None, now: float) -> bool:
+        """Hear that this lease is held; return whether the session at hand is an earlier lease's."""
+        if fence is None or not self.let_in(fence, now):
+            return False
+        return self._busy and self._in_session is not None and self._in_session < fence
+
+    def began(self, fence: int | None) -> None:
+        """A session began under this lease."""
+        self._busy, self._in_session = True, fence
+
+    def ended(self, now: float) -> None:
+        """The session ended; the lease may be used again."""
+        if self._busy and self._in_session is not None and self._in_session == self._newest:
+            self._heard_at = now
+        self._busy, self._in_session = False, None
+
+    def _forget(self, now: float) -> None:
+        if now - self._heard_at > MEMORY_SEC and not (self._busy and self._in_session == self._newest):
+            self._newest = None
