@@ -72,9 +72,7 @@ def not_measured(report: JobReport) -> list[str]:
     """Return what the report cannot say anything about."""
     found = []
     if report.artifact is None:
-        found.append(
-            "Latency, outputs and kernels by themselves: the job ended before there was anything to measure."
-        )
+        found.append("Latency, outputs and kernels by themselves: there is no artifact.")
     latency = report.latency
     if latency is not None:
         threads = latency.tuned.threads

@@ -313,7 +313,7 @@ def test_a_cancelled_job_has_a_report_of_what_there_is(farm: Farm) -> None:
     assert "cancelled" in report.summary[0]
     text = Page(report_page(report)).text
     assert report.summary[0] in text
-    assert "before there was anything to measure" in text
+    assert "there is no artifact" in text
 
 
 def test_a_failed_job_says_why(farm: Farm) -> None:
@@ -328,7 +328,13 @@ def test_a_failed_job_says_why(farm: Farm) -> None:
     assert report.job.error["code"] == "wrong-output"
     html = report_page(report)
     assert "<script" not in html
-    assert "The job failed" in Page(html).text
+    page = Page(html)
+    assert "The job failed" in page.text
+    for kernel in report.kernels:
+        assert kernel.best_cost_sec is not None
+        _, _, trials, failed, best = page.row("kernels", kernel.name)
+        assert (int(trials), int(failed)) == (kernel.trials, kernel.trials - kernel.outcomes["ok"])
+        assert seconds_in(best) == approx(kernel.best_cost_sec)
 
 
 def test_no_job_no_report(farm: Farm) -> None:
