@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import lease_log
@@ -76,9 +77,7 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
     farm.stop()
     wait_until(lambda: not marked(farm.mark), lambda: f"the end of processes {marked(farm.mark)}")
     engine = farm.services.uow.engine
-    for name, query in _NEVER.items():
-        found = farm.rows(query)
-        assert not found, f"{name}: {found[:5]}"
+    nothing_wrong(farm.rows)
     measured = farm.count(f"trials WHERE {_REAL}")
     tallied = farm.rows(
         f"SELECT coalesce(sum(value), 0) FROM counters WHERE name = 'trials' AND label <> '{_LOST}'"
@@ -102,6 +101,13 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
         seconds=round(time.monotonic() - farm.began, 1),
         more=more,
     )
+
+
+def nothing_wrong(rows: Callable[[str], list[tuple[Any, ...]]]) -> None:
+    """Look through a database whose jobs have all ended; `rows` asks it."""
+    for name, query in _NEVER.items():
+        found = rows(query)
+        assert not found, f"{name}: {found[:5]}"
 
 
 def _nothing_left_over(farm: SoakFarm) -> None:
