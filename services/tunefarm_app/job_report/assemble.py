@@ -18,7 +18,7 @@ from tunefarm_app.job_report.document import (
 )
 from tunefarm_app.job_report.evidence import Evidence, breakdown
 from tunefarm_app.job_report.reproduce import reproduce
-from tunefarm_app.job_report.sentences import not_measured, summary
+from tunefarm_app.job_report.sentences import doubts, not_measured, summary
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.errors import ConflictError
@@ -100,6 +100,7 @@ def _assemble(
             "not_measured": not_measured(report),
             "warnings": [
                 *report.warnings,
+                *doubts(report.latency),
                 *(f"the compiler's own report has a part that cannot be read: {name}" for name in unreadable),
             ],
         }

@@ -135,10 +135,12 @@ def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> Repor
     if not samples_sec:
         return None
     samples = [float(one) for one in samples_sec]
+    middle = median(samples)
     return ReportTiming(
-        median_sec=median(samples),
+        median_sec=middle,
         min_sec=min(samples),
         max_sec=max(samples),
+        spread=(max(samples) - min(samples)) / middle if middle else 0.0,
         samples_sec=samples,
         inferences=[],
         threads=threads,

@@ -19,6 +19,7 @@ class ReportTiming(Part):
     median_sec: float = Field(description="Median of the samples, seconds.")
     min_sec: float = Field(description="The shortest sample.")
     max_sec: float = Field(description="The longest sample.")
+    spread: float = Field(description="Longest less shortest sample, as a share of the median.")
     samples_sec: list[float] = Field(description="All samples, in measuring order.")
     inferences: list[int] = Field(
         description="Of how many calls in a row each sample is the mean; empty where that is not known."

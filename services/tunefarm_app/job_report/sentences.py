@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from tunefarm_app.job_report.document import JobReport
 from tunefarm_app.job_report.parts import ReportLatency, ReportTiming
-from tunefarm_app.job_report.quantities import count, error, ratio, seconds
+from tunefarm_app.job_report.quantities import count, error, percent, ratio, seconds
 from tunefarm_db.job_state import JobState
+
+_ROUGH = 0.5
+"""The spread from which on a latency is called rough."""
 
 
 def summary(report: JobReport) -> list[str]:
@@ -66,6 +69,20 @@ def _against(speedup: float) -> str:
 
 def _noise(*, overlaps: bool) -> str:
     return ", but the samples overlap: noise may explain the difference" if overlaps else ""
+
+
+def doubts(latency: ReportLatency | None) -> list[str]:
+    """Return why the latencies may be off."""
+    if latency is None:
+        return []
+    named = {"the artifact": latency.tuned, "ONNX Runtime": latency.onnxruntime}
+    rough = [f"{percent(one.spread)} ({name})" for name, one in named.items() if one and one.spread > _ROUGH]
+    if not rough:
+        return []
+    apart = f"samples lie apart by {' and '.join(rough)} of their median"
+    return [
+        f"These latencies are rough: {apart}. Time the artifact again while nothing else runs on its device."
+    ]
 
 
 def not_measured(report: JobReport) -> list[str]:
