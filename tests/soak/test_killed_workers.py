@@ -27,8 +27,10 @@ def test_every_job_finishes_and_nothing_is_recorded_twice(tmp_path, farm_url, si
         while farm.open_jobs() or kills < kills_asked:
             if not farm.open_jobs():
                 jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-            # Only who works is killed: workers that die while they start would never get anywhere.
-            victim = farm.at_work(rng) if kills < kills_asked else None
+            # The kills are spread over all of the work. Only who works is killed: workers that die while they start would
+            # never get anywhere.
+            due = kills < kills_asked and farm.done_steps() * kills_asked >= kills * rounds * num_jobs
+            victim = farm.at_work(rng) if due else None
             if victim is None:
                 time.sleep(PAUSE_SEC)
                 continue
