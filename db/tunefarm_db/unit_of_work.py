@@ -20,6 +20,7 @@ from tunefarm_db.repositories.devices import Devices
 from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
 from tunefarm_db.repositories.models import Models
+from tunefarm_db.repositories.overview import Overview
 from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.retention import Retention
 from tunefarm_db.repositories.spaces import Spaces
@@ -53,6 +54,7 @@ class Repositories:
         self.events = Events(connection)
         self.artifacts = Artifacts(connection)
         self.counters = Counters(connection)
+        self.overview = Overview(connection)
         self.retention = Retention(connection)
         self.statistics = Statistics(connection)
 

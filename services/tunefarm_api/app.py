@@ -28,7 +28,11 @@ from tunefarm_api.routes import (
     metrics,
     models,
     records,
+    sign_in_links,
 )
+from tunefarm_api.web.front import PageFront
+from tunefarm_api.web.live import Live
+from tunefarm_api.web.pages import PAGES
 from tunefarm_app.composition import compose, for_requests
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.settings import Settings
@@ -59,6 +63,7 @@ def create_app(
         services = compose(settings)
         answering = for_requests(services)
         app.state.services = answering
+        app.state.live = Live()
         try:
             await run_in_threadpool(check_schema, services.uow.engine)
             reconciler = Reconciler(services)
@@ -84,13 +89,28 @@ def create_app(
         openapi_url=None,
         generate_unique_id_function=_operation_id,
     )
-    for module in (health, metrics, models, jobs, job_details, job_report, enrolment, devices, records, keys):
+    for module in (
+        health,
+        metrics,
+        models,
+        jobs,
+        job_details,
+        job_report,
+        enrolment,
+        devices,
+        records,
+        keys,
+        sign_in_links,
+    ):
         app.include_router(module.router)
+    for router in PAGES:
+        app.include_router(router)
     app.include_router(_openapi_router())
     install_handlers(app)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Gate, allowed_hosts=allowed_hosts)
-    app.add_middleware(RequestScope)  # the last one added is the outermost
+    app.add_middleware(RequestScope)
+    app.add_middleware(PageFront)  # the last one added is the outermost
     return app
 
 

@@ -1,6 +1,7 @@
 """The gate: nothing behind it is reached without a known host name, a valid API key and a body of bearable size.
 
-It stands before the router, so that a path that nobody thought of is closed as well.
+For a page, a browser's session stands in for the key. The gate stands before the router, so that a path that nobody
+thought of is closed as well.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
+from tunefarm_api.web.paths import UPLOAD, is_page
+from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.api_keys import verify_api_key
 from tunefarm_app.composition import Services
 from tunefarm_tuning.errors import TunefarmError
@@ -23,7 +26,7 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 MAX_BODY_BYTES = 1 << 20
 """Limit of every body but an upload, which has its own."""
 
-UPLOAD_PATH = "/v1/models"
+UPLOAD_PATHS = frozenset({"/v1/models", UPLOAD})
 
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
@@ -53,13 +56,15 @@ class Gate:
         headers = Headers(scope=scope)
         try:
             self._check_host(headers)
-            if scope["path"] not in PUBLIC_PATHS:
+            if is_page(scope["path"]):
+                await authenticate_page(scope, headers)
+            elif scope["path"] not in PUBLIC_PATHS:
                 await _authenticate(scope, headers)
         except TunefarmError:
             # The body was not read, so the connection cannot be used again.
             scope["tunefarm.close"] = True
             raise
-        is_upload = scope["method"] == "POST" and scope["path"] == UPLOAD_PATH
+        is_upload = scope["method"] == "POST" and scope["path"] in UPLOAD_PATHS
         await self._app(scope, receive if is_upload else _limited(scope, receive, headers), send)
 
     def _check_host(self, headers: Headers) -> None:

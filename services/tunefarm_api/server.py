@@ -47,7 +47,7 @@ def serve(app: FastAPI, listener: socket.socket, *, url: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     with suppress(_Ended):
-        _AnnouncingServer(config, url).run(sockets=[listener])
+        _AnnouncingServer(config, app, url).run(sockets=[listener])
 
 
 class _Ended(SystemExit):
@@ -59,8 +59,9 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
 
 
 class _AnnouncingServer(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, url: str) -> None:
         super().__init__(config)
+        self._app = app
         self._url = url
 
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
@@ -68,3 +69,7 @@ class _AnnouncingServer(uvicorn.Server):
         if self.started and not self.should_exit:
             sys.stdout.write(json.dumps({"url": self._url}) + "\n")
             sys.stdout.flush()
+
+    async def shutdown(self, sockets: Sequence[socket.socket] | None = None) -> None:
+        self._app.state.live.close()  # else the streams of open pages would be waited for
+        await super().shutdown(list(sockets) if sockets is not None else None)

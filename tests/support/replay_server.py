@@ -92,8 +92,8 @@ def _logging_to(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
-    """Run the server for the time of the block."""
+def replay_server(folder: Path, *, port: int = 0, **settings: Any) -> Iterator[ReplayServer]:
+    """Run the server for the time of the block; on a free port where it is 0."""
     chosen = Settings(
         **{
             "database_url": f"sqlite:///{folder / 'farm.db'}",
@@ -107,7 +107,7 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
     )
     upgrade(chosen.database_url.get_secret_value())
     app = create_app(chosen, reconcile=False)
-    with _logging_to(folder / "log"), listen("127.0.0.1", 0) as listener:
+    with _logging_to(folder / "log"), listen("127.0.0.1", port) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         serving.start()
@@ -132,6 +132,7 @@ def replay_server(folder: Path, **settings: Any) -> Iterator[ReplayServer]:
                 stop.set()
                 working.join()
         finally:
+            app.state.live.close()  # as the API process does
             server.should_exit = True
             serving.join()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import delete, insert, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
@@ -84,3 +84,10 @@ class ApiKeys(Repository):
         """Revoke every key that speaks for this device alone; return how many."""
         statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))
         return int(self._run(statement.values(revoked_at=db_now())).rowcount)
+
+    def forget_expired(self, names: Sequence[str], after_sec: float) -> int:
+        """Delete the keys of these names whose time has been over for so long; return how many."""
+        statement = delete(_KEYS).where(
+            ApiKeyRow.name.in_(list(names)), ApiKeyRow.expires_at < db_now() - after_sec
+        )
+        return int(self._run(statement).rowcount)

@@ -10,6 +10,7 @@ import typer
 from tunefarm.cli import (
     artifact_run,
     backup,
+    dashboard,
     database,
     devices,
     doctor,
@@ -34,7 +35,7 @@ def make_app() -> typer.Typer:
         "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
-    for part in (tune, artifact_run, serve, roles, doctor, backup, version):
+    for part in (tune, artifact_run, serve, dashboard, roles, doctor, backup, version):
         part.register(app)
     for part in (models, job_orders, devices, records, keys, database):
         app.add_typer(part.app)

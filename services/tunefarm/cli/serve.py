@@ -12,6 +12,7 @@ from tunefarm.cli.edge import Terminated
 from tunefarm.cli.local_farm import started_farm
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
+from tunefarm.client import Client
 from tunefarm_tuning.errors import InvalidInputError
 
 
@@ -72,6 +73,7 @@ def serve(
             "key_file": str(farm.home.key_file),
             "logs": str(farm.home.log_dir),
             "device_key": farm.device_key,
+            "dashboard": sign_in_url(farm.url, farm.api_key),
         }
         if out.json:
             out.data(facts)
@@ -79,10 +81,19 @@ def serve(
             out.text(f"the farm answers at {farm.url}", style="bold")
             out.text(f"API key  {farm.home.key_file}")
             out.text(f"logs     {farm.home.log_dir}")
-            out.text("try      tunefarm tune model.onnx")
+            out.text(
+                "try      tunefarm tune model.onnx, or this link, once: later ones prints tunefarm dashboard"
+            )
+            out.text(facts["dashboard"])
             out.text("Ctrl-C ends it")
         with suppress(KeyboardInterrupt, Terminated):  # how a server is meant to end
             farm.wait()
+
+
+def sign_in_url(url: str, api_key: str) -> str:
+    """Return a link that signs a browser in."""
+    with Client(url, api_key) as client:
+        return client.keys.sign_in_link().url
 
 
 def _settings(texts: list[str]) -> dict[str, str]:

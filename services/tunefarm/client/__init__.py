@@ -21,7 +21,7 @@ from tunefarm.client.errors import (
     WaitTimeoutError,
 )
 from tunefarm.client.handle import Download, JobHandle
-from tunefarm.client.keys import ApiKey, NewApiKey
+from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
 from tunefarm.client.results import (
     Event,
     Job,
@@ -65,6 +65,7 @@ __all__ = [
     "Record",
     "RetryPolicy",
     "ServerError",
+    "SignInLink",
     "Tensor",
     "Trial",
     "UnavailableError",

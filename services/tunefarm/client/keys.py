@@ -75,6 +75,19 @@ class Keys:
         """
         return ApiKey.read(self._transport.post(f"keys/{segment(key_id)}/revoke", repeatable=True))
 
+    def sign_in_link(self) -> SignInLink:
+        """Make a link that lets a browser do what this client's key may do. It needs the scope ``read`` only."""
+        f = Fields(self._transport.post("sign-in-links"), "link")
+        return SignInLink(url=self._transport.url + f.text("path"), expires_at=f.number("expires_at", 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    """A link that signs one browser in to the dashboard, once."""
+
+    url: str = field(repr=False)
+    expires_at: float
+
 
 def _key_fields(f: Fields) -> dict[str, Any]:
     return {

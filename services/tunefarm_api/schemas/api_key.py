@@ -45,3 +45,10 @@ class NewApiKey(ApiKey):
     """A key that was just made."""
 
     key: str = Field(description="The key itself. It is shown this once: only a hash of it is kept.")
+
+
+class SignInLink(Output):
+    """What signs a browser in, once."""
+
+    path: str = Field(description="Where to send the browser, below the server's URL. It is shown this once.")
+    expires_at: float = Field(description="When its time is over, Unix seconds.")

@@ -78,5 +78,7 @@ def test_a_round_thrown_away_ends_its_builds_and_the_builder_stays_usable(tmp_pa
             again = MeasureOption(builder=builder, runner=runner)
             outcomes = run_round(make_tuner("random", task, space, seed=1), task, 2, again)
         assert {one.outcome for one in outcomes} == {Outcome.OK}
-    left = [one for one in psutil.Process().children(recursive=True) if "build_child" in " ".join(one.cmdline())]
+    left = [
+        one for one in psutil.Process().children(recursive=True) if "build_child" in " ".join(one.cmdline())
+    ]
     assert all(map(gone, [one.pid for one in left]))

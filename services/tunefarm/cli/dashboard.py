@@ -1,0 +1,39 @@
+"""``tunefarm dashboard``: a link that signs a browser in."""
+
+from __future__ import annotations
+
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command
+from tunefarm.cli.connect import Server
+from tunefarm.cli.output import Output
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "dashboard")(dashboard)
+
+
+def dashboard(
+    out: Output,
+    server: Server,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open it in this machine's browser as well.")
+    ] = False,
+) -> None:
+    """Print a link to the dashboard that signs a browser in, once, within a quarter of an hour.
+
+    The browser may do then what the API key of this command may do.
+    """
+    with server.connect() as client:
+        link = client.keys.sign_in_link()
+    if open_browser:
+        webbrowser.open(link.url)
+    if out.json:
+        out.data({"url": link.url, "expires_at": link.expires_at})
+    else:
+        out.text(link.url)
+        out.note(f"good once, until {show.when(link.expires_at)}")

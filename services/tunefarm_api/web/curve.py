@@ -1,0 +1,128 @@
+"""How the job's kernels got faster: the curve, cut down to what a screen can show."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Json
+
+MOST_POINTS = 600
+RATE_STRETCHES = 5
+
+_KEPT_JOBS = 64
+_KEPT_POINTS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One change: after so many seconds of searching and so many trials, the kernels took so long."""
+
+    tuned_sec: float
+    trials: int
+    latency_sec: float | None
+
+
+@dataclass(slots=True)
+class Curve:
+    """A job's curve up to event `seq`: only the points at which it changes, and the newest."""
+
+    seq: int = 0
+    points: list[Point] = field(default_factory=list)
+    rounds: list[tuple[float, int]] = field(default_factory=list)
+
+    def add(self, seq: int, data: Json) -> None:
+        """Take in an event of a round or a confirmation."""
+        before = self.points[-1] if self.points else Point(0.0, 0, None)
+        point = Point(
+            float(data.get("tuned_sec") or before.tuned_sec),
+            int(data.get("trials") or before.trials),
+            data.get("best_latency_sec"),
+        )
+        # A point between two that are as high says nothing.
+        if len(self.points) > 1 and self.points[-2].latency_sec == before.latency_sec == point.latency_sec:
+            self.points[-1] = point
+        else:
+            self.points.append(point)
+        self.rounds.append((point.tuned_sec, point.trials))
+        self.seq = seq
+        if len(self.points) > 2 * _KEPT_POINTS:
+            self.points = thinned(self.points, _KEPT_POINTS)
+        if len(self.rounds) > 2 * _KEPT_POINTS:
+            self.rounds = self.rounds[::2]
+
+    def rates(self) -> list[float]:
+        """Return trials per second over the last stretches of the search, oldest first."""
+        newest = self.rounds[-4 * RATE_STRETCHES :]
+        step = max(len(newest) // RATE_STRETCHES, 1)
+        ends = newest[::-step][::-1]
+        return [
+            (b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(ends) if b[0] > a[0] and b[1] > a[1]
+        ]
+
+
+class Curves:
+    """The curves of the jobs that were looked at lately: of an earlier one only the new events are read.
+
+    Concurrency: any thread. What is kept can be thrown away at any time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, Curve] = OrderedDict()
+
+    def of(self, repos: Repositories, job_id: str) -> Curve:
+        with self._lock:
+            curve = self._kept.setdefault(job_id, Curve())
+            self._kept.move_to_end(job_id)
+            while len(self._kept) > _KEPT_JOBS:
+                self._kept.popitem(last=False)
+            for seq, _at, data in repos.overview.curve(job_id, curve.seq):
+                curve.add(seq, data)
+            return Curve(curve.seq, list(curve.points), list(curve.rounds))
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """Return at most `most` of the points, spread evenly over the trials, with the first and the last."""
+    if len(points) <= most:
+        return list(points)
+    first, last = points[0].trials, max(points[-1].trials, points[0].trials + 1)
+    kept: dict[int, Point] = {}
+    for point in points[1:-1]:
+        # The last one of each stretch: the best so far.
+        kept[(point.trials - first) * (most - 2) // (last - first)] = point
+    return [points[0], *list(kept.values())[: most - 2], points[-1]]
+
+
+def chart(curve: Curve, report: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the page's script draws; latencies in milliseconds."""
+    points = thinned([point for point in curve.points if point.latency_sec is not None], MOST_POINTS)
+    return {
+        "seq": curve.seq,
+        "sec": [round(point.tuned_sec, 3) for point in points],
+        "trials": [point.trials for point in points],
+        "ms": [None if point.latency_sec is None else point.latency_sec * 1e3 for point in points],
+        "baselines": baselines(report),
+    }
+
+
+_BASELINES = {
+    "onnxruntime": "ONNX Runtime, measured",
+    "untuned": "untuned, measured",
+    "tuned": "tuned, measured",
+}
+
+
+def baselines(report: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the whole network's measured latencies."""
+    latency = (report or {}).get("latency") or {}
+    return [
+        {"key": key, "name": name, "ms": latency[key]["median_sec"] * 1e3}
+        for key, name in _BASELINES.items()
+        if isinstance(latency.get(key), Mapping) and latency[key].get("median_sec")
+    ]

@@ -1,0 +1,84 @@
+"""What a person can do to a job: each button is a form, and leads back to the job's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.routes.job_details import download_artifact
+from tunefarm_api.routes.job_report import get_report, get_report_page
+from tunefarm_api.web.forms import Form, FormDep
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.change_job import JobChange, change_job
+from tunefarm_app.composition import Services
+from tunefarm_app.job_report.document import JobReport
+from tunefarm_app.pause_job import pause_job, resume_job
+from tunefarm_app.retry_job import retry_job
+from tunefarm_tuning.errors import InvalidInputError
+
+router = APIRouter(include_in_schema=False)
+
+_ORDERS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "retry": retry_job}
+
+
+@router.post("/jobs/{job_id}/extend", dependencies=[needs("write")])
+async def extend(job_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Adds to the limits that the job has."""
+    await run_in_threadpool(_extend, services, job_id, form)
+    return _back(job_id)
+
+
+@router.post("/jobs/{job_id}/{order}", dependencies=[needs("write")])
+def order_job(job_id: str, order: str, services: ServicesDep) -> Response:
+    if order not in _ORDERS:
+        raise InvalidInputError("there is no such order", code="invalid-request")
+    _ORDERS[order](services, job_id)
+    return _back(job_id)
+
+
+@router.get("/jobs/{job_id}/artifact", dependencies=[needs("read")])
+def artifact(request: Request, job_id: str, services: ServicesDep) -> Response:
+    return download_artifact(request, job_id, services, request.headers.get("if-none-match"))
+
+
+@router.get("/jobs/{job_id}/report", dependencies=[needs("read")])
+def report_page(job_id: str, services: ServicesDep) -> Response:
+    return get_report_page(job_id, services)
+
+
+@router.get("/jobs/{job_id}/report.json", dependencies=[needs("read")])
+def report_json(job_id: str, services: ServicesDep) -> JobReport:
+    return get_report(job_id, services)
+
+
+def _extend(services: Services, job_id: str, form: Form) -> None:
+    with services.uow.read() as repos:
+        before = repos.jobs.get(job_id).budget
+    more: dict[str, Any] = {}
+    if minutes := _number(form, "minutes"):
+        more["wall_sec"] = (before.get("wall_sec") or 0.0) + 60.0 * minutes
+    if trials := _number(form, "trials"):
+        more["trials"] = (before.get("trials") or 0) + int(trials)
+    if not more:
+        raise InvalidInputError("say how many minutes or trials to add", code="invalid-budget")
+    change_job(services, job_id, JobChange(priority=None, budget=more))
+
+
+def _number(form: Form, name: str) -> float:
+    text = form.get(name, "").strip().replace(",", ".")
+    try:
+        value = float(text) if text else 0.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise InvalidInputError(f"{name} must be a number above zero", code="invalid-budget")
+    return value
+
+
+def _back(job_id: str) -> Response:
+    return RedirectResponse(f"/jobs/{job_id}", 303)

@@ -1,0 +1,85 @@
+"""A job's page, and what it draws its curve from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.web.curve import Curves, chart
+from tunefarm_api.web.job_view import measured_speedup, share_done, speedup_so_far, time_left
+from tunefarm_api.web.log_lines import log_line, words
+from tunefarm_api.web.phases import phases_of
+from tunefarm_api.web.rendering import page
+from tunefarm_api.web.report_view import latency_lines
+from tunefarm_api.web.task_view import task_lines
+from tunefarm_app.waiting import why_waiting
+from tunefarm_db.job_state import JobState
+
+router = APIRouter(include_in_schema=False)
+
+LOG_LINES = 40
+
+_curves = Curves()  # of this process; only what saves reading events twice
+
+
+@router.get("/jobs/{job_id}", dependencies=[needs("read")])
+def job_page(
+    job_id: str,
+    request: Request,
+    services: ServicesDep,
+    before: Annotated[int | None, Query(ge=1, lt=1 << 31)] = None,
+    rounds: bool = True,
+) -> HTMLResponse:
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        model = repos.models.get(job.model_id, deleted=True)
+        tasks = repos.jobs.tasks(job_id)
+        model_tasks = repos.models.tasks(job.model_id)
+        artifact = repos.artifacts.for_job(job_id)
+        step = repos.steps.open_of([job_id]).get(job_id)
+        milestones = repos.overview.milestones(job_id)
+        imported = repos.overview.import_times(job.model_id)
+        events = repos.overview.newest_events(job_id, before=before, rounds=rounds, limit=LOG_LINES)
+        curve = _curves.of(repos, job_id)
+        now = repos.now()
+    report = None if artifact is None else artifact.report
+    return page(
+        "job.html",
+        request,
+        job=job,
+        model=model,
+        artifact=artifact,
+        waiting=why_waiting(job, step, now),
+        phases=phases_of(job, milestones, now=now, imported=imported, report=report),
+        share=share_done(job),
+        left=time_left(job, curve.rates()),
+        speedup=measured_speedup(report) or speedup_so_far(tasks),
+        latencies=latency_lines(report),
+        report=report,
+        tasks=task_lines(tasks, model_tasks),
+        stop_words=words(job.stop_reason) if job.stop_reason else "",
+        can_pause=not job.state.is_finished and job.state is not JobState.PAUSED,
+        log=[log_line(event) for event in events],
+        older=events[-1].seq if len(events) == LOG_LINES and events[-1].seq > 1 else None,
+        before=before,
+        rounds=rounds,
+    )
+
+
+@router.get("/jobs/{job_id}/curve.json", dependencies=[needs("read")])
+def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
+    """The whole curve, cut down; nothing where the page has the newest event already."""
+    with services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        etag = f'"{job.event_seq}"'
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+        if request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers=headers)
+        artifact = repos.artifacts.for_job(job_id)
+        curve = _curves.of(repos, job_id)
+    drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report)
+    return JSONResponse({**drawn, "running": not job.state.is_finished}, headers=headers)

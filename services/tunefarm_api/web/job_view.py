@@ -1,0 +1,89 @@
+"""A job as the pages show it: figures worked out from its row, its tasks and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Job, JobTask
+
+ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speedup:
+    """How much faster, and than what."""
+
+    ratio: float
+    than: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """How many seconds of searching are left: from the soonest to the latest."""
+
+    soonest_sec: float
+    latest_sec: float
+
+    @property
+    def is_range(self) -> bool:
+        return self.latest_sec > 1.15 * self.soonest_sec + 2
+
+
+def share_done(job: Job) -> float | None:
+    """Return how much of the search is done: of the limit that is nearest; None where nobody knows."""
+    if job.state in (JobState.SUCCEEDED, JobState.COMPILING) or job.stop_reason is not None:
+        return 1.0
+    shares = []
+    if limit := job.budget.get("trials"):
+        shares.append(job.trials / limit)
+    if limit := job.budget.get("wall_sec"):
+        shares.append(job.tuned_sec / limit)
+    return min(max(shares), 1.0) if shares else None
+
+
+def time_left(job: Job, rates: Sequence[float] = ()) -> Left | None:
+    """Return how long the search goes on; None where no limit of time or trials says so.
+
+    Args:
+        job: The job.
+        rates: Trials per second, measured over stretches of the search: they make the range.
+    """
+    if job.state is not JobState.TUNING or job.stop_reason is not None:
+        return None
+    soonest: list[float] = []
+    latest: list[float] = []
+    if limit := job.budget.get("wall_sec"):
+        soonest.append(max(limit - job.tuned_sec, 0.0))
+        latest.append(soonest[-1])
+    if (limit := job.budget.get("trials")) and job.trials and job.tuned_sec:
+        left = max(limit - job.trials, 0)
+        mean = job.trials / job.tuned_sec
+        soonest.append(left / max([*rates, mean]))
+        latest.append(left / min([rate for rate in rates if rate > 0] + [mean]))
+    return Left(soonest_sec=min(soonest), latest_sec=min(latest)) if soonest else None
+
+
+def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:
+    """Return what the finished artifact was measured to be faster than the untuned network."""
+    ratio = ((report or {}).get("latency") or {}).get("speedup_over_untuned")
+    return None if not isinstance(ratio, int | float) else Speedup(ratio=float(ratio), than="untuned")
+
+
+def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:
+    """Return how much faster the kernels are than after each one's first round; None unless all have one."""
+    first = best = 0.0
+    for task in tasks:
+        began = first_cost_sec(task)
+        if began is None or task.best_cost_sec is None:
+            return None
+        first += task.weight * began
+        best += task.weight * task.best_cost_sec
+    return Speedup(ratio=first / best, than="first round") if best else None
+
+
+def first_cost_sec(task: JobTask) -> float | None:
+    """Return the best cost after the first round that had one."""
+    return next((cost for _, cost in task.history if cost is not None), None)

@@ -1,0 +1,107 @@
+"""A job's events in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_api.web import show
+from tunefarm_db.values import Event
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogLine:
+    """One event. `look` is how loud it is: empty, ``good``, ``warn`` or ``bad``."""
+
+    seq: int
+    at: float
+    kind: str
+    text: str
+    look: str
+
+
+def log_line(event: Event) -> LogLine:
+    """Return the event as the log shows it; one of a kind that is not known here is shown by its name."""
+    tell, look = _KINDS.get(event.kind, (_unknown, ""))
+    if event.kind == "finished":
+        look = {"succeeded": "good", "failed": "bad"}.get(str(event.data.get("state")), "")
+    return LogLine(
+        seq=event.seq, at=event.created_at, kind=event.kind, text=tell(event.data) or event.kind, look=look
+    )
+
+
+def _round(data: Data) -> str:
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in (data.get("outcomes") or {}).items())
+    best = f"; best {show.latency(data.get('best_cost_sec'))}" if data.get("best_cost_sec") else ""
+    return f"{data.get('task', 'a task')}: {outcomes or 'nothing left to try'}{best}"
+
+
+def _phase(data: Data) -> str:
+    reason = data.get("stop_reason")
+    return f"{data.get('phase', 'phase')} begins" + (f": {words(str(reason))}" if reason else "")
+
+
+def _error(data: Data) -> str:
+    error = data.get("error")
+    return str(error.get("message", "")) if isinstance(error, Mapping) else ""
+
+
+def _retry(data: Data) -> str:
+    why = _error(data) or "its worker went away"
+    return f"the {data.get('step', '')} step is tried again (try {data.get('attempt', '?')}): {why}"
+
+
+def _confirmed(data: Data) -> str:
+    before, after = data.get("best_cost_before_sec"), data.get("best_cost_sec")
+    return f"{data.get('task', 'a task')}: its best were measured again, {show.latency(before)} → {show.latency(after)}"
+
+
+def _finished(data: Data) -> str:
+    return f"{data.get('state', 'finished')}" + (f": {_error(data)}" if _error(data) else "")
+
+
+def _budget(data: Data) -> str:
+    return f"budget {show.budget(data.get('before') or {})} → {show.budget(data.get('budget') or {})}"
+
+
+def _unknown(data: Data) -> str:
+    return ", ".join(
+        f"{name} {value}" for name, value in data.items() if isinstance(value, str | int | float)
+    )
+
+
+_KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
+    "queued": (lambda data: f"queued for the pool {data.get('device_key', '')}", ""),
+    "phase": (_phase, "info"),
+    "round": (_round, ""),
+    "confirmed": (_confirmed, ""),
+    "unconfirmed": (lambda data: f"winners not confirmed: {_error(data)}", "warn"),
+    "retry": (_retry, "warn"),
+    "retried": (lambda data: f"retried from the {data.get('step', '')} step on", "info"),
+    "waiting": (lambda data: str(data.get("waiting", "")), "warn"),
+    "device-trouble": (
+        lambda data: f"trouble with {data.get('device', '')}: {data.get('message', '')}",
+        "bad",
+    ),
+    "paused": (lambda _: "paused", "warn"),
+    "resumed": (lambda _: "resumed", "info"),
+    "budget": (_budget, "info"),
+    "priority": (lambda data: f"priority {data.get('before')} → {data.get('priority')}", "info"),
+    "finished": (_finished, ""),
+}
+
+_WORDS = {
+    "trials": "its trials are spent",
+    "wall_sec": "its time is spent",
+    "patience_trials": "no better kernel for as long as was asked for",
+    "min_gain_per_min": "little is left to win",
+    "exhausted": "nothing is left to try",
+}
+
+
+def words(stop_reason: str) -> str:
+    """Return why a search ended, in words."""
+    return _WORDS.get(stop_reason, stop_reason)

@@ -1,0 +1,31 @@
+"""Which paths are pages."""
+
+from __future__ import annotations
+
+_FIRST_PARTS = frozenset(
+    {"", "devices", "jobs", "live", "models", "records", "sign-in", "sign-out", "static"}
+)
+_PUBLIC = frozenset({"sign-in", "static"})
+
+SIGN_IN = "/sign-in"
+UPLOAD = "/models/upload"
+
+
+def is_page(path: str) -> bool:
+    """Return whether the path is the dashboard's, whether or not there is anything at it."""
+    return _first_part(path) in _FIRST_PARTS
+
+
+def is_public(path: str) -> bool:
+    """Return whether it is shown to who has not signed in."""
+    return _first_part(path) in _PUBLIC
+
+
+def is_local(path: str) -> bool:
+    """Return whether it is safe to send a browser there: a path of a page, and no other host in disguise."""
+    return path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+
+
+def _first_part(path: str) -> str:
+    first = path.removeprefix("/").partition("/")[0]
+    return first if path.startswith("/") and (first or path == "/") else "-"

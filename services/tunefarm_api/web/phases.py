@@ -1,0 +1,108 @@
+"""The phases of a job, with their times: from the events that say when each began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Event, Job
+
+ORDER = ("import", "queue", "extract", "tune", "confirm", "compile", "verify")
+
+_BY_NAME = {"extracting": "extract", "tuning": "tune", "confirming": "confirm", "compiling": "compile"}
+_BY_STATE = {"queued": "queue", **_BY_NAME}
+_VERIFYING = ("check-model", "measure", "pack")
+"""The compiler's own phases in which the network is built, and compared with its reference and timed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase. `status` is ``waiting``, ``running``, ``paused``, ``done`` or ``stopped``; `sec` None where nobody knows."""
+
+    name: str
+    status: str
+    sec: float | None
+
+
+def phases_of(
+    job: Job,
+    milestones: Sequence[Event],
+    *,
+    now: float,
+    imported: tuple[float, float | None] | None,
+    report: Mapping[str, Any] | None,
+) -> list[Phase]:
+    """Return all phases in order.
+
+    Args:
+        job: The job.
+        milestones: `Overview.milestones` of it.
+        now: The database's time.
+        imported: When its model's import began and ended.
+        report: Of its artifact: it says how much of compiling was verifying.
+    """
+    spent, last = _spent(milestones, now)
+    if imported is not None and imported[1] is not None:
+        spent["import"] = imported[1] - imported[0]
+    if "compile" in spent:
+        _split(job, spent, report)
+        if last == "compile" and "verify" in spent:
+            last = "verify"
+    ended = job.state.is_finished
+    reached = ORDER.index(last) if last else 0
+    return [
+        Phase(name=name, status=_status(job, place, reached, name in spent), sec=spent.get(name))
+        for place, name in enumerate(ORDER)
+        if name in spent or not (name == "confirm" and (place < reached or ended))
+    ]
+
+
+def _status(job: Job, place: int, reached: int, was: bool) -> str:
+    if place < reached or job.state is JobState.SUCCEEDED:
+        return "done"
+    if place > reached or not was:
+        return "waiting"
+    if job.state.is_finished:
+        return "stopped"
+    return "paused" if job.state is JobState.PAUSED else "running"
+
+
+def _spent(milestones: Sequence[Event], now: float) -> tuple[dict[str, float], str]:
+    spent: dict[str, float] = {}
+    phase: str | None = None
+    last, since = "", 0.0
+    for event in milestones:
+        if phase is not None:
+            spent[phase] = spent.get(phase, 0.0) + max(event.created_at - since, 0.0)
+        phase = _entered(event, last)
+        if phase is not None:
+            last, since = phase, event.created_at
+            spent.setdefault(phase, 0.0)
+    if phase is not None:
+        spent[phase] += max(now - since, 0.0)
+    return spent, last
+
+
+def _entered(event: Event, last: str) -> str | None:
+    """Return the phase that begins with the event; None where none is at work from then on."""
+    if event.kind == "queued":
+        return "queue"
+    if event.kind == "phase":
+        return _BY_NAME.get(str(event.data.get("phase")), last)
+    if event.kind in ("resumed", "retried"):
+        phase = _BY_STATE.get(str(event.data.get("state")), last)
+        return "confirm" if phase == "tune" and last == "confirm" else phase
+    return None
+
+
+def _split(job: Job, spent: dict[str, float], report: Mapping[str, Any] | None) -> None:
+    if report is not None:
+        times = report.get("phases_sec") or {}
+        verifying = sum(float(times.get(name, 0.0)) for name in _VERIFYING)
+        if verifying:
+            spent["verify"] = min(verifying, spent["compile"])
+            spent["compile"] -= spent["verify"]
+    elif job.state is JobState.COMPILING and job.progress.get("step") in _VERIFYING:
+        spent["verify"] = 0.0

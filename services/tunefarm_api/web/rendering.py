@@ -1,0 +1,67 @@
+"""Templates in, pages out."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from tunefarm_api.auth import ADMIN, key_of
+from tunefarm_api.web import show
+from tunefarm_api.web.assets import asset_url
+from tunefarm_db.values import ApiKey
+
+
+def page(template: str, request: Request, **values: Any) -> HTMLResponse:
+    """Return the page, as the request's key may see it."""
+    return HTMLResponse(render_text(template, key=key_of(request), path=request.url.path, **values))
+
+
+def render_text(template: str, *, key: ApiKey | None, path: str = "", **values: Any) -> str:
+    """Return a template's text. `key` is None for who has not signed in."""
+    scopes = frozenset() if key is None else frozenset(key.scopes)
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            key=key,
+            path=path,
+            may_write=bool(scopes & {"write", ADMIN}),
+            may_admin=ADMIN in scopes,
+            **values,
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("tunefarm_api.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["asset"] = asset_url
+    environment.globals["version"] = version("tunefarm")
+    environment.globals["dash"] = show.NONE
+    for one in (
+        show.budget,
+        show.duration,
+        show.gflops,
+        show.iso,
+        show.latency,
+        show.number,
+        show.percent,
+        show.plural,
+        show.shape,
+        show.size,
+        show.speedup,
+        show.utc,
+    ):
+        environment.filters[one.__name__] = one
+    return environment

@@ -1,0 +1,53 @@
+"""What the job's page shows of a report; the report itself says more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NAMES = {
+    "onnxruntime": "ONNX Runtime",
+    "untuned": "TVM, untuned",
+    "tuned": "TVM, tuned: the artifact",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyLine:
+    """How fast the whole network is, in one way of running it. `median_sec` is None where it was not measured."""
+
+    key: str
+    name: str
+    median_sec: float | None
+    fastest_sec: float | None
+    slowest_sec: float | None
+    threads: int | None
+    ratio: float | None
+    missing: str
+
+
+def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
+    """Return a line per way of running it; none where the report says nothing about latency."""
+    latency = (report or {}).get("latency")
+    if not isinstance(latency, Mapping) or not isinstance(latency.get("tuned"), Mapping):
+        return []
+    tuned_sec = latency["tuned"]["median_sec"]
+    return [_line(key, name, latency.get(key), tuned_sec, latency) for key, name in _NAMES.items()]
+
+
+def _line(
+    key: str, name: str, one: Mapping[str, Any] | None, tuned_sec: float, latency: Mapping[str, Any]
+) -> LatencyLine:
+    median_sec = (one or {}).get("median_sec")
+    samples = (one or {}).get("samples_sec") or ([] if median_sec is None else [median_sec])
+    return LatencyLine(
+        key=key,
+        name=name,
+        median_sec=median_sec,
+        fastest_sec=min(samples, default=None),
+        slowest_sec=max(samples, default=None),
+        threads=(one or {}).get("threads"),
+        ratio=median_sec / tuned_sec if median_sec and tuned_sec else None,
+        missing=str(latency.get(f"{key}_missing") or "") if median_sec is None else "",
+    )

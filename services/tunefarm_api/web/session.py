@@ -1,0 +1,80 @@
+"""Who looks at a page: the session's cookie, and the check that a change was asked for by a page of ours."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+from starlette.responses import Response
+from starlette.types import Scope
+
+from tunefarm_api.auth import ForbiddenError, UnauthenticatedError
+from tunefarm_api.web.paths import is_public
+from tunefarm_app.browser_sessions import SESSION_VALID_SEC, session_key
+from tunefarm_app.composition import Services
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+async def authenticate_page(scope: Scope, headers: Headers) -> None:
+    """Note the API key that the request's session stands in for.
+
+    Raises:
+        ForbiddenError: If another site's page sent it.
+        UnauthenticatedError: If it has no session that is good.
+    """
+    if scope["method"] not in _SAFE_METHODS:
+        _check_origin(headers)
+    if is_public(scope["path"]):
+        return
+    text = session_text(headers)
+    services: Services = scope["app"].state.services
+    key = None if text is None else await run_in_threadpool(session_key, services, text)
+    if key is None:
+        raise UnauthenticatedError("sign in first")
+    scope["tunefarm.api_key"] = key
+
+
+def session_text(headers: Headers) -> str | None:
+    """Return the text of the session that the cookie holds."""
+    return cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers))
+
+
+def set_session(request: Request, response: Response, text: str) -> None:
+    """Let the browser keep the session; scripts cannot read it, and other sites' pages cannot send it."""
+    response.set_cookie(
+        _cookie_name(request.headers),
+        text,
+        max_age=int(SESSION_VALID_SEC),
+        httponly=True,
+        samesite="strict",
+        secure=_is_secure(request),
+    )
+
+
+def drop_session(request: Request, response: Response) -> None:
+    """Let the browser forget the session."""
+    response.delete_cookie(
+        _cookie_name(request.headers), httponly=True, samesite="strict", secure=_is_secure(request)
+    )
+
+
+def _is_secure(request: Request) -> bool:
+    # A browser says so itself where a proxy ended the encryption and does not tell.
+    return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
+
+
+def _cookie_name(headers: Headers) -> str:
+    # Cookies know no ports: two farms on one host would overwrite each other's.
+    port = headers.get("host", "").rpartition(":")[2]
+    return f"tunefarm_session_{port}" if port.isdecimal() else "tunefarm_session"
+
+
+def _check_origin(headers: Headers) -> None:
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        fine = site == "same-origin"
+    else:  # browsers send it over https and to this machine only; `Origin` always
+        fine = headers.get("origin", "").partition("://")[2] == headers.get("host", "-")
+    if not fine:
+        raise ForbiddenError("this was not sent by a page of this server")

@@ -1,0 +1,57 @@
+"""Signing in and out."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.paths import SIGN_IN, is_local
+from tunefarm_api.web.rendering import render_text
+from tunefarm_api.web.session import drop_session, session_text, set_session
+from tunefarm_app.browser_sessions import end_session, start_session
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(SIGN_IN)
+def sign_in_page(next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
+    """Ask for a key. With the text of a link there is one button to press, which a script presses.
+
+    The link itself changes nothing: what looks at links before people do would use it up, and a browser that comes from
+    another site would not show a strict cookie on the page after.
+    """
+    return _page(next, link=link)
+
+
+@router.post(SIGN_IN)
+async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Response:
+    link, where = form.get("link", ""), form.get("next", "/")
+    text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
+    if text is None:
+        wrong = (
+            "This link was used before, or its time is over." if link else "This is not a key of this farm."
+        )
+        return _page(where, wrong=wrong, status=403)
+    response = RedirectResponse(where if is_local(where) else "/", 303)
+    set_session(request, response, text)
+    return response
+
+
+@router.post("/sign-out")
+async def sign_out(request: Request, services: ServicesDep) -> Response:
+    text = session_text(request.headers)
+    if text is not None:
+        await run_in_threadpool(end_session, services, text)
+    response = RedirectResponse(SIGN_IN, 303)
+    drop_session(request, response)
+    return response
+
+
+def _page(where: str, *, link: str = "", wrong: str = "", status: int = 200) -> HTMLResponse:
+    text = render_text(
+        "sign_in.html", key=None, next=where if is_local(where) else "/", link=link, wrong=wrong
+    )
+    return HTMLResponse(text, status)

@@ -1,0 +1,43 @@
+"""A task's search in the size of a word, as SVG: drawn here, so it is there without any script."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+WIDTH, HEIGHT = 96, 24
+_MARGIN = 2.0
+_MOST_POINTS = 64
+
+
+def staircase(history: Sequence[Sequence[Any]]) -> str:
+    """Return the points of a polyline: best cost, on a logarithmic scale, over trials; empty where nothing ran.
+
+    Args:
+        history: ``[trials, best_cost_sec]`` after each round of the task.
+    """
+    steps: list[tuple[int, float]] = []
+    trials = 0
+    for added, best_sec in history:
+        trials += int(added)
+        if best_sec:
+            steps.append((trials, log(best_sec)))
+    if not steps:
+        return ""
+    if len(steps) > _MOST_POINTS:
+        stride = len(steps) / (_MOST_POINTS - 1)
+        steps = [steps[int(place * stride)] for place in range(_MOST_POINTS - 1)] + [steps[-1]]
+    low, high = min(y for _, y in steps), max(y for _, y in steps)
+    across = (WIDTH - 2 * _MARGIN) / max(trials, 1)
+    down = (HEIGHT - 2 * _MARGIN) / (high - low) if high > low else 0.0
+
+    def place(x: float, y: float) -> str:
+        return f"{_MARGIN + x * across:.1f},{HEIGHT / 2 if not down else _MARGIN + (high - y) * down:.1f}"
+
+    points = [place(steps[0][0], steps[0][1])]
+    for (_, before), (x, y) in itertools.pairwise(steps):
+        points += [place(x, before), place(x, y)]
+    points.append(place(trials, steps[-1][1]))
+    return " ".join(points)

@@ -1,0 +1,68 @@
+// What all pages share: times in the reader's zone, filters that apply themselves, and regions that stay up to date.
+import { listen } from "./live.js";
+
+const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const near = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" });
+
+function localTimes(root) {
+  for (const one of root.querySelectorAll("time[data-local]")) {
+    const when = new Date(one.dateTime);
+    const today = when.toDateString() === new Date().toDateString();
+    one.textContent = one.dataset.local === "full" ? absolute.format(when) : (today ? near : day).format(when);
+    one.title = absolute.format(when);
+  }
+}
+
+// What a page says aloud when it changes: the text of [data-announce], where it is not what it was.
+const announced = new Map();
+function announce(root) {
+  for (const one of root.querySelectorAll("[data-announce]")) {
+    const before = announced.get(one.id);
+    announced.set(one.id, one.dataset.announce);
+    if (before !== undefined && before !== one.dataset.announce) {
+      document.getElementById("announce").textContent = one.dataset.announce;
+    }
+  }
+}
+
+for (const form of document.querySelectorAll("form[data-auto]")) {
+  form.addEventListener("change", () => form.requestSubmit());
+}
+
+document.addEventListener("click", (event) => {
+  for (const fold of document.querySelectorAll("details.fold[open]")) {
+    if (!fold.contains(event.target)) fold.open = false;
+  }
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    const text = document.getElementById(copy.dataset.copy).textContent;
+    navigator.clipboard?.writeText(text).then(() => { copy.textContent = "Copied"; });
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  for (const fold of document.querySelectorAll("details.fold[open]")) {
+    fold.open = false;
+    fold.querySelector("summary").focus();
+  }
+});
+
+// A region in use (an open fold, a field in it that is being filled) is left as it is until it is let go.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const target = event.detail.target;
+  if (target.querySelector("details.fold[open]")) event.detail.shouldSwap = false;
+});
+document.addEventListener("htmx:afterSettle", () => {
+  localTimes(document);
+  announce(document);
+});
+document.addEventListener("htmx:responseError", (event) => {
+  let text = `The server answered ${event.detail.xhr.status}.`;
+  try { text = JSON.parse(event.detail.xhr.responseText).detail; } catch { /* no problem document */ }
+  document.getElementById("announce").textContent = text;
+});
+
+localTimes(document);
+announce(document);
+listen();

@@ -1,0 +1,63 @@
+// Keeps [data-live] regions up to date. A region names the topics that it shows ("job:" means every job); when one of them
+// changes the region gets the event `live`, and asks the server for itself. At most once a second, and not while hidden.
+const EVERY_MS = 1000;
+const due = new Set();
+let timer = 0;
+let greeted = false;
+
+export function listen() {
+  const script = document.body.dataset.worker;
+  if (!script) return;
+  document.addEventListener("visibilitychange", flush);
+  if (window.SharedWorker) {
+    // One stream for all tabs: browsers open six connections to a host at most, and each stream would hold one.
+    const worker = new SharedWorker(script, { name: "tunefarm" });
+    worker.port.onmessage = (event) => take(event.data);
+    worker.port.start();
+    addEventListener("pagehide", () => worker.port.postMessage("bye"));
+    addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+  } else {
+    const source = new EventSource("/live");
+    source.addEventListener("hello", () => take({ kind: "hello" }));
+    source.addEventListener("changed", (event) => take({ kind: "changed", topics: JSON.parse(event.data) }));
+    source.onerror = () => take({ kind: "away" });
+  }
+}
+
+function take(message) {
+  show(message.kind);
+  const regions = document.querySelectorAll("[data-live]");
+  if (message.kind === "hello") {
+    // The first time the page is fresh; later something may have happened meanwhile.
+    if (greeted) regions.forEach((region) => due.add(region.id));
+    greeted = true;
+  } else if (message.kind === "changed") {
+    const topics = Object.keys(message.topics);
+    for (const region of regions) {
+      const wanted = region.dataset.live.split(" ");
+      if (topics.some((topic) => wanted.some((one) => (one.endsWith(":") ? topic.startsWith(one) : topic === one)))) {
+        due.add(region.id);
+      }
+    }
+  }
+  if (due.size && !timer) flush();
+}
+
+function flush() {
+  if (document.hidden || !due.size || timer) return;
+  const ids = [...due];
+  due.clear();
+  timer = setTimeout(() => { timer = 0; flush(); }, EVERY_MS);
+  for (const id of ids) {
+    const region = document.getElementById(id);
+    if (region) region.dispatchEvent(new CustomEvent("live", { bubbles: false }));
+  }
+}
+
+function show(kind) {
+  const dot = document.getElementById("link");
+  if (!dot) return;
+  const away = kind === "away";
+  dot.dataset.state = away ? "away" : "live";
+  dot.firstElementChild.textContent = away ? "reconnecting" : "live";
+}

@@ -1,0 +1,73 @@
+"""A real Chromium before the real API, with a farm that answers from a landscape."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from replay_server import ReplayServer, replay_server
+
+PATIENCE_MS = 60_000
+
+NO_BROWSER = "no chromium on the PATH: apt-get install chromium, or set TUNEFARM_TEST_CHROMIUM to one"
+
+
+@dataclass
+class Seat:
+    """Somebody before a browser. Whatever the browser complains about is kept, and fails the test at its end."""
+
+    context: BrowserContext
+    server: ReplayServer
+    complaints: list[str]
+
+    def open(self, path: str = "/jobs") -> Page:
+        page = self.context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on(
+            "console",
+            lambda message: self.complaints.append(message.text) if message.type == "error" else None,
+        )
+        page.goto(self.server.url + path)
+        return page
+
+    def sign_in(self) -> Page:
+        page = self.open("/sign-in")
+        page.get_by_label("API key").fill(self.server.api_key)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/jobs")
+        return page
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = os.environ.get("TUNEFARM_TEST_CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        pytest.skip(NO_BROWSER)
+    # Chromium's own sandbox refuses to run as root, as containers do.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ReplayServer]:
+    with replay_server(tmp_path, step_turn_sec=0.0, step_chain_sec=0.0) as server:
+        server.add_device("node-1")
+        yield server
+
+
+@pytest.fixture
+def seat(chromium: Browser, server: ReplayServer) -> Iterator[Seat]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    seat = Seat(context, server, [])
+    yield seat
+    context.close()
+    assert seat.complaints == []

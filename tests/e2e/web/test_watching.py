@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+from replay_server import ReplayServer, replay_server
+from waiting import wait_until
+
+from tunefarm_app.api_keys import verify_api_key
+from tunefarm_app.browser_sessions import make_link
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.submit_job import JobRequest, submit_job
+from tunefarm_app.submit_model import submit_model
+from tunefarm_db.values import Job
+from tunefarm_tuning.budget import Budget
+
+expect.set_options(timeout=60_000)
+
+
+def model_of(server: ReplayServer, name: str = "net.onnx", **scenario) -> str:
+    services = server.services
+    blob = services.blobs.put([Scenario(**scenario).to_bytes()])
+    model = submit_model(services, name=name, blob=blob, shapes={}).model
+
+    def is_ready() -> bool:
+        with services.uow.read() as repos:
+            return repos.models.get(model.id).state == "ready"
+
+    wait_until(is_ready, "the model is not ready")
+    return model.id
+
+
+def start_job(server: ReplayServer, model_id: str, trials: int) -> Job:
+    request = JobRequest(model_id=model_id, budget=Budget(trials=trials), tuner="random")
+    return submit_job(server.services, request).job
+
+
+def nothing_serious(page: Page) -> None:
+    found = Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+
+
+def test_a_link_signs_in_and_signing_out_ends_it(seat, server: ReplayServer) -> None:
+    link = make_link(server.services, verify_api_key(server.services, server.api_key))
+    page = seat.open(f"/sign-in?link={link}")
+    page.wait_for_url("**/jobs")
+    expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
+    nothing_serious(page)
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in")
+    nothing_serious(page)
+    page.goto(server.url + "/jobs")
+    expect(page.get_by_label("API key")).to_be_visible()
+
+
+def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    expect(page.locator("#link")).to_have_attribute("data-state", "live")
+    job = start_job(server, model_of(server, tasks=3, trial_sec=0.01, compile_sec=2.0), trials=200)
+    # The list was open before there was a job: nobody reloads it.
+    page.get_by_role("link", name="net.onnx").click()
+    page.wait_for_url(f"**/jobs/{job.id}")
+    expect(page.locator("#chart canvas")).to_be_visible()
+    assert page.evaluate("document.styleSheets.length") >= 4
+    expect(page.locator("#announce")).to_have_text("net.onnx is succeeded")
+    expect(page.locator(".phases li").last).to_have_class("done")
+    assert page.get_by_role("row").count() > 3
+    with page.expect_download() as download:
+        page.get_by_role("link", name=re.compile("Artifact")).click()
+    assert download.value.suggested_filename == "net.tunefarm"
+    page.get_by_label("trials", exact=True).check(force=True)
+    expect(page.locator("#chart canvas")).to_be_visible()
+    nothing_serious(page)
+
+
+def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    job = start_job(server, model_of(server, trial_sec=0.02), trials=100_000)
+    page.goto(f"{server.url}/jobs/{job.id}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#state")).to_contain_text("paused")
+    nothing_serious(page)
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#state")).to_contain_text("tuning")
+    page.locator("summary", has_text="Extend").click()
+    # What is open and being filled in is not swept away by news of the job.
+    page.get_by_label("Add trials").fill("23")
+    before = page.locator(".log .seq").first.inner_text()
+    expect(page.locator(".log .seq").first).not_to_have_text(before)
+    expect(page.get_by_label("Add trials")).to_have_value("23")
+    page.locator(".fold[open]").get_by_role("button", name="Extend").click()
+    expect(page.locator(".figures")).to_contain_text("100,023 trials")
+    page.locator("summary", has_text="Cancel").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Cancel the job")).to_be_hidden()
+    page.locator("summary", has_text="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.locator("#state")).to_contain_text("cancelled")
+
+
+def test_seven_tabs_at_once(seat, server: ReplayServer) -> None:
+    """A browser has six connections for a host at most; with a stream each, the seventh tab would never open."""
+    seat.sign_in()
+    tabs = [seat.open("/jobs") for _ in range(7)]
+    for tab in tabs:
+        expect(tab.locator("#link")).to_have_attribute("data-state", "live")
+    job = start_job(server, model_of(server), trials=16)
+    for tab in tabs:
+        expect(tab.locator(f"#{job.id}")).to_contain_text("succeeded")
+
+
+def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path) -> None:
+    context = chromium.new_context()
+    with replay_server(tmp_path) as server:
+        port = int(server.url.rpartition(":")[2])
+        server.add_device()
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        page.goto(f"{server.url}/sign-in")
+        page.get_by_label("API key").fill(server.api_key)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        model_id = model_of(server)
+    expect(page.locator("#link")).to_have_attribute("data-state", "away")
+    with replay_server(tmp_path, port=port) as server:
+        job = start_job(server, model_id, trials=16)
+        expect(page.locator("#link")).to_have_attribute("data-state", "live")
+        expect(page.locator(f"#{job.id}")).to_contain_text("succeeded")
+        context.close()
+
+
+def test_narrow_and_dark(chromium: Browser, server: ReplayServer) -> None:
+    job = start_job(
+        server,
+        model_of(server, name="a-model-with-a-name-that-is-far-too-long-for-a-telephone.onnx"),
+        trials=16,
+    )
+    context = chromium.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{server.url}/sign-in")
+    page.get_by_label("API key").fill(server.api_key)
+    page.get_by_role("button", name="Sign in").click()
+    for path in ("/jobs", f"/jobs/{job.id}"):
+        page.goto(server.url + path)
+        nothing_serious(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    context.close()

@@ -1,0 +1,63 @@
+"""The pages in this process, over a farm that a test drives: a real database and store, no broker, no compiler."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from app_farm import Farm, make_farm
+from page_browser import Browser
+
+from tunefarm_api.app import create_app
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.settings import Settings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Starlette would rather have httpx2 than httpx; either serves here
+    from starlette.testclient import TestClient
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(
+        database_url=f"sqlite:///{tmp_path / 'farm.db'}",
+        broker_url="redis://127.0.0.1:1/0",
+        store_dir=tmp_path / "store",
+        device_retry_sec=0.01,
+        lease_sec=30.0,
+        calibrate_every_sec=0,
+        step_turn_sec=0,
+        step_chain_sec=0,
+        max_upload_bytes=100_000,
+    )
+
+
+@pytest.fixture
+def farm(settings: Settings) -> Iterator[Farm]:
+    made = make_farm(settings)
+    yield made
+    made.services.close()
+
+
+@pytest.fixture
+def stranger(settings: Settings, farm: Farm) -> Iterator[Browser]:
+    """Somebody who has not signed in."""
+    app = create_app(settings, reconcile=False)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        app.state.services = farm.services
+        yield Browser(client)
+
+
+@pytest.fixture
+def key(farm: Farm) -> str:
+    """The text of a key that may do everything."""
+    return create_api_key(farm.services, name="the owner")[1]
+
+
+@pytest.fixture
+def browser(stranger: Browser, key: str) -> Browser:
+    """Somebody who has signed in, and may do everything."""
+    assert stranger.sign_in(key).status_code == 200
+    return stranger

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from page_browser import Browser
+from sqlalchemy import insert, update
+
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.job_state import JobState
+from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
+from tunefarm_tuning.budget import Budget
+
+REPORT = {
+    "latency": {
+        "onnxruntime": {"median_sec": 0.0582, "samples_sec": [0.057, 0.0582, 0.06], "threads": 2},
+        "untuned": {"median_sec": 0.148, "samples_sec": [0.147, 0.148, 0.15], "threads": 2},
+        "tuned": {"median_sec": 0.0627, "samples_sec": [0.062, 0.0627, 0.064], "threads": 2},
+        "onnxruntime_missing": None,
+        "speedup_over_untuned": 0.148 / 0.0627,
+    },
+    "warnings": ["the machine was busy"],
+    "phases_sec": {"build-model": 1.0, "check-model": 1e-6, "measure": 1e-6},
+    "coverage": {"tasks": 2, "covered": 2},
+}
+
+
+@pytest.fixture
+def done(farm):
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=3, failing=0.2, seed=5)), trials=60, tuner="random")
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    return farm.job(job.id)
+
+
+@pytest.fixture
+def running(farm):
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), budget=Budget(trials=80, wall_sec=600), tuner="random")
+    farm.run(steps=3)
+    return farm.job(job.id)
+
+
+def give_report(farm, job, report) -> None:
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(update(ArtifactRow).where(ArtifactRow.job_id == job.id).values(report=report))
+
+
+def test_a_finished_job(browser: Browser, farm, done) -> None:
+    page = browser.page(f"/jobs/{done.id}")
+    phases = page.one("ol", class_="phases").all("li")
+    assert [phase.attrs["class"] for phase in phases] == ["done"] * len(phases)
+    assert all("s" in phase.one("span", class_="took").text for phase in phases[:4])
+    assert "60" in page.one("dl", class_="figures").text
+    assert "its trials are spent" in page.text
+    kernels = page.all("table")[0]
+    assert kernels.one("caption").text == "Kernels"
+    rows = kernels.one("tbody").all("tr")
+    assert len(rows) == 3
+    shares = [float(row.one("progress").attrs["value"]) for row in rows]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1.0, abs=0.01)
+    assert all("GFLOP/s" in row.text for row in rows)
+    assert all(row.one("polyline").attrs["points"] for row in rows)
+    assert {form.attrs["action"] for form in page.all("form")} == {"/sign-out"}
+
+
+def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
+    page = browser.page(f"/jobs/{done.id}")
+    (link,) = [one for one in page.all("a") if one.text.startswith("Artifact")]
+    answer = browser.get(link.attrs["href"])
+    with farm.services.uow.read() as repos:
+        artifact = repos.artifacts.for_job(done.id)
+    assert answer.headers["etag"] == f'"{artifact.sha256}"'
+    assert len(answer.content) == artifact.size_bytes
+    assert artifact.sha256 in page.text
+
+
+def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, done) -> None:
+    give_report(farm, done, REPORT)
+    page = browser.page(f"/jobs/{done.id}")
+    table = next(one for one in page.all("table") if "Measured" in one.one("caption").text)
+    assert "58.2 ms 57 ms to 60 ms 2 0.93×" in table.text
+    assert "2.36×" in page.one("dl", class_="figures").text
+    assert "of untuned, measured" in page.text
+    assert "the machine was busy" in page.text
+    verify = page.one("ol", class_="phases").all("li")[-1]
+    assert "verify" in verify.text
+    curve = browser.get(f"/jobs/{done.id}/curve.json").json()
+    assert [one["key"] for one in curve["baselines"]] == ["onnxruntime", "untuned", "tuned"]
+    assert curve["baselines"][0]["ms"] == pytest.approx(58.2)
+    assert "2.36×" in browser.page("/jobs").one("tr", id=done.id).text
+
+
+def test_a_missing_baseline_says_why(browser: Browser, farm, done) -> None:
+    latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another kind of device"}
+    give_report(farm, done, {**REPORT, "latency": latency})
+    assert "another kind of device" in browser.page(f"/jobs/{done.id}").text
+
+
+def test_the_curve_falls(browser: Browser, farm, done) -> None:
+    answer = browser.get(f"/jobs/{done.id}/curve.json")
+    curve = answer.json()
+    assert len(curve["sec"]) == len(curve["trials"]) == len(curve["ms"]) > 1
+    assert curve["trials"] == sorted(curve["trials"])
+    assert curve["ms"][-1] == pytest.approx(farm.job(done.id).best_latency_sec * 1e3)
+    assert curve["seq"] <= farm.job(done.id).event_seq
+    again = browser.get(f"/jobs/{done.id}/curve.json", **{"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+def test_the_curve_goes_on_where_it_was(browser: Browser, farm, running) -> None:
+    before = browser.get(f"/jobs/{running.id}/curve.json").json()
+    farm.run(steps=3)
+    after = browser.get(f"/jobs/{running.id}/curve.json").json()
+    assert after["seq"] > before["seq"]
+    assert after["trials"][-1] > max(before["trials"], default=0)
+
+
+def test_a_job_of_100_000_trials_opens_soon(browser: Browser, farm, running) -> None:
+    """It took a third of a second on two busy cores; the limit is for a machine that is ten times slower."""
+    rows = [
+        {
+            "job_id": running.id,
+            "seq": running.event_seq + 1 + number,
+            "kind": "round",
+            "data": {
+                "round": number,
+                "position": 0,
+                "task": "matmul_0",
+                "outcomes": {"ok": 7, "build-error": 1},
+                "trials": 8 * number,
+                "tuned_sec": float(number),
+                "best_latency_sec": 1.0 / (1 + number % 5000),
+                "best_cost_sec": 1e-3,
+            },
+        }
+        for number in range(12_500)
+    ]
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(insert(EventRow), rows)
+        connection.execute(update(JobRow).values(event_seq=running.event_seq + len(rows)))
+    began = time.monotonic()
+    page = browser.page(f"/jobs/{running.id}")
+    curve = browser.get(f"/jobs/{running.id}/curve.json").json()
+    assert time.monotonic() - began < 10
+    assert 100 < len(curve["ms"]) <= 600
+    assert len(page.one("ol", class_="log").all("li")) == 40
+
+
+def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> None:
+    newest = farm.job(done.id).event_seq
+    seen: list[int] = []
+    url = f"/jobs/{done.id}"
+    for _ in range(10):
+        page = browser.page(url)
+        seen += [int(one.text) for one in page.one("ol", class_="log").all("span", class_="seq")]
+        older = [one for one in page.all("a") if one.text == "Older"]
+        if not older:
+            break
+        url = older[0].attrs["href"].partition("#")[0]
+    assert seen == list(range(newest, 0, -1))
+    quiet = browser.page(f"/jobs/{done.id}?rounds=false").one("ol", class_="log")
+    assert "round" not in [one.text for one in quiet.all("span", class_="kind")]
+    assert "queued for the pool pool" in quiet.text
+
+
+def test_pause_and_resume(browser: Browser, farm, running) -> None:
+    page = browser.post(f"/jobs/{running.id}/pause")
+    assert page.url.path == f"/jobs/{running.id}"
+    assert farm.job(running.id).state is JobState.PAUSED
+    actions = {form.attrs["action"] for form in browser.page(f"/jobs/{running.id}").all("form")}
+    assert f"/jobs/{running.id}/resume" in actions
+    assert f"/jobs/{running.id}/pause" not in actions
+    browser.post(f"/jobs/{running.id}/resume")
+    assert farm.job(running.id).state is JobState.TUNING
+
+
+def test_cancel(browser: Browser, farm, running) -> None:
+    browser.post(f"/jobs/{running.id}/cancel")
+    farm.run_until_quiet()
+    assert farm.job(running.id).state is JobState.CANCELLED
+    assert "stopped" in browser.page(f"/jobs/{running.id}").one("ol", class_="phases").text
+
+
+def test_extend_adds_to_the_limits(browser: Browser, farm, running) -> None:
+    browser.post(f"/jobs/{running.id}/extend", minutes="2,5", trials="20")
+    assert farm.job(running.id).budget["wall_sec"] == 750
+    assert farm.job(running.id).budget["trials"] == 100
+    for form in ({}, {"minutes": "-1"}, {"trials": "many"}, {"minutes": "nan"}):
+        answer = browser.post(f"/jobs/{running.id}/extend", **form)
+        assert answer.status_code == 422
+    assert farm.job(running.id).budget["trials"] == 100
+
+
+def test_a_failed_job_says_why_and_can_be_retried(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model())
+    with farm.services.uow.write() as repos:
+        repos.steps.cancel_open(job_id=job.id)
+        repos.jobs.move(job.id, JobState.FAILED, error={"code": "invalid-onnx", "message": "it is broken"})
+        repos.events.add(job.id, "finished", {"state": "failed", "error": {"message": "it is broken"}})
+    page = browser.page(f"/jobs/{job.id}")
+    assert "it is broken" in page.one(role="alert").text
+    assert [one for one in page.all("form") if one.attrs["action"].endswith("/retry")]
+
+
+def test_orders_that_make_no_sense_are_refused(browser: Browser, farm, done) -> None:
+    assert browser.post(f"/jobs/{done.id}/pause").status_code == 409
+    assert browser.post(f"/jobs/{done.id}/explode").status_code == 422
+    assert browser.post("/jobs/job_none/cancel").status_code == 404

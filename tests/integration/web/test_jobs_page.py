@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from page_browser import Browser
+
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.job_state import JobState
+from tunefarm_tuning.budget import Budget
+
+
+def names(browser: Browser, query: str = "") -> list[str]:
+    page = browser.page(f"/jobs{query}")
+    return [link.text for row in page.all("tr") if "id" in row.attrs for link in row.all("a")]
+
+
+@pytest.fixture
+def three(farm):
+    """Jobs as they stand after a farm was at them; none of it ran."""
+    ends = (
+        ("Alpha.onnx", JobState.SUCCEEDED, {"trials": 48, "best_latency_sec": 0.002}),
+        ("beta.onnx", JobState.CANCELLED, {"trials": 0}),
+        ("alphabet.onnx", JobState.SUCCEEDED, {"trials": 16, "best_latency_sec": 0.001}),
+    )
+    jobs = []
+    with farm.services.uow.write() as repos:
+        for number, (name, state, changes) in enumerate(ends):
+            model = repos.models.add(name=name, sha256=f"{number}" * 64, size_bytes=9)
+            job = repos.jobs.add(
+                model_id=model.id,
+                target={"kind": "llvm"},
+                target_key="llvm",
+                device_key="pool",
+                tuner="random",
+                seed=0,
+                budget={"trials": 48},
+            )
+            repos.jobs.move(job.id, JobState.EXTRACTING)
+            repos.jobs.move(job.id, JobState.COMPILING)
+            jobs.append(repos.jobs.move(job.id, state, **changes))
+    return jobs
+
+
+def test_without_jobs_it_says_how_to_start_one(browser: Browser) -> None:
+    assert "There are no jobs yet." in browser.page("/jobs").one("main").text
+    assert browser.get("/").url.path == "/jobs"
+
+
+def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
+    assert names(browser) == ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
+    page = browser.page("/jobs")
+    row = page.one("tr", id=three[0].id)
+    assert "succeeded" in row.text
+    assert "48 trials of 48 trials" in row.text
+    assert "2 ms" in row.text
+    assert row.one("a").attrs["href"] == f"/jobs/{three[0].id}"
+    assert row.one("time").attrs["datetime"].endswith("Z")
+    assert "Jobs 1 to 3 of 3" in page.one("main").text
+
+
+def test_they_can_be_filtered_and_sorted(browser: Browser, three) -> None:
+    everything = ["alphabet.onnx", "beta.onnx", "Alpha.onnx"]
+    for query, found in (
+        ("?model=ALPHA", ["alphabet.onnx", "Alpha.onnx"]),
+        ("?model=%25", []),
+        ("?state=cancelled", ["beta.onnx"]),
+        ("?state=ended", everything),
+        ("?state=open", []),
+        ("?state=nonsense", everything),
+        ("?pool=pool", everything),
+        ("?pool=other", []),
+        ("?order=oldest", everything[::-1]),
+        ("?order=model", ["Alpha.onnx", "alphabet.onnx", "beta.onnx"]),
+        ("?order=changed", everything),
+        ("?order=trials", ["Alpha.onnx", "alphabet.onnx", "beta.onnx"]),
+        ("?order=latency", ["alphabet.onnx", "Alpha.onnx", "beta.onnx"]),
+        ("?page=2", []),
+    ):
+        assert names(browser, query) == found, query
+
+
+def test_a_long_list_has_pages_that_keep_the_filter(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    for _ in range(27):
+        farm.submit(model)
+    first = browser.page("/jobs?state=queued&order=oldest")
+    assert "Jobs 1 to 25 of 27" in first.one("main").text
+    assert first.all("a", rel="prev") == []
+    second = browser.page(first.one("a", rel="next").attrs["href"])
+    assert "Jobs 26 to 27 of 27" in second.one("main").text
+    assert second.one("select", id="state").one("option", selected="").text == "queued"
+    assert browser.page(second.one("a", rel="prev").attrs["href"]).one("a", rel="next")
+
+
+def test_a_running_job_shows_how_far_it_is(browser: Browser, farm) -> None:
+    farm.add_device("node-7")
+    job = farm.submit(farm.ready_model(), budget=Budget(trials=80), tuner="random")
+    farm.run(steps=3)
+    row = browser.page("/jobs").one("tr", id=job.id)
+    assert farm.job(job.id).state is JobState.TUNING
+    assert 0 < float(row.one("progress").attrs["value"]) < 1
+    assert "node-7" in row.text
+    assert "of first round" in row.text
+    region = browser.page("/jobs").one("section", id="jobs")
+    assert (region.attrs["data-live"], region.attrs["hx-get"]) == ("job:", "/jobs")
+
+
+def test_a_job_that_waits_says_for_what(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model())
+    assert "waiting for a worker" in browser.page("/jobs").one("tr", id=job.id).text
+
+
+def test_names_are_text_and_never_markup(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.upload(Scenario(), name="<script>alert(1)</script>")
+    farm.run()
+    job = farm.submit(model)
+    assert "<script>alert" not in browser.get("/jobs").text
+    assert "<script>alert" not in browser.get(f"/jobs/{job.id}").text
+    assert "<script>alert(1)</script>" in browser.page(f"/jobs/{job.id}").one("h1").text
+
+
+def test_who_may_only_look_gets_no_buttons(stranger: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model())
+    stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
+    forms = stranger.page(f"/jobs/{job.id}").all("form")
+    assert [form.attrs["action"] for form in forms] == ["/sign-out"]

@@ -1,0 +1,65 @@
+"""Somebody with a browser that runs no script, and what holds for every page."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from page_tree import Element, read_page
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Starlette would rather have httpx2 than httpx; either serves here
+    from starlette.testclient import TestClient
+
+ORIGIN = "http://testserver"
+_HTML = {"Accept": "text/html,application/xhtml+xml"}
+
+
+@dataclass
+class Browser:
+    """Somebody with a browser: follows redirects and keeps cookies, and runs no script."""
+
+    client: TestClient
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(path, headers={**_HTML, **headers})
+
+    def post(self, path: str, **form: str) -> Any:
+        return self.client.post(path, data=form, headers={**_HTML, "Origin": ORIGIN})
+
+    def page(self, path: str) -> Element:
+        answer = self.get(path)
+        assert answer.status_code == 200, (path, answer.status_code, answer.text)
+        return checked(answer.text)
+
+    def sign_in(self, key: str) -> Any:
+        return self.post("/sign-in", key=key)
+
+
+def checked(text: str) -> Element:
+    """Parse a page, and check what holds for all of them."""
+    page = read_page(text)
+    ids = [one.attrs["id"] for one in page.walk() if "id" in one.attrs]
+    assert len(ids) == len(set(ids)), "an id is used twice"
+    assert page.one("html").attrs["lang"] == "en"
+    assert len(page.all("h1")) == 1
+    assert page.one("title").text
+    for one in page.walk():
+        assert not [name for name in one.attrs if name.startswith("on") or name == "style"], one
+        if one.tag == "script":
+            assert one.attrs["src"].startswith("/static/")
+            assert not one.text
+        if one.tag == "table":
+            assert one.all("caption")
+        if one.tag in ("select", "textarea") or (one.tag == "input" and one.attrs.get("type") != "hidden"):
+            labelled = "aria-label" in one.attrs or any(
+                label.attrs.get("for") == one.attrs.get("id") or one in label.walk()
+                for label in page.all("label")
+            )
+            assert labelled, one
+        if one.tag in ("th", "td") and re.fullmatch(r"-?[0-9.]+e[-+]?[0-9]+", one.text):
+            raise AssertionError(f"a bare number: {one.text}")
+    assert page.all("style") == []
+    return page

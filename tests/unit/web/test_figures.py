@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tunefarm_api.web import show
+from tunefarm_api.web.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
+from tunefarm_api.web.job_view import share_done, speedup_so_far, time_left
+from tunefarm_api.web.live import changes
+from tunefarm_api.web.log_lines import log_line
+from tunefarm_api.web.paths import is_local, is_page, is_public
+from tunefarm_api.web.phases import phases_of
+from tunefarm_api.web.sparkline import HEIGHT, WIDTH, staircase
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.overview import JobHead
+from tunefarm_db.values import Event, Job, JobTask
+
+JOB = Job(
+    **dict.fromkeys(Job.__dataclass_fields__),  # type: ignore[arg-type]
+)
+
+
+def job(**changed: Any) -> Job:
+    plain: dict[str, Any] = {
+        "id": "job_1",
+        "state": JobState.TUNING,
+        "budget": {},
+        "progress": {},
+        "trials": 0,
+        "tuned_sec": 0.0,
+    }
+    return replace(JOB, **{**plain, **changed})
+
+
+def task(**changed: Any) -> JobTask:
+    plain: dict[str, Any] = dict.fromkeys(JobTask.__dataclass_fields__)
+    return JobTask(**{**plain, "weight": 1, "history": [], "position": 0, **changed})
+
+
+def event(seq: int, at: float, kind: str, **data: Any) -> Event:
+    return Event(job_id="job_1", seq=seq, kind=kind, data=data, created_at=at)
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (show.latency(None), "–"),
+        (show.latency(0.00812), "8.12 ms"),
+        (show.latency(1.5), "1.5 s"),
+        (show.latency(3e-8), "30 ns"),
+        (show.duration(0), "0 s"),
+        (show.duration(4.25), "4.2 s"),
+        (show.duration(245), "4 min 05 s"),
+        (show.duration(7260), "2 h 01 min"),
+        (show.duration(200_000), "2 d 7 h"),
+        (show.size(192), "192 B"),
+        (show.size(44_700_000), "44.7 MB"),
+        (show.number(12_345), "12,345"),
+        (show.number(11_700_000), "11.7 M"),
+        (show.percent(0.123), "12 %"),
+        (show.percent(0.012), "1.2 %"),
+        (show.gflops(2e9, 0.5), "4 GFLOP/s"),
+        (show.gflops(2e9, None), "–"),
+        (show.plural(1, "trial"), "1 trial"),
+        (show.plural(1234, "trial"), "1,234 trials"),
+        (show.shape([1, 3], "float32"), "1×3 float32"),
+        (show.budget({"wall_sec": 600, "trials": 5}), "10 min 00 s, 5 trials"),
+        (show.iso(0.0), "1970-01-01T00:00:00Z"),
+    ],
+)
+def test_every_number_has_its_unit(shown: str, text: str) -> None:
+    assert shown == text
+
+
+def test_which_paths_are_pages() -> None:
+    assert all(map(is_page, ["/", "/jobs", "/jobs/x/y", "/static/app.js", "/sign-in", "/live"]))
+    assert not any(
+        map(
+            is_page, ["/v1/jobs", "/healthz", "/readyz", "/metrics", "/jobsx", "/docs", "", "jobs", "//jobs/"]
+        )
+    )
+    assert is_public("/static/x")
+    assert not is_public("/jobs")
+    assert is_local("/jobs?x=1#y")
+    assert not any(map(is_local, ["//x", "x", "https://x", "/\\x", "/\nx", ""]))
+
+
+def test_what_is_left_is_the_limit_that_comes_first() -> None:
+    assert time_left(job(budget={"wall_sec": 100.0}, tuned_sec=40.0)).soonest_sec == 60
+    both = time_left(job(budget={"wall_sec": 100.0, "trials": 50}, tuned_sec=40.0, trials=40))
+    assert both.soonest_sec == pytest.approx(10)
+    ranged = time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40), rates=[0.5, 2.0])
+    assert (ranged.soonest_sec, ranged.latest_sec) == (30, 120)
+    assert ranged.is_range
+    assert time_left(job(budget={"patience_trials": 5}, tuned_sec=1.0, trials=4)) is None
+    assert time_left(job(budget={"wall_sec": 1.0}, state=JobState.COMPILING)) is None
+    assert time_left(job(budget={"trials": 9})) is None
+
+
+def test_the_share_that_is_done() -> None:
+    assert share_done(job(budget={"wall_sec": 100.0, "trials": 10}, tuned_sec=40.0, trials=9)) == 0.9
+    assert share_done(job(budget={"trials": 10}, trials=12)) == 1.0
+    assert share_done(job(budget={"patience_trials": 5})) is None
+    assert share_done(job(budget={}, state=JobState.SUCCEEDED)) == 1.0
+
+
+def test_the_speed_up_so_far_weighs_the_kernels() -> None:
+    tasks = [
+        task(weight=2, best_cost_sec=1.0, history=[[8, None], [8, 2.0], [8, 1.0]]),
+        task(weight=1, best_cost_sec=2.0, history=[[8, 2.0]]),
+    ]
+    assert speedup_so_far(tasks).ratio == pytest.approx(6 / 4)
+    assert speedup_so_far([*tasks, task()]) is None
+    assert speedup_so_far([]) is None
+
+
+def test_a_curve_keeps_what_changes() -> None:
+    curve = Curve()
+    for number, best in enumerate([None, None, None, 4.0, 4.0, 4.0, 4.0, 3.0]):
+        curve.add(number + 1, {"tuned_sec": number, "trials": 8 * number, "best_latency_sec": best})
+    assert [point.latency_sec for point in curve.points] == [None, None, 4.0, 4.0, 3.0]
+    assert curve.points[-1] == Point(7.0, 56, 3.0)
+    assert curve.rates() == pytest.approx([8.0] * len(curve.rates()))
+    drawn = chart(curve, None)
+    assert (drawn["ms"], drawn["trials"], drawn["seq"]) == ([4000.0, 4000.0, 3000.0], [24, 48, 56], 8)
+
+
+def test_a_confirmation_moves_the_curve_too() -> None:
+    curve = Curve()
+    curve.add(1, {"tuned_sec": 1.0, "trials": 8, "best_latency_sec": 1.0})
+    curve.add(2, {"tuned_sec": 2.0, "best_latency_sec": 1.5})
+    assert curve.points[-1] == Point(2.0, 8, 1.5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, MOST_POINTS, MOST_POINTS + 1, 50_000])
+def test_a_long_curve_is_thinned(count: int) -> None:
+    points = [Point(float(n), n, 1.0 / (n + 1)) for n in range(count)]
+    thin = thinned(points, MOST_POINTS)
+    assert len(thin) == min(count, MOST_POINTS)
+    assert thin == sorted(thin, key=lambda point: point.trials)
+    if count:
+        assert (thin[0], thin[-1]) == (points[0], points[-1])
+
+
+def test_a_curve_of_a_million_rounds_stays_small() -> None:
+    curve = Curve()
+    for number in range(100_000):
+        curve.add(number + 1, {"tuned_sec": number, "trials": number, "best_latency_sec": 1.0 / (number + 1)})
+    assert len(curve.points) <= 40_000
+    assert len(curve.rounds) <= 40_000
+    assert curve.points[-1].trials == 99_999
+
+
+def test_baselines_are_what_was_measured() -> None:
+    assert baselines(None) == baselines({}) == baselines({"latency": {"tuned": None}}) == []
+
+
+def test_a_sparkline_falls_within_its_box() -> None:
+    points = [
+        tuple(map(float, one.split(",")))
+        for one in staircase([[8, None], [8, 4.0], [8, 2.0], [8, 2.0]]).split()
+    ]
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
+    assert points[0][1] < points[-1][1]
+    assert staircase([]) == staircase([[8, None]]) == ""
+    assert staircase([[8, 1.0]])
+    assert len(staircase([[1, 1.0 / n] for n in range(1, 5000)]).split()) < 200
+
+
+def names_of(phases: list[Any]) -> dict[str, tuple[str, float | None]]:
+    return {phase.name: (phase.status, phase.sec) for phase in phases}
+
+
+STORY = [
+    event(1, 10.0, "queued"),
+    event(2, 12.0, "phase", phase="extracting"),
+    event(3, 15.0, "phase", phase="tuning"),
+]
+
+
+def test_phases_of_a_job_that_runs() -> None:
+    shown = names_of(phases_of(job(), STORY, now=25.0, imported=(1.0, 4.0), report=None))
+    assert shown["import"] == ("done", 3.0)
+    assert shown["queue"] == ("done", 2.0)
+    assert shown["extract"] == ("done", 3.0)
+    assert shown["tune"] == ("running", 10.0)
+    assert shown["compile"] == ("waiting", None)
+
+
+def test_a_pause_counts_for_no_phase() -> None:
+    paused = [*STORY, event(4, 20.0, "paused", state="tuning")]
+    shown = names_of(phases_of(job(state=JobState.PAUSED), paused, now=90.0, imported=None, report=None))
+    assert shown["tune"] == ("paused", 5.0)
+    resumed = [*paused, event(5, 100.0, "resumed", state="tuning")]
+    assert names_of(phases_of(job(), resumed, now=110.0, imported=None, report=None))["tune"] == (
+        "running",
+        15.0,
+    )
+
+
+def test_phases_of_a_job_that_ended() -> None:
+    ended = [
+        *STORY,
+        event(4, 20.0, "phase", phase="compiling"),
+        event(5, 30.0, "finished", state="succeeded"),
+    ]
+    report = {"phases_sec": {"build-model": 6.0, "measure": 3.0, "pack": 1.0}}
+    done = phases_of(job(state=JobState.SUCCEEDED), ended, now=99.0, imported=None, report=report)
+    assert names_of(done)["compile"] == ("done", 6.0)
+    assert names_of(done)["verify"] == ("done", 4.0)
+    assert "confirm" not in names_of(done)
+    cancelled = [*STORY, event(4, 20.0, "finished", state="cancelled")]
+    shown = names_of(
+        phases_of(job(state=JobState.CANCELLED), cancelled, now=99.0, imported=None, report=None)
+    )
+    assert shown["tune"] == ("stopped", 5.0)
+    assert shown["verify"] == ("waiting", None)
+
+
+def test_phases_of_a_job_of_which_nothing_is_known() -> None:
+    shown = phases_of(job(state=JobState.QUEUED), [], now=1.0, imported=None, report=None)
+    assert {phase.status for phase in shown} <= {"waiting", "running"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "text"),
+    [
+        ("round", {"task": "conv", "outcomes": {"ok": 7, "build-error": 1}, "best_cost_sec": 1e-3}, "conv: 7 ok, 1 build-error; best 1 ms"),
+        ("round", {"task": "conv", "outcomes": {}}, "conv: nothing left to try"),
+        ("phase", {"phase": "compiling", "stop_reason": "trials"}, "compiling begins: its trials are spent"),
+        ("retry", {"step": "tune", "attempt": 2, "error": None}, "the tune step is tried again (try 2): its worker went away"),
+        ("finished", {"state": "failed", "error": {"message": "no"}}, "failed: no"),
+        ("budget", {"before": {"trials": 5}, "budget": {"trials": 9}}, "budget 5 trials → 9 trials"),
+        ("of a newer release", {"x": 1, "y": [2]}, "x 1"),
+        ("of a newer release", {}, "of a newer release"),
+    ],
+)  # fmt: skip
+def test_events_in_words(kind: str, data: dict[str, Any], text: str) -> None:
+    assert log_line(event(1, 0.0, kind, **data)).text == text
+
+
+def test_what_changed_between_two_looks() -> None:
+    def head(seq: int) -> JobHead:
+        return JobHead(id="job_1", state=JobState.TUNING, event_seq=seq, updated_at=float(seq))
+
+    assert changes({"job:1": head(1)}, {"job:1": head(1)}) == {}
+    assert changes({"job:1": head(1)}, {"job:1": head(3), "job:2": head(1)}) == {"job:1": 3, "job:2": 1}
+    assert changes({"job:1": head(1), "device:1": "x"}, {}) == {"device:1": 0}
