@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import JSON, Dialect, Double, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 E = TypeVar("E", bound=StrEnum)
@@ -38,13 +38,13 @@ class JsonText(TypeDecorator[Any]):
     cache_ok = True
 
 
-class db_now(ColumnElement[float]):  # noqa: N801  (reads as an SQL function)
+class db_now(FunctionElement[float]):  # noqa: N801  (reads as an SQL function)
     """Unix seconds by the database's clock, as of the statement's start.
 
     The statement's and not the transaction's: a transaction that waited for a lock must see the time after it.
     """
 
-    inherit_cache = True
+    inherit_cache = True  # of a plain `ColumnElement` nothing is inherited: its statements were compiled anew each time
     type = Double()
 
 
