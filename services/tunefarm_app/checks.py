@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tunefarm_app.composition import Services
@@ -17,8 +18,15 @@ from tunefarm_db.values import StepState
 from tunefarm_tuning.errors import ConflictError, TransientError
 
 FREE_LITTLE_BYTES = 5 << 30
+FREE_LITTLE_SHARE = 0.1
+"""Of a small disk, less is little: a tenth."""
 FREE_NOTHING_BYTES = 256 << 20
 OVERDUE_SEC = 60.0
+_MAKE_ROOM = (
+    "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS, "
+    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS for what is old, or a larger disk. Nothing is lost "
+    "meanwhile: work goes on when there is room."
+)
 _NOT_LOOKED_AT = "not looked at: the database does not answer"
 
 
@@ -112,37 +120,36 @@ def check_store(services: Services) -> Finding:
     folder = services.settings.store_dir
     try:
         services.blobs.check()
-        free_bytes = shutil.disk_usage(folder).free
-    except (OSError, TransientError) as error:
+    except TransientError as error:
+        if error.code == "store-full":
+            return failed("store", f"{folder}: {error.message}", _MAKE_ROOM)
         return failed(
             "store",
-            str(error),
+            error.message,
             f"Make {folder} writable for this process's user; all API and worker processes share this folder.",
         )
-    return _judge_space("store", folder, free_bytes)
+    return _judge_space("store", folder)
 
 
 def check_database_space(services: Services) -> Finding:
     """Room for SQLite's file to grow; a PostgreSQL server looks after its own."""
     url = parse_url(services.settings.database_url.get_secret_value())
     if url.get_backend_name() != "sqlite" or url.database is None:
-        return ok("database space", "is the PostgreSQL server's affair")
-    folder = Path(url.database).parent
+        said = "is the PostgreSQL server's affair"
+        with suppress(TransientError), services.uow.read() as repos:
+            said += f"; the database takes up {repos.statistics.database_bytes() / 1e9:.1f} GB there"
+        return ok("database space", said)
+    return _judge_space("database space", Path(url.database).parent)
+
+
+def _judge_space(check: str, folder: Path) -> Finding:
     try:
-        free_bytes = shutil.disk_usage(folder).free
+        usage = shutil.disk_usage(folder)
     except OSError as error:
-        return failed("database space", str(error), f"Make {folder} readable for this process's user.")
-    return _judge_space("database space", folder, free_bytes)
-
-
-def _judge_space(check: str, folder: Path, free_bytes: int) -> Finding:
-    said = f"{folder} has {free_bytes / 1e9:.1f} GB free"
-    advice = (
-        "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS and "
-        "TUNEFARM_KEEP_ARTIFACTS_DAYS for old ones, or a larger disk."
-    )
-    if free_bytes < FREE_NOTHING_BYTES:
-        return failed(check, said, advice)
-    if free_bytes < FREE_LITTLE_BYTES:
-        return warning(check, said, advice)
+        return failed(check, str(error), f"Make {folder} readable for this process's user.")
+    said = f"{folder} has {usage.free / 1e9:.1f} GB free"
+    if usage.free < FREE_NOTHING_BYTES:
+        return failed(check, said, _MAKE_ROOM)
+    if usage.free < min(FREE_LITTLE_BYTES, FREE_LITTLE_SHARE * usage.total):
+        return warning(check, said, _MAKE_ROOM)
     return ok(check, said)

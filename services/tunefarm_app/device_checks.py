@@ -10,6 +10,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.findings import Finding, failed, ok, warning
 from tunefarm_app.version_check import judge_versions
 from tunefarm_db.values import UP_STATES, Device, DeviceState
+from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.toolchain import versions
 
 _MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and answers
@@ -21,9 +22,19 @@ SLOW_ON_ALL_CORES = 2.0
 """By which factor a device is slower than it was once, to be worth a warning. All cores at once are disturbed more easily."""
 
 
+_ADVICE = {
+    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`); if it runs, its log says what is wrong.",
+    DeviceState.CHECKING: "checking: a worker calibrates it first; if that takes more than a minute, none works on the queue "
+    "tune: `tunefarm worker --queues tune`.",
+    DeviceState.QUARANTINED: "quarantined: it is let out by itself once the calibration kernel runs clean; one that a person "
+    "held back, by `tunefarm device release`.",
+    DeviceState.DRAINING: "draining: a person wants it back; `tunefarm device release` gives it work again.",
+}
+
+
 def check_tracker(services: Services) -> Finding:
     """Whether the trackers answer; one that only the devices reach is proved by a device that waits at it."""
-    devices = _devices(services)
+    devices = _devices_if_known(services)
     host, _, port = services.settings.tracker.rpartition(":")
     trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
     answers, silent = [], []
@@ -75,23 +86,28 @@ def check_devices(services: Services) -> Finding:
             )
         return ok("devices", said)
     said += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])
-    advice = (
-        "offline: start its agent, whose log says what is wrong. quarantined: it is let out by itself once the "
-        "calibration kernel runs clean; one that a person held back, by `tunefarm device release`. "
-        "checking: a worker must calibrate it first."
-    )
+    states = {device.state for device in down}
+    advice = " ".join(text for state, text in _ADVICE.items() if state in states)
     return (warning if up else failed)("devices", said, advice)
 
 
 def check_versions(services: Services) -> Finding:
     """Whether this process and the devices have the compiler that tunefarm pins."""
-    found = {device.name: _texts(device.info.get("versions")) for device in _devices(services)}
+    found = {device.name: _texts(device.info.get("versions")) for device in _devices_if_known(services)}
     return judge_versions({"this process": versions(), **found})
 
 
 def _devices(services: Services) -> list[Device]:
     with services.uow.read() as repos:
         return list(repos.devices.list(limit=500).items)
+
+
+def _devices_if_known(services: Services) -> list[Device]:
+    """Return the devices; none where the database is away, which another check says."""
+    try:
+        return _devices(services)
+    except TransientError:
+        return []
 
 
 def _texts(value: object) -> dict[str, str]:

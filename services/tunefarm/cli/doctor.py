@@ -121,6 +121,11 @@ def _no_answer(url: str, error: ClientError) -> _Row:
 
     if isinstance(error, AuthenticationError | ForbiddenError):
         advice = "Give a key with the scope read: --api-key-file, or TUNEFARM_API_KEY_FILE."
+    elif error.code in ("database-unavailable", "database-full"):
+        advice = (
+            "The API runs, and its database does not serve it: see to that. On a machine with the API's settings in its "
+            "environment this command checks the database, too."
+        )
     elif isinstance(error, NotFoundError):
         advice = "Bring the server to this version: it knows no checks."
     else:

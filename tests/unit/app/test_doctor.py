@@ -5,13 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from small_disk import small_disk
 from sqlalchemy import text
 
+from tunefarm_app.blob_store import BlobStore
 from tunefarm_app.doctor import examine, examine_at_rest
 from tunefarm_app.findings import Verdict, judge_clock
 from tunefarm_app.register_device import heartbeat
@@ -141,6 +144,8 @@ def test_a_full_disk(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(farm)["database space"][0] == "failed"
     monkeypatch.setattr("tunefarm_app.checks.FREE_NOTHING_BYTES", 1)
     monkeypatch.setattr("tunefarm_app.checks.FREE_LITTLE_BYTES", 1 << 60)
+    assert findings(farm)["store"][0] == "ok", "as long as a tenth of the disk is free"
+    monkeypatch.setattr("tunefarm_app.checks.FREE_LITTLE_SHARE", 1.0)
     assert findings(farm)["store"][0] == "warning"
 
 
@@ -158,7 +163,7 @@ def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
     object.__setattr__(services, "uow", UnitOfWork(make_engine(away.get_secret_value())))
     found = {one.check: one for one in examine(services)}
     assert {name for name, one in found.items() if one.verdict is Verdict.FAILED} == {
-        *("database", "tracker", "devices", "steps", "clock", "versions"),
+        *("database", "tracker", "devices", "steps", "clock"),
     }
     assert "See the check `database`" in found["steps"].advice
     assert found["broker"].verdict is Verdict.OK
@@ -181,3 +186,70 @@ def test_versions(farm: Any) -> None:
     assert verdict == "failed"
     assert message == "dev-1 has apache-tvm-ffi 0.1.15"
     assert judge_versions({"here": {"tunefarm": "0.0.1"}}).verdict is Verdict.WARNING
+
+
+def test_a_disk_that_takes_nothing_more(farm: Any, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        if disk is None:
+            pytest.skip("needs the right to mount a small file system")
+        told = farm.with_settings(store_dir=disk.path)
+        full = replace(told.services, blobs=BlobStore(disk.path))
+        disk.fill()
+        (store,) = [one for one in examine(full) if one.check == "store"]
+        assert store.verdict is Verdict.FAILED
+        assert "No space left on device" in store.message
+        assert store.advice.startswith("Make room")
+        disk.make_room()
+        (store,) = [one for one in examine(full) if one.check == "store"]
+        assert "GB free" in store.message
+
+
+def test_without_a_database_the_rest_is_looked_at(farm: Any, tracker_port: int, tmp_path: Path) -> None:
+    told = farm.with_settings(tracker=f"127.0.0.1:{tracker_port}")
+    away = replace(told.services, uow=UnitOfWork(make_engine(f"sqlite:///{tmp_path}/no/such/folder/farm.db")))
+    found = {one.check: one.verdict.value for one in examine(away)}
+    assert found["database"] == found["devices"] == found["steps"] == "failed"
+    assert found["tracker"] == found["versions"] == found["store"] == "ok"
+
+
+def test_advice_is_about_the_states_that_there_are(farm: Any) -> None:
+    farm.add_device()
+    words = {
+        "offline": "agent",
+        "checking": "--queues tune",
+        "quarantined": "by itself",
+        "draining": "release",
+    }
+    for state, word in words.items():
+        run_sql(farm, f"UPDATE devices SET state = '{state}'")
+        (devices,) = [one for one in examine(farm.services) if one.check == "devices"]
+        assert devices.advice.startswith(f"{state}: ")
+        assert word in devices.advice
+        assert [other for other in words if f"{other}: " in devices.advice] == [state]
+
+
+def test_a_device_that_became_slower(farm: Any) -> None:
+    device = farm.add_device()
+
+    def told(**calibration: float) -> tuple[str, str]:
+        with farm.services.uow.write() as repos:
+            repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
+            now = repos.devices.get(device.id)
+            lease = repos.calibrations.lease(device.id, now.fence, "w", 60.0)
+            repos.calibrations.finish(
+                device.id,
+                lease.fence,
+                event=DeviceEvent.CLEAN,
+                reason="",
+                calibration={"key": "k", "at": 0.0, **calibration},
+                next_sec=60.0,
+            )
+        return findings(farm)["devices"]
+
+    assert told(time_sec=1.2, reference_sec=1.0) == ("ok", "1 online")
+    verdict, message = told(time_sec=1.4, reference_sec=1.0)
+    assert (verdict, message) == ("warning", "1 online: dev-1 is 1.4 times slower than it was")
+    cores = {"all_cores_sec": 3.0, "all_cores_reference_sec": 1.0}
+    assert told(time_sec=1.0, reference_sec=1.0, **cores)[1].endswith(
+        "3.0 times slower than it was on all cores at once"
+    )

@@ -1,0 +1,159 @@
+"""``tunefarm doctor`` on a farm of separate parts: PostgreSQL, Valkey, tracker, API, worker and agent, each taken away in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_processes import AgentProcess, Child, TrackerProcess
+from farm_processes import Broker, Worker, free_port
+from private_postgres import PrivatePostgres
+from waiting import wait_until
+
+Row = dict[str, str]
+Rows = dict[tuple[str, str], Row]
+
+
+@dataclass
+class Parts:
+    """The farm, and the command run against it from one of its machines or from elsewhere."""
+
+    postgres: PrivatePostgres
+    broker: Broker
+    tracker: TrackerProcess
+    api: Child
+    worker: Worker
+    agent: AgentProcess
+    settings: dict[str, str]
+    client: dict[str, str]
+    key: str
+
+    def examine(self, *, from_a_part: bool = False) -> tuple[Rows, int]:
+        """Run the doctor; return what it found, and its exit code."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "tunefarm.cli.main", "doctor", "--json"],
+            env={**clean, **self.client, **(self.settings if from_a_part else {})},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        try:
+            checks = json.loads(done.stdout)["checks"]
+        except ValueError:
+            raise AssertionError(done.stdout + done.stderr) from None
+        return {(row["where"], row["check"]): row for row in checks}, done.returncode
+
+    def until(self, check: str, verdict: str, *words: str) -> Row:
+        """Wait for the server to say so of one check."""
+        seen: list[Any] = []
+
+        def said() -> Row | None:
+            found, _ = self.examine()
+            seen[:] = [found]
+            row = found.get(("server", check))
+            fits = (
+                row is not None
+                and row["verdict"] == verdict
+                and all(word in row["message"] for word in words)
+            )
+            return row if fits else None
+
+        return wait_until(said, lambda: f"{check} to be {verdict}: {seen}")
+
+
+@pytest.fixture
+def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) -> Iterator[Parts]:
+    postgres = PrivatePostgres()
+    postgres.start()
+    broker = Broker(tmp_path, free_port())
+    broker.start()
+    settings = {
+        "TUNEFARM_DATABASE_URL": postgres.url,
+        "TUNEFARM_BROKER_URL": broker.url,
+        "TUNEFARM_STORE_DIR": str(tmp_path / "store"),
+        "TUNEFARM_TRACKER": f"127.0.0.1:{tracker.port}",
+        "TUNEFARM_DEVICE_STALE_SEC": "5",
+        "TUNEFARM_LEASE_SEC": "10",
+        "TUNEFARM_ENGINE": "tvm",
+    }
+    key_file = tmp_path / "api-key"
+    parts = None
+    try:
+        api = start(
+            Child, ["-m", "tunefarm_api", "--port=0", "--migrate", f"--key-file={key_file}"], env=settings
+        )
+        url = wait_until(lambda: [one["url"] for one in api.events if "url" in one], "the API")[0]
+        worker = Worker(settings, tmp_path / "worker.log", "--concurrency=1")
+        worker.wait_until_ready()
+        key = key_file.read_text().strip()
+        agent = start(AgentProcess, url, tmp_path / "device", key=key)
+        client = {"TUNEFARM_URL": url, "TUNEFARM_API_KEY_FILE": str(key_file)}
+        parts = Parts(postgres, broker, tracker, api, worker, agent, settings, client, key)
+        parts.until("devices", "ok")
+        yield parts
+    finally:
+        if parts is not None:
+            parts.worker.kill()
+        broker.kill()
+        postgres.close()
+
+
+@pytest.mark.slow
+def test_each_part_is_missed(
+    parts: Parts, start: Callable[..., Any], start_tracker: Callable[..., Any], tmp_path: Path
+) -> None:
+    found, code = parts.examine(from_a_part=True)
+    assert {row["verdict"] for row in found.values()} == {"ok"}, found
+    assert code == 0
+    places = {where for where, _ in found}
+    assert places == {"here", "server"}, "this machine, which has a worker's settings, and the API's"
+    checks = {"database", "store", "broker", "tracker", "devices", "steps", "clock", "versions"}
+    for where in places:
+        assert checks <= {check for at, check in found if at == where}
+
+    parts.agent.end(signal.SIGKILL)
+    offline = parts.until("devices", "failed", "offline", "no heartbeat")
+    assert "device join" in offline["advice"]
+    parts.worker.kill()
+    start(AgentProcess, parts.client["TUNEFARM_URL"], tmp_path / "device", key=parts.key)
+    checking = parts.until("devices", "failed", "checking")
+    assert "tunefarm worker --queues tune" in checking["advice"]
+    parts.worker = Worker(parts.settings, tmp_path / "worker.log", "--concurrency=1")
+    parts.until("devices", "ok")
+
+    parts.broker.kill()
+    assert "TUNEFARM_BROKER_URL" in parts.until("broker", "failed")["advice"]
+    parts.broker.start()
+    parts.until("broker", "ok")
+
+    parts.tracker.end()
+    assert "TUNEFARM_TRACKER" in parts.until("tracker", "failed")["advice"]
+    assert "tracker" in parts.until("devices", "failed", "offline")["message"]
+    start_tracker(parts.tracker.port)
+    parts.until("devices", "ok")
+
+    parts.postgres.signal(signal.SIGQUIT)
+    found, code = parts.examine(from_a_part=True)
+    assert code == 1
+    assert {check for (_, check), row in found.items() if row["verdict"] == "failed"} == {
+        *("database", "devices", "steps", "clock", "api")
+    }
+    assert "TUNEFARM_DATABASE_URL" in found["here", "database"]["advice"]
+    assert "database" in found["here", "api"]["advice"]
+    parts.postgres.start()
+    parts.until("devices", "ok")
+
+    parts.api.end(signal.SIGTERM)
+    found, code = parts.examine(from_a_part=True)
+    assert code == 1
+    assert [check for (_, check), row in found.items() if row["verdict"] == "failed"] == ["api"]
+    assert "Start the API" in found["here", "api"]["advice"]
