@@ -35,7 +35,10 @@ def serve(
         str, typer.Option("--device-key", help="The pool that this machine joins as a device.")
     ] = "local",
     target: Annotated[
-        str, typer.Option("--target", help="What this machine runs; found out by default.")
+        str,
+        typer.Option(
+            "--target", help="What this machine runs; the CPU that it is by default. `cuda`: its GPUs, each a device."
+        ),
     ] = "host",
     concurrency: Annotated[
         int | None,
