@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tunefarm_app.job_report.document import JobReport, ReportBreakdown, ReportKernel
 from tunefarm_app.job_report.parts import ReportLatency, ReportTiming
-from tunefarm_app.job_report.quantities import percent, seconds
+from tunefarm_app.job_report.quantities import percent, seconds, tick
 
 WIDTH = 720
 _LABEL = 132
@@ -103,7 +103,7 @@ def latency_strip(latency: ReportLatency) -> Strip:
     bottom = _TOP + _ROW * len(rows)
     return Strip(
         rows=rows,
-        ticks=tuple((axis.place(value), seconds(value)) for value in axis.ticks()),
+        ticks=tuple((axis.place(value), tick(value)) for value in axis.ticks()),
         zero=_LABEL,
         bottom=bottom,
         height=bottom + 24,

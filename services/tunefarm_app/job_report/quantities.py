@@ -24,6 +24,14 @@ def seconds(value: float | None) -> str:
     return NONE
 
 
+def tick(value: float) -> str:
+    """Return a round number of seconds for an axis: ``"50 ms"``."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 0.9995:
+            return f"{value * factor:.4g} {unit}"
+    return f"{value * 1e9:.4g} ns" if value else "0"
+
+
 def figures(value: float) -> str:
     """Return a number with three figures at least, and never with an exponent."""
     size = abs(value)

@@ -1,0 +1,32 @@
+"""The sample report of the documentation: today's code reads that document, and draws that page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from html_page import Page
+
+from tunefarm_app.job_report.document import JobReport
+from tunefarm_app.job_report.page import report_page
+
+DOCS = Path(__file__).parents[3] / "docs"
+AGAIN = "run: python docs/make_report_sample.py"
+
+
+def test_the_sample_is_what_is_drawn_today() -> None:
+    kept = (DOCS / "sample" / "report.json").read_text(encoding="utf-8")
+    report = JobReport.model_validate_json(kept)
+    assert report.model_dump_json(indent=1) + "\n" == kept, AGAIN
+    assert (DOCS / "sample" / "report.html").read_text(encoding="utf-8") == report_page(report), AGAIN
+
+
+def test_the_sample_is_of_a_real_job() -> None:
+    report = JobReport.model_validate_json((DOCS / "sample" / "report.json").read_bytes())
+    assert not report.simulated
+    assert report.latency is not None
+    assert report.checks is not None
+    assert report.checks.ok
+    assert {kernel.name for kernel in report.kernels if kernel.covered} == {one.name for one in report.records}
+    page = Page(report_page(report))
+    assert len(page.tables["kernels"]) == 1 + len(report.kernels) + 3
+    assert (DOCS / "images" / "report.png").read_bytes().startswith(b"\x89PNG")
