@@ -1,4 +1,4 @@
-"""Write docs/reference/ from the code: the command, the API, the engine, the settings.
+"""Write docs/reference/ from the code: the command, the API, the client, the engine, the settings.
 
     python docs/generate.py           # write the pages
     python docs/generate.py --check   # exit 1 if a page is not what would be written
@@ -25,6 +25,7 @@ def main() -> int:
     pages = {
         "README.md": _index(),
         "command.md": _command(),
+        "client.md": _client(),
         "engine.md": _engine(),
         "settings.md": _settings(),
         "api.md": _api(),
@@ -53,6 +54,7 @@ Generated from the code by `make docs`; a test keeps it up to date.
 
 - [The command](command.md)
 - [The API](api.md), and its [OpenAPI document](openapi.json)
+- [The Python client](client.md)
 - [The engine](engine.md)
 - [Settings](settings.md)
 """
@@ -85,6 +87,28 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
         yield f"{epilog}\n" if path == "tunefarm" else ""
     for name, child in children.items():
         yield from _command_page(child, f"{path} {name}")
+
+
+def _client() -> str:
+    from tunefarm import client
+    from tunefarm.client.farm import Devices, Records
+    from tunefarm.client.jobs import Jobs
+    from tunefarm.client.keys import Keys
+    from tunefarm.client.models import Models
+
+    parts = [
+        "# The Python client\n",
+        "`tunefarm.Client` blocks. `tunefarm.AsyncClient` has the same methods, to be awaited; its iterators are asynchronous.\n",
+    ]
+    for kind in (client.Client, client.AsyncClient, client.JobHandle, Models, Jobs, Devices, Records, Keys):
+        parts.append(f"## `{kind.__name__}`\n")
+        parts.append(_text(inspect.getdoc(kind)))
+        parts += [] if kind is client.AsyncClient else _methods(kind)
+    parts.append("## Retries\n")
+    parts.append(_text(inspect.getdoc(client.RetryPolicy)))
+    parts.append("## Errors\n")
+    parts.append(_text(inspect.getdoc(inspect.getmodule(client.ClientError))))
+    return "\n".join(parts)
 
 
 def _engine() -> str:

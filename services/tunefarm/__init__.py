@@ -1,6 +1,6 @@
 """What users import and type: the client, the artifact loader and the `tunefarm` command.
 
-`Client` and `load` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
+`Client`, `AsyncClient` and `load` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
 httpx nor TVM.
 """
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunefarm.artifact import load
-    from tunefarm.client import Client
+    from tunefarm.client import AsyncClient, Client
 
     __version__: str
 
-__all__ = ["Client", "__version__", "load"]
+__all__ = ["AsyncClient", "Client", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Client":
-        from tunefarm.client import Client
+    if name in ("AsyncClient", "Client"):
+        import tunefarm.client
 
-        return Client
+        return getattr(tunefarm.client, name)
     if name == "load":
         from tunefarm.artifact import load
 

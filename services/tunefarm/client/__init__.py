@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefarm.client.async_client import AsyncClient
 from tunefarm.client.checks import FarmCheck, FarmChecks
 from tunefarm.client.client import Client
 from tunefarm.client.device_results import Device, EnrolmentToken
@@ -20,7 +21,7 @@ from tunefarm.client.errors import (
     UnavailableError,
     WaitTimeoutError,
 )
-from tunefarm.client.handle import Download, JobHandle
+from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
 from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
 from tunefarm.client.results import (
     Event,
@@ -38,6 +39,8 @@ from tunefarm.client.retry import NO_RETRY, RetryPolicy
 __all__ = [
     "NO_RETRY",
     "ApiKey",
+    "AsyncClient",
+    "AsyncJobHandle",
     "AuthenticationError",
     "Client",
     "ClientError",

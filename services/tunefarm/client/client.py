@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from tunefarm.client.checks import FarmChecks
-from tunefarm.client.errors import InvalidRequestError
+from tunefarm.client.async_client import AsyncClient
+from tunefarm.client.blocking import Blocking, blocking, blocking_as
 from tunefarm.client.farm import Devices, Records
 from tunefarm.client.handle import JobHandle
 from tunefarm.client.jobs import Jobs
 from tunefarm.client.keys import Keys
-from tunefarm.client.models import Models, Shapes
+from tunefarm.client.links import BlockingLink
+from tunefarm.client.models import Models
 from tunefarm.client.retry import RetryPolicy
-from tunefarm.client.transport import ByteProgress, Transport
 
 
-class Client:
+class _Core(AsyncClient):
+    _make_link = BlockingLink
+
+
+class Client(Blocking[AsyncClient]):
     """A tunefarm server, from Python.
 
     ::
@@ -48,26 +49,17 @@ class Client:
         timeout_sec: float = 60.0,
         retry: RetryPolicy | None = None,
     ) -> None:
-        url = url or os.environ.get("TUNEFARM_URL")
-        if not url:
-            raise InvalidRequestError(
-                "no server is given: pass its URL, or set TUNEFARM_URL", code="no-server"
-            )
-        self._transport = Transport(
-            url,
-            api_key or os.environ.get("TUNEFARM_API_KEY"),
-            timeout_sec=timeout_sec,
-            retry=retry or RetryPolicy(),
-        )
-        self.models = Models(self._transport)
-        self.jobs = Jobs(self._transport)
-        self.devices = Devices(self._transport)
-        self.records = Records(self._transport)
-        self.keys = Keys(self._transport)
+        core = _Core(url, api_key, timeout_sec=timeout_sec, retry=retry)
+        super().__init__(core)
+        self.models = Models(core.models)
+        self.jobs = Jobs(core.jobs)
+        self.devices = Devices(core.devices)
+        self.records = Records(core.records)
+        self.keys = Keys(core.keys)
 
     @property
     def url(self) -> str:
-        return self._transport.url
+        return self._core.url
 
     def __repr__(self) -> str:
         return f"<tunefarm.Client {self.url}>"
@@ -80,79 +72,7 @@ class Client:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close the connections; the client cannot be used after it."""
-        self._transport.close()
-
-    def checks(self) -> FarmChecks:
-        """Have the server examine the farm: database, broker, tracker, devices, store and so on. Takes some seconds."""
-        return FarmChecks.read(self._transport.get("checks"))
-
-    def job(self, job_id: str) -> JobHandle:
-        """Return a handle of a job that exists."""
-        return JobHandle(self.jobs, self.jobs.get(job_id))
-
-    def tune(
-        self,
-        model: Path | str,
-        *,
-        target: str | Mapping[str, Any] | None = None,
-        device_key: str | None = None,
-        trials: int | None = None,
-        seconds: float | None = None,
-        minutes: float | None = None,
-        patience: int | None = None,
-        min_gain: float | None = None,
-        tuner: str | None = None,
-        seed: int | None = None,
-        shapes: Shapes | None = None,
-        name: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        import_timeout_sec: float | None = None,
-        on_upload: ByteProgress | None = None,
-    ) -> JobHandle:
-        """Upload a model, wait until it is imported, and start a job on it.
-
-        Args:
-            model: The ONNX file.
-            target: What to compile for; the devices' own target where it is left out.
-            device_key: The pool that measures.
-            trials: Budget: candidates to try.
-            seconds: Budget: wall-clock to search.
-            minutes: The same in minutes; added to `seconds`.
-            patience: Budget: stop after so many trials without a better kernel.
-            min_gain: Budget: stop when a minute of search is expected to make the model less than this share
-                faster (0.01: one percent).
-            tuner: Search strategy.
-            seed: Seed of the search.
-            shapes: Shapes of inputs with dynamic dimensions.
-            name: What to call the model.
-            options: Further options of the server.
-            import_timeout_sec: How long to wait for the import.
-            on_upload: Called with the bytes sent and the bytes in all.
-
-        Raises:
-            ModelFailedError: If the model cannot be imported.
-            InvalidRequestError: If the request is wrong.
-        """
-        wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
-        if all(limit is None for limit in (trials, wall_sec, patience, min_gain)):
-            raise InvalidRequestError(
-                "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
-                code="invalid-budget",
-            )
-        terms: dict[str, Any] = {
-            "target": target,
-            "device_key": device_key,
-            "trials": trials,
-            "seconds": wall_sec,
-            "patience": patience,
-            "min_gain": min_gain,
-            "tuner": tuner,
-            "seed": seed,
-            "options": options,
-        }
-        self.jobs.check(**terms)  # a typo shall not cost an upload
-        uploaded = self.models.upload(model, name=name, shapes=shapes, on_progress=on_upload)
-        self.models.wait(uploaded.id, timeout_sec=import_timeout_sec)
-        return JobHandle(self.jobs, self.jobs.create(uploaded.id, **terms))
+    close = blocking(AsyncClient.close)
+    checks = blocking(AsyncClient.checks)
+    job = blocking_as(JobHandle, AsyncClient.job)
+    tune = blocking_as(JobHandle, AsyncClient.tune)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
+from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.device_results import Device, EnrolmentToken
-from tunefarm.client.paging import walk
+from tunefarm.client.paging import get_all, get_page, walk
 from tunefarm.client.results import Page, Record
 from tunefarm.client.transport import Transport, segment
 
 
-class Devices:
+class AsyncDevices:
     """The machines that measure."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def get(self, device_id: str) -> Device:
-        return Device.read(self._transport.get(f"devices/{segment(device_id)}"))
+    async def get(self, device_id: str) -> Device:
+        return Device.read(await self._transport.get(f"devices/{segment(device_id)}"))
 
-    def list(self) -> tuple[Device, ...]:
-        return tuple(
-            walk(
-                lambda cursor: Page.read(
-                    self._transport.get("devices", {"limit": 500, "cursor": cursor}), Device.read
-                )
-            )
-        )
+    async def list(self) -> tuple[Device, ...]:
+        return await get_all(self._transport, "devices", {"limit": 500}, Device.read)
 
-    def create_token(
+    async def create_token(
         self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0
     ) -> EnrolmentToken:
         """Make a token that lets one machine become a device, once (`tunefarm device join --token`).
@@ -39,40 +34,40 @@ class Devices:
             valid_sec: How long it is good.
         """
         body = {"device_key": device_key, "name": name, "valid_sec": valid_sec}
-        return EnrolmentToken.read(self._transport.post("devices/tokens", body))
+        return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
 
-    def drain(self, device_id: str, *, reason: str = "") -> Device:
+    async def drain(self, device_id: str, *, reason: str = "") -> Device:
         """Let the device finish its round, and give it no further one until it is released."""
-        return self._order(device_id, "drain", reason)
+        return await self._order(device_id, "drain", reason)
 
-    def quarantine(self, device_id: str, *, reason: str = "") -> Device:
+    async def quarantine(self, device_id: str, *, reason: str = "") -> Device:
         """Give the device no work until it is released."""
-        return self._order(device_id, "quarantine", reason)
+        return await self._order(device_id, "quarantine", reason)
 
-    def release(self, device_id: str, *, reason: str = "") -> Device:
+    async def release(self, device_id: str, *, reason: str = "") -> Device:
         """End draining or quarantine: the device is calibrated as if it had just come.
 
         Raises:
             ConflictError: ``device-state`` if it is neither drained nor quarantined.
         """
-        return self._order(device_id, "release", reason)
+        return await self._order(device_id, "release", reason)
 
-    def remove(self, device_id: str) -> None:
+    async def remove(self, device_id: str) -> None:
         """Forget the device, and revoke its credential. Its records stay."""
-        self._transport.delete(f"devices/{segment(device_id)}")
+        await self._transport.delete(f"devices/{segment(device_id)}")
 
-    def _order(self, device_id: str, word: str, reason: str) -> Device:
+    async def _order(self, device_id: str, word: str, reason: str) -> Device:
         path = f"devices/{segment(device_id)}/{word}"
-        return Device.read(self._transport.post(path, {"reason": reason}))
+        return Device.read(await self._transport.post(path, {"reason": reason}))
 
 
-class Records:
+class AsyncRecords:
     """What has ever been measured."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(
+    async def list(
         self,
         *,
         workload_key: str | None = None,
@@ -93,7 +88,7 @@ class Records:
             "limit": limit,
             "cursor": cursor,
         }
-        return Page.read(self._transport.get("records", query), Record.read)
+        return await get_page(self._transport, "records", query, Record.read)
 
     def all(
         self,
@@ -103,19 +98,17 @@ class Records:
         device_model: str | None = None,
         toolchain: str | None = None,
         outcome: str | None = None,
-    ) -> Iterator[Record]:
+    ) -> AsyncIterator[Record]:
         """Yield every record that matches, page by page."""
-        return walk(
-            lambda cursor: self.list(
-                workload_key=workload_key,
-                target_key=target_key,
-                device_model=device_model,
-                toolchain=toolchain,
-                outcome=outcome,
-                limit=500,
-                cursor=cursor,
-            )
-        )
+        query = {
+            "workload_key": workload_key,
+            "target_key": target_key,
+            "device_model": device_model,
+            "toolchain": toolchain,
+            "outcome": outcome,
+            "limit": 500,
+        }
+        return walk(self._transport, "records", query, Record.read)
 
     def best(
         self,
@@ -124,7 +117,7 @@ class Records:
         target_key: str | None = None,
         device_model: str | None = None,
         toolchain: str | None = None,
-    ) -> Iterator[Record]:
+    ) -> AsyncIterator[Record]:
         """Yield the fastest record of every workload, target, device model and toolchain that matches, page by page."""
         query = {
             "workload_key": workload_key,
@@ -133,8 +126,24 @@ class Records:
             "toolchain": toolchain,
             "limit": 100,
         }
-        return walk(
-            lambda cursor: Page.read(
-                self._transport.get("records/best", {**query, "cursor": cursor}), Record.read
-            )
-        )
+        return walk(self._transport, "records/best", query, Record.read)
+
+
+class Devices(Blocking[AsyncDevices]):
+    """The machines that measure."""
+
+    get = blocking(AsyncDevices.get)
+    list = blocking(AsyncDevices.list)
+    create_token = blocking(AsyncDevices.create_token)
+    drain = blocking(AsyncDevices.drain)
+    quarantine = blocking(AsyncDevices.quarantine)
+    release = blocking(AsyncDevices.release)
+    remove = blocking(AsyncDevices.remove)
+
+
+class Records(Blocking[AsyncRecords]):
+    """What has ever been measured."""
+
+    list = blocking(AsyncRecords.list)
+    all = blocking_each(AsyncRecords.all)
+    best = blocking_each(AsyncRecords.best)

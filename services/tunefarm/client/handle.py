@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefarm.client.errors import JobCancelledError, JobFailedError, WaitTimeoutError
-from tunefarm.client.jobs import Jobs
+from tunefarm.client.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.errors import JobCancelledError, JobFailedError
+from tunefarm.client.jobs import AsyncJobs
 from tunefarm.client.results import Event, Job, JobTask, Record, Trial
-from tunefarm.client.transport import ByteProgress
+from tunefarm.client.streams import ByteProgress
+from tunefarm.client.waiting import wait_until
 
 JobProgress = Callable[[Job], None]
 
@@ -26,10 +27,10 @@ class Download:
     report_page: Path
 
 
-class JobHandle:
+class AsyncJobHandle:
     """One job of the server's. `job` is how it was when last looked at."""
 
-    def __init__(self, jobs: Jobs, job: Job) -> None:
+    def __init__(self, jobs: AsyncJobs, job: Job) -> None:
         self._jobs = jobs
         self.job = job
 
@@ -38,14 +39,14 @@ class JobHandle:
         return self.job.id
 
     def __repr__(self) -> str:
-        return f"<JobHandle {self.id}: {self.job.state}>"
+        return f"<{type(self).__name__} {self.id}: {self.job.state}>"
 
-    def refresh(self) -> Job:
+    async def refresh(self) -> Job:
         """Ask the server how the job is."""
-        self.job = self._jobs.get(self.id)
+        self.job = await self._jobs.get(self.id)
         return self.job
 
-    def wait(
+    async def wait(
         self,
         on_progress: JobProgress | None = None,
         *,
@@ -67,27 +68,24 @@ class JobHandle:
             WaitTimeoutError: If it takes longer than `timeout_sec`.
             UnavailableError: If the server stays away; the job goes on, and `wait` can be called again.
         """
-        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
-        while True:
-            job = self.refresh()
-            if on_progress is not None:
-                on_progress(job)
-            if job.is_finished:
-                break
-            if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeoutError(
-                    f"job {self.id} has not ended after {timeout_sec:g} s", code="wait-timeout"
-                )
-            time.sleep(poll_sec)
+        job = await wait_until(
+            self._jobs.link,
+            self.refresh,
+            lambda job: job.is_finished,
+            on_progress=on_progress,
+            timeout_sec=timeout_sec,
+            poll_sec=poll_sec,
+            too_long=f"job {self.id} has not ended",
+        )
         if check:
             raise_for_state(job)
         return job
 
-    def cancel(self) -> Job:
-        self.job = self._jobs.cancel(self.id)
+    async def cancel(self) -> Job:
+        self.job = await self._jobs.cancel(self.id)
         return self.job
 
-    def change(
+    async def change(
         self,
         *,
         trials: int | None = None,
@@ -96,51 +94,81 @@ class JobHandle:
         min_gain: float | None = None,
         priority: int | str | None = None,
     ) -> Job:
-        self.job = self._jobs.change(
+        self.job = await self._jobs.change(
             self.id, trials=trials, seconds=seconds, patience=patience, min_gain=min_gain, priority=priority
         )
         return self.job
 
-    def retry(self) -> Job:
-        self.job = self._jobs.retry(self.id)
+    async def retry(self) -> Job:
+        self.job = await self._jobs.retry(self.id)
         return self.job
 
-    def pause(self) -> Job:
-        self.job = self._jobs.pause(self.id)
+    async def pause(self) -> Job:
+        self.job = await self._jobs.pause(self.id)
         return self.job
 
-    def resume(self) -> Job:
-        self.job = self._jobs.resume(self.id)
+    async def resume(self) -> Job:
+        self.job = await self._jobs.resume(self.id)
         return self.job
 
-    def tasks(self) -> tuple[JobTask, ...]:
-        return self._jobs.tasks(self.id)
+    async def tasks(self) -> tuple[JobTask, ...]:
+        return await self._jobs.tasks(self.id)
 
-    def trials(self) -> Iterator[Trial]:
+    def trials(self) -> AsyncIterator[Trial]:
         return self._jobs.trials(self.id)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> AsyncIterator[Record]:
         return self._jobs.records(self.id)
 
-    def events(self, *, after: int = 0) -> tuple[Event, ...]:
-        return self._jobs.events(self.id, after=after)
+    async def events(self, *, after: int = 0) -> tuple[Event, ...]:
+        return await self._jobs.events(self.id, after=after)
 
-    def report(self) -> Mapping[str, Any]:
-        return self._jobs.report(self.id)
+    async def report(self) -> Mapping[str, Any]:
+        return await self._jobs.report(self.id)
 
-    def save_report(self, file: Path | str) -> Path:
+    async def save_report(self, file: Path | str) -> Path:
         """Write the report as one HTML file."""
-        return self._jobs.save_report(self.id, file)
+        return await self._jobs.save_report(self.id, file)
 
-    def download(
+    async def download(
         self, folder: Path | str, *, name: str | None = None, on_progress: ByteProgress | None = None
     ) -> Download:
         """Download the artifact (``NAME.tunefarm``) and the report (``NAME.report.json``, ``NAME.report.html``) into a folder."""
-        artifact = self._jobs.download(self.id, folder, name=name, on_progress=on_progress)
+        artifact = await self._jobs.download(self.id, folder, name=name, on_progress=on_progress)
         report = artifact.with_name(f"{artifact.stem}.report.json")
-        report.write_text(json.dumps(self.report(), indent=2) + "\n", encoding="utf-8")
-        page = self.save_report(artifact.with_name(f"{artifact.stem}.report.html"))
+        report.write_text(json.dumps(await self.report(), indent=2) + "\n", encoding="utf-8")
+        page = await self.save_report(artifact.with_name(f"{artifact.stem}.report.html"))
         return Download(artifact=artifact, report=report, report_page=page)
+
+
+class JobHandle(Blocking[AsyncJobHandle]):
+    """One job of the server's. `job` is how it was when last looked at."""
+
+    @property
+    def job(self) -> Job:
+        return self._core.job
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}: {self.job.state}>"
+
+    refresh = blocking(AsyncJobHandle.refresh)
+    wait = blocking(AsyncJobHandle.wait)
+    cancel = blocking(AsyncJobHandle.cancel)
+    change = blocking(AsyncJobHandle.change)
+    retry = blocking(AsyncJobHandle.retry)
+    pause = blocking(AsyncJobHandle.pause)
+    resume = blocking(AsyncJobHandle.resume)
+    tasks = blocking(AsyncJobHandle.tasks)
+    trials = blocking_each(AsyncJobHandle.trials)
+    records = blocking_each(AsyncJobHandle.records)
+    events = blocking(AsyncJobHandle.events)
+    report = blocking(AsyncJobHandle.report)
+    save_report = blocking(AsyncJobHandle.save_report)
+    download = blocking(AsyncJobHandle.download)
 
 
 def raise_for_state(job: Job) -> None:

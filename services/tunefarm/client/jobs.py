@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Iterator, Mapping
-from email.message import Message
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import InvalidRequestError, ProtocolError
-from tunefarm.client.paging import walk
+from tunefarm.client.job_terms import budget_of, terms_of
+from tunefarm.client.links import Link
+from tunefarm.client.paging import get_all, get_page, walk
 from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
-from tunefarm.client.transport import ByteProgress, Transport, segment
+from tunefarm.client.streams import ByteProgress, file_name
+from tunefarm.client.transport import Transport, segment
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
-
-class Jobs:
+class AsyncJobs:
     """The server's tuning jobs."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(
+    @property
+    def link(self) -> Link:
+        """What lets time pass between two requests."""
+        return self._transport.link
+
+    async def create(
         self,
         model_id: str,
         *,
@@ -60,13 +65,13 @@ class Jobs:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
-        terms = _terms(
+        terms = terms_of(
             target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
         )
         body = {"model_id": model_id, **terms}
-        return Job.read(self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
+        return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
-    def check(
+    async def check(
         self,
         *,
         target: str | Mapping[str, Any] | None = None,
@@ -86,15 +91,15 @@ class Jobs:
             InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
             ConflictError: If no device has been registered yet.
         """
-        terms = _terms(
+        terms = terms_of(
             target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
         )
-        self._transport.post("jobs/check", terms, repeatable=True)
+        await self._transport.post("jobs/check", terms, repeatable=True)
 
-    def get(self, job_id: str) -> Job:
-        return Job.read(self._transport.get(f"jobs/{segment(job_id)}"))
+    async def get(self, job_id: str) -> Job:
+        return Job.read(await self._transport.get(f"jobs/{segment(job_id)}"))
 
-    def list(
+    async def list(
         self,
         *,
         state: str | None = None,
@@ -103,33 +108,34 @@ class Jobs:
         cursor: str | None = None,
     ) -> Page[Job]:
         query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
-        return Page.read(self._transport.get("jobs", query), Job.read)
+        return await get_page(self._transport, "jobs", query, Job.read)
 
-    def all(self, *, state: str | None = None, model_id: str | None = None) -> Iterator[Job]:
+    def all(self, *, state: str | None = None, model_id: str | None = None) -> AsyncIterator[Job]:
         """Yield every job, page by page."""
-        return walk(lambda cursor: self.list(state=state, model_id=model_id, limit=500, cursor=cursor))
+        query = {"state": state, "model_id": model_id, "limit": 500}
+        return walk(self._transport, "jobs", query, Job.read)
 
-    def cancel(self, job_id: str) -> Job:
+    async def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; it may take some seconds until its state says so."""
-        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/cancel", repeatable=True))
 
-    def pause(self, job_id: str) -> Job:
+    async def pause(self, job_id: str) -> Job:
         """Pause a job: its running step ends within seconds, and its budget is left alone until `resume`.
 
         Raises:
             ConflictError: If it has ended.
         """
-        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/pause", repeatable=True))
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/pause", repeatable=True))
 
-    def resume(self, job_id: str) -> Job:
+    async def resume(self, job_id: str) -> Job:
         """Let a paused job go on; one that is not paused goes on as it does.
 
         Raises:
             ConflictError: If it has ended.
         """
-        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
 
-    def change(
+    async def change(
         self,
         job_id: str,
         *,
@@ -154,74 +160,58 @@ class Jobs:
             ConflictError: If it has ended, or (``search-ended``) the budget can change nothing any more.
             InvalidRequestError: If there is no such priority or budget.
         """
-        budget = _budget(trials, seconds, patience, min_gain)
+        budget = budget_of(trials, seconds, patience, min_gain)
         changes = {"priority": priority, "budget": budget or None}
         named = {name: value for name, value in changes.items() if value is not None}
-        return Job.read(self._transport.patch(f"jobs/{segment(job_id)}", named))
+        return Job.read(await self._transport.patch(f"jobs/{segment(job_id)}", named))
 
-    def retry(self, job_id: str) -> Job:
+    async def retry(self, job_id: str) -> Job:
         """Let a failed job go on with the step that failed; nothing that was done is done again.
 
         Raises:
             ConflictError: If it succeeded, or was cancelled.
         """
-        return Job.read(self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
+        return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/retry", repeatable=True))
 
-    def tasks(self, job_id: str) -> tuple[JobTask, ...]:
+    async def tasks(self, job_id: str) -> tuple[JobTask, ...]:
         """Return the job's kernels and how far each is; none before they were extracted."""
-        return tuple(
-            walk(
-                lambda cursor: Page.read(
-                    self._transport.get(f"jobs/{segment(job_id)}/tasks", {"cursor": cursor}), JobTask.read
-                )
-            )
-        )
+        return await get_all(self._transport, f"jobs/{segment(job_id)}/tasks", {}, JobTask.read)
 
-    def trials(self, job_id: str) -> Iterator[Trial]:
+    def trials(self, job_id: str) -> AsyncIterator[Trial]:
         """Yield the job's trials in the order in which they were measured."""
-        return walk(
-            lambda cursor: Page.read(
-                self._transport.get(f"jobs/{segment(job_id)}/trials", {"limit": 500, "cursor": cursor}),
-                Trial.read,
-            )
-        )
+        return walk(self._transport, f"jobs/{segment(job_id)}/trials", {"limit": 500}, Trial.read)
 
-    def records(self, job_id: str) -> Iterator[Record]:
+    def records(self, job_id: str) -> AsyncIterator[Record]:
         """Yield the records that the job made."""
-        return walk(
-            lambda cursor: Page.read(
-                self._transport.get(f"jobs/{segment(job_id)}/records", {"limit": 500, "cursor": cursor}),
-                Record.read,
-            )
-        )
+        return walk(self._transport, f"jobs/{segment(job_id)}/records", {"limit": 500}, Record.read)
 
-    def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
+    async def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
         """Return the job's events whose number is above `after`, oldest first, 500 at most: ask again after the last."""
-        answer = self._transport.get(f"jobs/{segment(job_id)}/events", {"after": after})
-        return Page.read(answer, Event.read).items
+        path = f"jobs/{segment(job_id)}/events"
+        return (await get_page(self._transport, path, {"after": after}, Event.read)).items
 
-    def report(self, job_id: str) -> Mapping[str, Any]:
+    async def report(self, job_id: str) -> Mapping[str, Any]:
         """Return all that is known about a job that has ended: latencies, kernels, checks, coverage, outcomes, records.
 
         Raises:
             ConflictError: If the job has not ended.
         """
-        report = self._transport.get(f"jobs/{segment(job_id)}/report")
+        report = await self._transport.get(f"jobs/{segment(job_id)}/report")
         if not isinstance(report, dict):
             raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
         return report
 
-    def save_report(self, job_id: str, file: Path | str) -> Path:
+    async def save_report(self, job_id: str, file: Path | str) -> Path:
         """Write the report as one HTML file, complete in itself, and return its path. An older file is replaced.
 
         Raises:
             ConflictError: If the job has not ended.
         """
         path = Path(file)
-        self._transport.download(f"jobs/{segment(job_id)}/report.html", path, None)
+        await self._transport.download(f"jobs/{segment(job_id)}/report.html", path, None)
         return path
 
-    def download(
+    async def download(
         self,
         job_id: str,
         folder: Path | str,
@@ -245,56 +235,29 @@ class Jobs:
         if name is not None and (name in ("", ".", "..") or Path(name).name != name):
             raise InvalidRequestError(f"{name!r} is not the name of a file", code="bad-name")
         target = folder / (name or f"{job_id}.tunefarm")
-        headers = self._transport.download(f"jobs/{segment(job_id)}/artifact", target, on_progress)
+        headers = await self._transport.download(f"jobs/{segment(job_id)}/artifact", target, on_progress)
         if name is None and (given := file_name(headers.get("Content-Disposition", ""))):
             target = target.replace(folder / given)
         return target
 
 
-def file_name(content_disposition: str) -> str | None:
-    """Return the file name that a header offers, made safe: no folders, no odd characters, not hidden."""
-    message = Message()
-    message["Content-Disposition"] = content_disposition or "attachment"
-    given = message.get_filename()
-    if not given:
-        return None
-    return _UNSAFE.sub("_", re.split(r"[/\\]", given)[-1])[:200].lstrip(".-") or None
+class Jobs(Blocking[AsyncJobs]):
+    """The server's tuning jobs."""
 
-
-def _terms(
-    target: str | Mapping[str, Any] | None,
-    device_key: str | None,
-    trials: int | None,
-    seconds: float | None,
-    patience: int | None,
-    min_gain: float | None,
-    tuner: str | None,
-    seed: int | None,
-    priority: int | str | None,
-    options: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """Return what is asked for as the server takes it, without what is left out."""
-    optional = {
-        "target": target,
-        "device_key": device_key,
-        "tuner": tuner,
-        "seed": seed,
-        "priority": priority,
-        "options": options,
-    }
-    return {
-        "budget": _budget(trials, seconds, patience, min_gain),
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def _budget(
-    trials: int | None, seconds: float | None, patience: int | None, min_gain: float | None
-) -> dict[str, float]:
-    budget = {
-        "trials": trials,
-        "wall_sec": seconds,
-        "patience_trials": patience,
-        "min_gain_per_min": min_gain,
-    }
-    return {name: limit for name, limit in budget.items() if limit is not None}
+    create = blocking(AsyncJobs.create)
+    check = blocking(AsyncJobs.check)
+    get = blocking(AsyncJobs.get)
+    list = blocking(AsyncJobs.list)
+    all = blocking_each(AsyncJobs.all)
+    cancel = blocking(AsyncJobs.cancel)
+    pause = blocking(AsyncJobs.pause)
+    resume = blocking(AsyncJobs.resume)
+    change = blocking(AsyncJobs.change)
+    retry = blocking(AsyncJobs.retry)
+    tasks = blocking(AsyncJobs.tasks)
+    trials = blocking_each(AsyncJobs.trials)
+    records = blocking_each(AsyncJobs.records)
+    events = blocking(AsyncJobs.events)
+    report = blocking(AsyncJobs.report)
+    save_report = blocking(AsyncJobs.save_report)
+    download = blocking(AsyncJobs.download)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from tunefarm.client.blocking import Blocking, blocking
 from tunefarm.client.fields import Fields
-from tunefarm.client.paging import walk
-from tunefarm.client.results import Page
+from tunefarm.client.paging import get_all
 from tunefarm.client.transport import Transport, segment
 
 
@@ -42,13 +42,21 @@ class NewApiKey(ApiKey):
         return cls(**_key_fields(f), key=f.text("key"))
 
 
-class Keys:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    """A link that signs one browser in to the dashboard, once."""
+
+    url: str = field(repr=False)
+    expires_at: float
+
+
+class AsyncKeys:
     """Who may use the server, and for what. Needs a key with the scope ``admin``."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def create(self, name: str, *, scopes: Sequence[str]) -> NewApiKey:
+    async def create(self, name: str, *, scopes: Sequence[str]) -> NewApiKey:
         """Make a key. Its text is in the answer this once: the server keeps a hash.
 
         Args:
@@ -58,35 +66,34 @@ class Keys:
         Raises:
             InvalidRequestError: ``unknown-scope``.
         """
-        return NewApiKey.read(self._transport.post("keys", {"name": name, "scopes": list(scopes)}))
+        return NewApiKey.read(await self._transport.post("keys", {"name": name, "scopes": list(scopes)}))
 
-    def list(self) -> tuple[ApiKey, ...]:
+    async def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, the revoked ones too, oldest first."""
-        return tuple(
-            walk(lambda cursor: Page.read(self._transport.get("keys", {"cursor": cursor}), ApiKey.read))
-        )
+        return await get_all(self._transport, "keys", {}, ApiKey.read)
 
-    def revoke(self, key_id: str) -> ApiKey:
+    async def revoke(self, key_id: str) -> ApiKey:
         """Make a key worthless from now on.
 
         Raises:
             NotFoundError: If there is no such key.
             ConflictError: ``last-admin-key`` if nobody could make keys any more.
         """
-        return ApiKey.read(self._transport.post(f"keys/{segment(key_id)}/revoke", repeatable=True))
+        return ApiKey.read(await self._transport.post(f"keys/{segment(key_id)}/revoke", repeatable=True))
 
-    def sign_in_link(self) -> SignInLink:
+    async def sign_in_link(self) -> SignInLink:
         """Make a link that lets a browser do what this client's key may do. It needs the scope ``read`` only."""
-        f = Fields(self._transport.post("sign-in-links"), "link")
+        f = Fields(await self._transport.post("sign-in-links"), "link")
         return SignInLink(url=self._transport.url + f.text("path"), expires_at=f.number("expires_at", 0.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignInLink:
-    """A link that signs one browser in to the dashboard, once."""
+class Keys(Blocking[AsyncKeys]):
+    """Who may use the server, and for what. Needs a key with the scope ``admin``."""
 
-    url: str = field(repr=False)
-    expires_at: float
+    create = blocking(AsyncKeys.create)
+    list = blocking(AsyncKeys.list)
+    revoke = blocking(AsyncKeys.revoke)
+    sign_in_link = blocking(AsyncKeys.sign_in_link)
 
 
 def _key_fields(f: Fields) -> dict[str, Any]:

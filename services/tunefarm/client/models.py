@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from tunefarm.client.errors import ModelFailedError, WaitTimeoutError
-from tunefarm.client.paging import walk
+from tunefarm.client.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.errors import ModelFailedError
+from tunefarm.client.paging import get_all, get_page, walk
 from tunefarm.client.results import Model, ModelTask, Page
-from tunefarm.client.transport import ByteProgress, Query, Transport, segment
+from tunefarm.client.streams import ByteProgress
+from tunefarm.client.transport import Query, Transport, segment
+from tunefarm.client.waiting import wait_until
 
 Shapes = Mapping[str, Sequence[int]]
 
 
-class Models:
+class AsyncModels:
     """The server's models."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def upload(
+    async def upload(
         self,
         path: Path | str,
         *,
@@ -48,34 +50,27 @@ class Models:
             "name": (name if name is not None else path.stem).encode("utf-8", "replace").decode(),
             "shape": [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()],
         }
-        return Model.read(self._transport.upload("models", query, path, on_progress))
+        return Model.read(await self._transport.upload("models", query, path, on_progress))
 
-    def get(self, model_id: str) -> Model:
-        return Model.read(self._transport.get(f"models/{segment(model_id)}"))
+    async def get(self, model_id: str) -> Model:
+        return Model.read(await self._transport.get(f"models/{segment(model_id)}"))
 
-    def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[Model]:
-        return Page.read(self._transport.get("models", {"limit": limit, "cursor": cursor}), Model.read)
+    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[Model]:
+        return await get_page(self._transport, "models", {"limit": limit, "cursor": cursor}, Model.read)
 
-    def all(self) -> Iterator[Model]:
+    def all(self) -> AsyncIterator[Model]:
         """Yield every model, page by page."""
-        return walk(lambda cursor: self.list(limit=500, cursor=cursor))
+        return walk(self._transport, "models", {"limit": 500}, Model.read)
 
-    def tasks(self, model_id: str) -> tuple[ModelTask, ...]:
+    async def tasks(self, model_id: str) -> tuple[ModelTask, ...]:
         """Return the kernels of a model that can be tuned; none before it was imported."""
-        return tuple(
-            walk(
-                lambda cursor: Page.read(
-                    self._transport.get(f"models/{segment(model_id)}/tasks", {"cursor": cursor}),
-                    ModelTask.read,
-                )
-            )
-        )
+        return await get_all(self._transport, f"models/{segment(model_id)}/tasks", {}, ModelTask.read)
 
-    def delete(self, model_id: str) -> None:
+    async def delete(self, model_id: str) -> None:
         """Delete a model and its file. Its records and finished artifacts stay."""
-        self._transport.delete(f"models/{segment(model_id)}")
+        await self._transport.delete(f"models/{segment(model_id)}")
 
-    def wait(
+    async def wait(
         self,
         model_id: str,
         *,
@@ -89,22 +84,32 @@ class Models:
             ModelFailedError: If it cannot be; the code says why.
             WaitTimeoutError: If it takes longer than `timeout_sec`.
         """
-        deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
-        while True:
-            model = self.get(model_id)
-            if on_progress is not None:
-                on_progress(model)
-            if model.state == "failed":
-                error = model.error
-                raise ModelFailedError(
-                    error.message if error else "the model could not be imported",
-                    code=error.code if error else "invalid-model",
-                    fields={"model_id": model.id, **(error.fields if error else {})},
-                )
-            if model.state != "importing":
-                return model
-            if deadline is not None and time.monotonic() >= deadline:
-                raise WaitTimeoutError(
-                    f"model {model_id} is not imported after {timeout_sec:g} s", code="wait-timeout"
-                )
-            time.sleep(poll_sec)
+        model = await wait_until(
+            self._transport.link,
+            lambda: self.get(model_id),
+            lambda model: model.state != "importing",
+            on_progress=on_progress,
+            timeout_sec=timeout_sec,
+            poll_sec=poll_sec,
+            too_long=f"model {model_id} is not imported",
+        )
+        if model.state == "failed":
+            error = model.error
+            raise ModelFailedError(
+                error.message if error else "the model could not be imported",
+                code=error.code if error else "invalid-model",
+                fields={"model_id": model.id, **(error.fields if error else {})},
+            )
+        return model
+
+
+class Models(Blocking[AsyncModels]):
+    """The server's models."""
+
+    upload = blocking(AsyncModels.upload)
+    get = blocking(AsyncModels.get)
+    list = blocking(AsyncModels.list)
+    all = blocking_each(AsyncModels.all)
+    tasks = blocking(AsyncModels.tasks)
+    delete = blocking(AsyncModels.delete)
+    wait = blocking(AsyncModels.wait)

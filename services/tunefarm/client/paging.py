@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from tunefarm.client.results import Page
+from tunefarm.client.transport import Query, Transport
 
 T = TypeVar("T")
 
 
-def walk(get_page: Callable[[str | None], Page[T]]) -> Iterator[T]:
+async def get_page(transport: Transport, path: str, query: Query, read: Callable[[object], T]) -> Page[T]:
+    """Return one page of a list."""
+    return Page.read(await transport.get(path, query), read)
+
+
+async def walk(
+    transport: Transport, path: str, query: Query, read: Callable[[object], T]
+) -> AsyncIterator[T]:
     """Yield the items of all pages, asking for the next page only when it is needed."""
     cursor: str | None = None
     while True:
-        page = get_page(cursor)
-        yield from page.items
+        page = await get_page(transport, path, {**query, "cursor": cursor}, read)
+        for item in page.items:
+            yield item
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+async def get_all(
+    transport: Transport, path: str, query: Query, read: Callable[[object], T]
+) -> tuple[T, ...]:
+    """Return the items of all pages."""
+    return tuple([item async for item in walk(transport, path, query, read)])

@@ -1,94 +1,66 @@
-"""HTTP to the farm: authentication, time-outs, retries, problem documents, streaming both ways."""
+"""HTTP to the farm: retries, problem documents, files both ways."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
-import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from tunefarm.client.connection import base_url, link_options
 from tunefarm.client.errors import (
-    AuthenticationError,
     ClientError,
     InvalidRequestError,
     ProtocolError,
     UnavailableError,
     error_from_answer,
 )
+from tunefarm.client.links import Link
 from tunefarm.client.retry import RETRIED_STATUSES, RetryPolicy
+from tunefarm.client.streams import ByteProgress, read_chunks, save
 
-ByteProgress = Callable[[int, int], None]
-"""Called with the bytes moved so far and the bytes in all (0 where that is not known)."""
+T = TypeVar("T")
 
 Query = Mapping[str, str | int | float | list[str] | None]
 
-_CHUNK_BYTES = 1 << 20
 _MAX_PROBLEM_BYTES = 1 << 20
-_SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
-_PRINTABLE = re.compile(r"[!-~]+")
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Transport:
-    """Sends requests below ``<url>/v1``. One thread at a time may use it.
+    """Sends requests below ``<url>/v1``, over either link.
 
     Args:
+        make_link: Connects; a class of `tunefarm.client.links`.
         url: Where the API answers (``http://127.0.0.1:8000``).
         api_key: Bearer token; None sends none.
         timeout_sec: Longest silence of the server, per read.
         retry: When to try again.
-        sleep: Waits between attempts; a test passes its own.
     """
 
     def __init__(
         self,
+        make_link: Callable[..., Link],
         url: str,
         api_key: str | None,
         *,
         timeout_sec: float,
         retry: RetryPolicy,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        try:
-            base = httpx.URL(url)
-        except httpx.InvalidURL as error:
-            raise InvalidRequestError(f"{url!r} is not a URL: {error}", code="bad-url") from error
-        if base.scheme not in ("http", "https") or not base.host:
-            raise InvalidRequestError(
-                f"{url!r} is not the URL of a server: it must begin with http:// or https://", code="bad-url"
-            )
-        self.url = str(base).rstrip("/")
+        self.url = base_url(url)
+        self.link = make_link(**link_options(self.url, api_key, timeout_sec))
         self._retry = retry
-        self._sleep = sleep
-        headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
-        if api_key:
-            if not _PRINTABLE.fullmatch(api_key):
-                raise AuthenticationError("the API key holds characters that no key has", code="bad-api-key")
-            headers["Authorization"] = f"Bearer {api_key}"
-        self._http = httpx.Client(
-            base_url=f"{self.url}/v1/",
-            headers=headers,
-            timeout=httpx.Timeout(timeout_sec, connect=min(10.0, timeout_sec)),
-            # A proxy from the environment has no business between two processes of one machine.
-            trust_env=base.host not in _LOOPBACK,
-        )
 
-    def close(self) -> None:
-        self._http.close()
+    async def get(self, path: str, query: Query | None = None) -> Any:
+        return await self._send(lambda: self._request("GET", path, query), self._json, repeatable=True)
 
-    def get(self, path: str, query: Query | None = None) -> Any:
-        return self._json(self._send(lambda: self._request("GET", path, query), repeatable=True))
-
-    def post(
+    async def post(
         self,
         path: str,
         body: Mapping[str, Any] | None = None,
@@ -105,66 +77,72 @@ class Transport:
             repeatable: Sending it twice does no harm anyway.
         """
         headers = {} if key is None else {"Idempotency-Key": key}
-        answer = self._send(
+        return await self._send(
             lambda: self._request("POST", path, None, json=body, headers=headers),
+            self._json,
             repeatable=repeatable or key is not None,
         )
-        return self._json(answer)
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+    async def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """Change what the JSON names; sending it twice does no harm."""
-        return self._json(self._send(lambda: self._request("PATCH", path, None, json=body), repeatable=True))
+        return await self._send(
+            lambda: self._request("PATCH", path, None, json=body), self._json, repeatable=True
+        )
 
-    def delete(self, path: str) -> None:
-        self._send(lambda: self._request("DELETE", path, None), repeatable=False)
+    async def delete(self, path: str) -> None:
+        await self._send(lambda: self._request("DELETE", path, None), self._body, repeatable=False)
 
-    def upload(self, path: str, query: Query, file: Path, on_progress: ByteProgress | None) -> Any:
+    async def upload(self, path: str, query: Query, file: Path, on_progress: ByteProgress | None) -> Any:
         """Stream a file as the body of a POST. Sending it twice is safe: the server addresses it by content."""
-        total = file.stat().st_size
+        with await self.link.run(lambda: file.open("rb")) as source:
+            total = os.fstat(source.fileno()).st_size
 
-        def request() -> httpx.Request:
-            if on_progress is not None:
-                on_progress(0, total)
-            return self._request(
-                "POST",
-                path,
-                query,
-                content=_chunks(file, total, on_progress),
-                headers={"Content-Type": "application/octet-stream", "Content-Length": str(total)},
-            )
+            def request() -> httpx.Request:
+                if on_progress is not None:
+                    on_progress(0, total)
+                return self._request(
+                    "POST",
+                    path,
+                    query,
+                    content=self.link.body(read_chunks(self.link, source, total, on_progress)),
+                    headers={"Content-Type": "application/octet-stream", "Content-Length": str(total)},
+                )
 
-        return self._json(self._send(request, repeatable=True))
+            return await self._send(request, self._json, repeatable=True)
 
-    def download(self, path: str, target: Path, on_progress: ByteProgress | None) -> httpx.Headers:
+    async def download(self, path: str, target: Path, on_progress: ByteProgress | None) -> httpx.Headers:
         """Stream an answer into `target`: whole, or not at all.
 
         It is written beside `target` and renamed at the end, so that nobody ever sees a part of it.
         """
         target.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as part:
+
+            async def read(answer: httpx.Response) -> httpx.Headers:
+                await save(self.link, answer, part, on_progress)
+                return answer.headers
+
+            def request() -> httpx.Request:
+                # As it is: a compressed answer would have neither the length nor the checksum of the file.
+                headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+                return self._request("GET", path, None, headers=headers)
+
             try:
-                answer = self._send(
-                    # As it is: a compressed answer would have neither the length nor the checksum of the file.
-                    lambda: self._request(
-                        "GET", path, None, headers={"Accept": "*/*", "Accept-Encoding": "identity"}
-                    ),
-                    repeatable=True,
-                    read=lambda response: _save(response, part, on_progress),
-                )
+                headers = await self._send(request, read, repeatable=True)
                 part.flush()
-                os.fsync(part.fileno())
+                await self.link.run(os.fsync, part.fileno())
                 Path(part.name).chmod(0o644)
                 Path(part.name).replace(target)
             except BaseException:
                 with suppress(OSError):
                     Path(part.name).unlink()
                 raise
-        return answer.headers
+        return headers
 
     def _request(self, method: str, path: str, query: Query | None, **rest: Any) -> httpx.Request:
         params = {name: value for name, value in (query or {}).items() if value is not None}
         try:
-            return self._http.build_request(method, path, params=params, **rest)
+            return self.link.request(method, path, params=params, **rest)
         except (
             ValueError,
             TypeError,
@@ -172,29 +150,29 @@ class Transport:
         ) as error:  # half a surrogate pair, an infinite number, NUL
             raise InvalidRequestError(f"this cannot be sent: {error}", code="bad-request") from error
 
-    def _send(
+    async def _send(
         self,
         build: Callable[[], httpx.Request],
+        read: Callable[[httpx.Response], Awaitable[T]],
         *,
         repeatable: bool,
-        read: Callable[[httpx.Response], object] = httpx.Response.read,
-    ) -> httpx.Response:
+    ) -> T:
+        """Send what `build` returns until `read` has read a good answer, or trying again makes no sense."""
         attempt = 0
         while True:
             attempt += 1
             retry_after = None
             try:
-                response = self._http.send(build(), stream=True)
+                answer = await self.link.open(build())
                 try:
-                    if response.is_success:
-                        read(response)
-                        return response
-                    error = _problem(response)
-                    retry_after = response.headers.get("Retry-After")
+                    if answer.is_success:
+                        return await read(answer)
+                    error = await self._problem(answer)
+                    retry_after = answer.headers.get("Retry-After")
                 finally:
-                    response.close()
-                again = response.status_code in RETRIED_STATUSES and (
-                    repeatable or response.status_code == httpx.codes.TOO_MANY_REQUESTS
+                    await self.link.end(answer)
+                again = answer.status_code in RETRIED_STATUSES and (
+                    repeatable or answer.status_code == httpx.codes.TOO_MANY_REQUESTS
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout) as cause:
                 error = UnavailableError(f"cannot reach {self.url}: {_why(cause)}", code="unreachable")
@@ -204,67 +182,43 @@ class Transport:
                     f"the connection to {self.url} broke off: {_why(cause)}", code="connection-lost"
                 )
                 again = repeatable
+            except httpx.DecodingError as cause:
+                raise ProtocolError(f"the server's answer is garbled: {cause}", code="bad-answer") from cause
             if not again or attempt >= self._retry.attempts:
                 raise error
-            self._sleep(self._retry.wait_sec(attempt, retry_after, random.random))
+            await self.link.sleep(self._retry.wait_sec(attempt, retry_after, random.random))
 
-    @staticmethod
-    def _json(response: httpx.Response) -> Any:
+    async def _body(self, answer: httpx.Response) -> bytes:
+        return b"".join([chunk async for chunk in self.link.chunks(answer)])
+
+    async def _json(self, answer: httpx.Response) -> Any:
         try:
-            return response.json()
+            return json.loads(await self._body(answer))
         except ValueError as error:
             raise ProtocolError(
                 "the server's answer is not JSON; is this the URL of a tunefarm server?",
                 code="bad-answer",
-                status=response.status_code,
+                status=answer.status_code,
             ) from error
+
+    async def _problem(self, answer: httpx.Response) -> ClientError:
+        if answer.is_redirect:
+            return ProtocolError(
+                f"the server redirects to {answer.headers.get('Location')!r}: give that URL instead",
+                code="redirected",
+                status=answer.status_code,
+            )
+        body = b""
+        async for chunk in self.link.chunks(answer):
+            body += chunk
+            if len(body) > _MAX_PROBLEM_BYTES:
+                break
+        return error_from_answer(answer.status_code, answer.headers.get("Content-Type", ""), body)
 
 
 def segment(text: str) -> str:
     """Return an id as a part of a path: whatever it holds, it does not lead elsewhere."""
     return quote(text, safe="", errors="replace").replace(".", "%2E")
-
-
-def _chunks(file: Path, total: int, on_progress: ByteProgress | None) -> Iterator[bytes]:
-    sent = 0
-    with file.open("rb") as source:
-        while chunk := source.read(_CHUNK_BYTES):
-            yield chunk
-            sent += len(chunk)
-            if on_progress is not None:
-                on_progress(sent, max(total, sent))
-
-
-def _save(response: httpx.Response, part: IO[bytes], on_progress: ByteProgress | None) -> None:
-    part.seek(0)
-    part.truncate()
-    total, received, digest = int(response.headers.get("Content-Length") or 0), 0, sha256()
-    for chunk in response.iter_bytes(_CHUNK_BYTES):
-        part.write(chunk)
-        digest.update(chunk)
-        received += len(chunk)
-        if on_progress is not None:
-            on_progress(received, total)
-    promised = _SHA256_TAG.fullmatch(response.headers.get("ETag", ""))
-    if promised is not None and promised[1] != digest.hexdigest():
-        raise ProtocolError(
-            "the file that arrived is not the one that the server sent (SHA-256)", code="damaged-download"
-        )
-
-
-def _problem(response: httpx.Response) -> ClientError:
-    if response.is_redirect:
-        return ProtocolError(
-            f"the server redirects to {response.headers.get('Location')!r}: give that URL instead",
-            code="redirected",
-            status=response.status_code,
-        )
-    body = b""
-    for chunk in response.iter_bytes():
-        body += chunk
-        if len(body) > _MAX_PROBLEM_BYTES:
-            break
-    return error_from_answer(response.status_code, response.headers.get("Content-Type", ""), body)
 
 
 def _why(error: httpx.TransportError) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from awaited_client import awaited_client
 
 from tunefarm.client import Client, RetryPolicy
 
@@ -114,9 +117,19 @@ def server() -> Iterator[Scripted]:
         thread.join()
 
 
+@pytest.fixture(params=["blocking", "awaited"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Make clients: of the kind that blocks, and then of that which is awaited."""
+    if request.param == "blocking":
+        yield Client
+        return
+    with asyncio.Runner() as runner:
+        yield partial(awaited_client, runner)
+
+
 @pytest.fixture
-def client(server: Scripted) -> Iterator[Client]:
-    with Client(server.url, "tfk_id_secret", retry=QUICK, timeout_sec=60) as made:
+def client(server: Scripted, connect: Callable[..., Any]) -> Iterator[Any]:
+    with connect(server.url, "tfk_id_secret", retry=QUICK, timeout_sec=60) as made:
         yield made
 
 

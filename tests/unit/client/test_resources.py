@@ -18,9 +18,9 @@ from tunefarm.client import (
     ModelFailedError,
     WaitTimeoutError,
 )
-from tunefarm.client.jobs import file_name
 from tunefarm.client.results import Job, Model
 from tunefarm.client.retry import RetryPolicy
+from tunefarm.client.streams import file_name
 
 MODEL = {
     "id": "mdl_1",
@@ -253,8 +253,8 @@ def test_backoff_grows_to_a_cap() -> None:
 
 def test_importing_the_package_is_light() -> None:
     program = (
-        "import sys, tunefarm; assert 'httpx' not in sys.modules; tunefarm.Client; assert tunefarm.__version__;"
-        "assert {'Client', 'load'} <= set(dir(tunefarm));"
+        "import sys, tunefarm; assert 'httpx' not in sys.modules; tunefarm.Client; tunefarm.AsyncClient; assert tunefarm.__version__;"
+        "assert {'AsyncClient', 'Client', 'load'} <= set(dir(tunefarm));"
         "bad = {'tvm', 'numpy', 'sqlalchemy', 'fastapi', 'celery', 'typer', 'tunefarm_tuning', 'tunefarm_db'}"
         " & set(sys.modules); assert not bad, bad; assert callable(tunefarm.load); import tunefarm.artifact;"
         "assert callable(tunefarm.load)"

@@ -122,24 +122,29 @@ def test_a_delete_is_not_repeated(server: Any, client: Client, make_problem: Any
     assert len(server.asked) == 1
 
 
-def test_a_delete_too_is_repeated_where_nothing_listens() -> None:
-    waits: list[float] = []
+def test_a_delete_too_is_repeated_where_nothing_listens(connect: Any) -> None:
+    waits: list[int] = []
+
+    class Counting(RetryPolicy):
+        def wait_sec(self, attempt: int, retry_after: str | None, random: Any) -> float:
+            waits.append(attempt)
+            return 0.0
+
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: connecting is refused
         port = taken.getsockname()[1]
-        client = Client(f"http://127.0.0.1:{port}", "k", retry=RetryPolicy(attempts=3))
-        client._transport._sleep = waits.append
+        client = connect(f"http://127.0.0.1:{port}", "k", retry=Counting(attempts=3))
         with client, pytest.raises(UnavailableError, match="cannot reach") as caught:
             client.models.delete("mdl_1")
     assert caught.value.code == "unreachable"
-    assert len(waits) == 2
+    assert waits == [1, 2]
 
 
-def test_a_silent_server_times_out(server: Any) -> None:
+def test_a_silent_server_times_out(connect: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with (
-            Client(url, "k", timeout_sec=0.2, retry=NO_RETRY) as client,
+            connect(url, "k", timeout_sec=0.2, retry=NO_RETRY) as client,
             pytest.raises(UnavailableError) as caught,
         ):
             client.models.get("mdl_1")
@@ -187,29 +192,29 @@ def test_redirects_are_not_followed(server: Any, client: Client, make_reply: Any
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "/tmp", "http://[::"])
-def test_urls_that_are_none(url: str) -> None:
+def test_urls_that_are_none(connect: Any, url: str) -> None:
     with pytest.raises(InvalidRequestError):
-        Client(url, "k")
+        connect(url, "k")
 
 
 @pytest.mark.parametrize("key", ["é", "a b", "a\nb", "tfk_1\0", "\udcff"])
-def test_keys_that_are_none(key: str) -> None:
+def test_keys_that_are_none(connect: Any, key: str) -> None:
     with pytest.raises(AuthenticationError) as caught:
-        Client("http://127.0.0.1:1", key)
+        connect("http://127.0.0.1:1", key)
     assert caught.value.code == "bad-api-key"
     assert key not in str(caught.value)
 
 
 def test_server_and_key_from_the_environment(
-    server: Any, make_reply: Any, monkeypatch: pytest.MonkeyPatch
+    server: Any, connect: Any, make_reply: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TUNEFARM_URL", raising=False)
     with pytest.raises(InvalidRequestError, match="TUNEFARM_URL"):
-        Client()
+        connect()
     monkeypatch.setenv("TUNEFARM_URL", server.url + "/")
     monkeypatch.setenv("TUNEFARM_API_KEY", "tfk_env")
     server.replies = [make_reply(body=MODEL)]
-    with Client() as client:
+    with connect() as client:
         client.models.get("mdl_1")
     assert server.asked[0].path == "/v1/models/mdl_1"
     assert server.asked[0].headers["Authorization"] == "Bearer tfk_env"

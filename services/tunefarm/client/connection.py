@@ -1,0 +1,48 @@
+"""What a link has to know of its server: address, key, patience."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httpx
+
+from tunefarm.client.errors import AuthenticationError, InvalidRequestError
+
+_PRINTABLE = re.compile(r"[!-~]+")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def base_url(url: str) -> str:
+    """Return a server's URL in one form, checked."""
+    try:
+        base = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InvalidRequestError(f"{url!r} is not a URL: {error}", code="bad-url") from error
+    if base.scheme not in ("http", "https") or not base.host:
+        raise InvalidRequestError(
+            f"{url!r} is not the URL of a server: it must begin with http:// or https://", code="bad-url"
+        )
+    return str(base).rstrip("/")
+
+
+def link_options(url: str, api_key: str | None, timeout_sec: float) -> dict[str, Any]:
+    """Return what a link is made with.
+
+    Args:
+        url: From `base_url`.
+        api_key: Bearer token; None sends none.
+        timeout_sec: Longest silence of the server, per read.
+    """
+    headers = {"User-Agent": "tunefarm-client", "Accept": "application/json"}
+    if api_key:
+        if not _PRINTABLE.fullmatch(api_key):
+            raise AuthenticationError("the API key holds characters that no key has", code="bad-api-key")
+        headers["Authorization"] = f"Bearer {api_key}"
+    return {
+        "base_url": f"{url}/v1/",
+        "headers": headers,
+        "timeout": httpx.Timeout(timeout_sec, connect=min(10.0, timeout_sec)),
+        # A proxy from the environment has no business between two processes of one machine.
+        "trust_env": httpx.URL(url).host not in _LOOPBACK,
+    }

@@ -1,0 +1,65 @@
+"""Files on their way: out of a folder, and into one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from email.message import Message
+from hashlib import sha256
+from typing import IO
+
+import httpx
+
+from tunefarm.client.errors import ProtocolError
+from tunefarm.client.links import CHUNK_BYTES, Link
+
+ByteProgress = Callable[[int, int], None]
+"""Called with the bytes moved so far and the bytes in all (0 where that is not known)."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
+
+
+async def read_chunks(
+    link: Link, source: IO[bytes], total: int, on_progress: ByteProgress | None
+) -> AsyncIterator[bytes]:
+    """Yield a file from its beginning."""
+    sent = 0
+    await link.run(source.seek, 0)
+    while chunk := await link.run(source.read, CHUNK_BYTES):
+        yield chunk
+        sent += len(chunk)
+        if on_progress is not None:
+            on_progress(sent, max(total, sent))
+
+
+async def save(link: Link, answer: httpx.Response, part: IO[bytes], on_progress: ByteProgress | None) -> None:
+    """Write the body of an answer into a file, from its beginning.
+
+    Raises:
+        ProtocolError: If it is not what the server says it sent.
+    """
+    part.seek(0)
+    part.truncate()
+    total, received, digest = int(answer.headers.get("Content-Length") or 0), 0, sha256()
+    async for chunk in link.chunks(answer):
+        await link.run(part.write, chunk)
+        digest.update(chunk)
+        received += len(chunk)
+        if on_progress is not None:
+            on_progress(received, total)
+    promised = _SHA256_TAG.fullmatch(answer.headers.get("ETag", ""))
+    if promised is not None and promised[1] != digest.hexdigest():
+        raise ProtocolError(
+            "the file that arrived is not the one that the server sent (SHA-256)", code="damaged-download"
+        )
+
+
+def file_name(content_disposition: str) -> str | None:
+    """Return the file name that a header offers, made safe: no folders, no odd characters, not hidden."""
+    message = Message()
+    message["Content-Disposition"] = content_disposition or "attachment"
+    given = message.get_filename()
+    if not given:
+        return None
+    return _UNSAFE.sub("_", re.split(r"[/\\]", given)[-1])[:200].lstrip(".-") or None
