@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,7 @@ from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.verify import compare_packed
 
 _LEAST_SAMPLES_TO_REJECT = 5
+_OTHERS_SEC = 20.0
 
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
@@ -154,6 +156,22 @@ class CompileJob:
                 miss = missed(task, reason or MissReason.NO_RECORD, message)
                 self.kernels.append(CheckedKernel(task=task, record=None, miss=miss))
             self.progress.step((number + 1) / len(loaded.tasks))
+        if any(kernel.hit is not None for kernel in self.kernels):
+            self.kernels = self._time_others(check)
+
+    def _time_others(self, check: KernelCheck) -> list[CheckedKernel]:
+        """Time the untuned kernels of tasks that were not compared: what they take says what is left to win."""
+        until = time.monotonic() + _OTHERS_SEC
+        timed = []
+        for kernel in self.kernels:
+            left_sec = until - time.monotonic()
+            miss, timed_before = kernel.miss, kernel.evidence.get("untuned_sec")
+            runs = miss is not None and miss.reason is not MissReason.UNCHECKED
+            if runs and not timed_before and left_sec > 0:
+                kernel = check.time_untuned(kernel, timeout_sec=max(1.0, left_sec))
+            timed.append(kernel)
+            self.progress.step(1.0)
+        return timed
 
     def _build_tuned(self, compiler: CompileSession, untuned: Path) -> Path:
         """Build the network with the kernels that passed; return the untuned library where there is none."""

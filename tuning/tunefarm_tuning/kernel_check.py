@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,7 +13,7 @@ from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.coverage import CoveredTask, MissedTask, MissReason
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.untrusted_text import clean
@@ -103,6 +103,32 @@ class KernelCheck:
             tuned.unlink(missing_ok=True)
             untuned.unlink(missing_ok=True)
 
+    def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
+        """Add one call's time of the untuned kernel to the evidence; as it was where it cannot be built or run."""
+        path = self._folder / f"{kernel.task.workload_key}-alone.so"
+        try:
+            self._compiler.build_kernel(kernel.task.name, path, None)
+            call_sec = self._run_untuned(kernel.task, path, InputKind.NORMAL, timeout_sec=timeout_sec)
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidModelError, RunFailed):
+            return kernel
+        finally:
+            path.unlink(missing_ok=True)
+        return replace(
+            kernel,
+            evidence={"comparisons": [], "tuned_sec": [], **kernel.evidence, "untuned_sec": [call_sec]},
+        )
+
+    def _run_untuned(self, task: KernelInfo, path: Path, kind: InputKind, *, timeout_sec: float) -> float:
+        args = [spec.to_json() for spec in task.args]
+        reply = self._device.call(
+            "run_untuned",
+            {"path": str(path), "args": args, "seed": self._seed, "kind": kind.value},
+            timeout_sec=timeout_sec,
+        )
+        return float(reply["call_sec"])
+
     def _check(self, task: KernelInfo, record: TuningRecord, tuned: Path, untuned: Path) -> CheckedKernel:
         self._build_tuned(task, record, tuned)
         self._compiler.build_kernel(task.name, untuned, None)
@@ -153,13 +179,8 @@ class KernelCheck:
         self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool
     ) -> dict[str, Any]:
         timeout = self._limits.kernel_sec
-        args = [spec.to_json() for spec in task.args]
         try:
-            self._device.call(
-                "run_untuned",
-                {"path": str(untuned), "args": args, "seed": self._seed, "kind": kind.value},
-                timeout_sec=timeout,
-            )
+            self._run_untuned(task, untuned, kind, timeout_sec=timeout)
         except RunFailed as error:
             raise _LeftOut(
                 MissReason.UNCHECKED, f"the untuned kernel: {error.message}", code=error.code

@@ -106,14 +106,14 @@ def not_measured(report: JobReport) -> list[str]:
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
         found.append(
-            f"{count(report.breakdown.not_timed, 'kernel')} by itself: there was no record that applies, and nothing to "
-            "compare. Its time is in the rest."
+            f"{count(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
+            "alone. Its time is in the rest."
         )
     once = [one.name for one in report.kernels if _is_single(one.untuned)]
     if once:
         found.append(
-            f"The spread of {count(len(once), 'untuned kernel')}: so much slower than the tuned one that its first call "
-            "is the only sample."
+            f"The spread of {count(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
+            "called once."
         )
     if report.checks is not None:
         found.append("Accuracy on real data: outputs were compared on random inputs only.")

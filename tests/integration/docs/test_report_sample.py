@@ -26,7 +26,9 @@ def test_the_sample_is_of_a_real_job() -> None:
     assert report.latency is not None
     assert report.checks is not None
     assert report.checks.ok
-    assert {kernel.name for kernel in report.kernels if kernel.covered} == {one.name for one in report.records}
+    assert {kernel.name for kernel in report.kernels if kernel.covered} == {
+        one.name for one in report.records
+    }
     page = Page(report_page(report))
     assert len(page.tables["kernels"]) == 1 + len(report.kernels) + 3
     assert (DOCS / "images" / "report.png").read_bytes().startswith(b"\x89PNG")

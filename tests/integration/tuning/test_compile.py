@@ -116,13 +116,16 @@ def test_records_that_do_not_hold_are_missed_with_their_reason(tiny_net: TunedNe
 
 
 def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
-    records = tiny_net.records_of("test")
+    records = tiny_net.records_of("test")[:2]
     path = tmp_path / "remote.tunefarm"
     with local_rpc() as farm, apply_history_best(records) as history:
         artifact = tunefarm_tuning.compile(
             tiny_net.model, output=path, device=farm.device, limits=TAKE_ANY_SPEED
         )
-        assert len(history.coverage.hits) == 3
+        assert len(history.coverage.hits) == 2
+        assert [miss.reason for miss in history.coverage.misses] == [MissReason.NO_RECORD]
+        alone = artifact.report["kernels"][2]
+        assert (len(alone["untuned_sec"]), alone["tuned_sec"]) == (1, [])
         assert artifact.report["place"]["this_machine"] is False
         assert artifact.report["latency"]["onnxruntime"] is None
         assert "another machine" in artifact.report["latency"]["onnxruntime_missing"]

@@ -15,7 +15,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.coverage import MissReason
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import DeviceLostError
-from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
+from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
@@ -72,6 +72,20 @@ def test_a_good_kernel_is_kept(bench: Bench) -> None:
     assert found.hit.tuned_sec
     assert found.hit.untuned_sec
     assert all(one["ok"] for one in found.evidence["comparisons"])
+    assert list(bench.folder.iterdir()) == []
+
+
+def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:
+    check = KernelCheck(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
+    task = bench.tasks[1]
+    kernel = CheckedKernel(task=task, record=None, miss=missed(task, MissReason.NO_RECORD))
+    found = check.time_untuned(kernel, timeout_sec=60.0)
+    assert (found.record, found.miss) == (None, kernel.miss)
+    assert found.evidence["tuned_sec"] == []
+    (call_sec,) = found.evidence["untuned_sec"]
+    assert call_sec > 0
+    odd = replace(kernel, task=replace(task, args=task.args[:1]))  # it does not run on so few
+    assert check.time_untuned(odd, timeout_sec=60.0) == odd
     assert list(bench.folder.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ METHOD = (
     f"Each kernel by itself, on random inputs, tuned and untuned in turns: {_ROUNDS} samples each. A sample is the mean of "
     f"as many calls in a row as take {_SAMPLE_SEC * 1e3:g} ms (1 to {_MAX_CALLS}). An untuned kernel whose first call "
     f"takes over {_CLEAR_SEC * 1e3:g} ms and over {_CLEAR_RATIO:g} times the tuned one's is not timed again: that call is "
-    f"its only sample. By itself a kernel finds its data in the caches more often than within the network."
+    f"its only sample, and so it is of tasks that had nothing to be compared with. By itself a kernel finds its data in the caches more often than within the network."
 )
 """How `time_both` measures, for people."""
 
