@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -82,6 +83,12 @@ def test_each_gpu_is_a_device(
         assert [one["uuid"] for one in device.info["gpus"]] == [driver.uuid(number)]
         assert device.info["agent"]["gpus"][0]["temperature_celsius"] == 41.0 + number
         make_client(tracker.port, device.rpc_key).assert_serves()
+
+    def told() -> dict[str, Any]:
+        return dict(json.loads((machine.work_dir / "state.json").read_text()))
+
+    wait_until(lambda: told()["online"], "health checks to be told")
+    assert told()["devices"] == {"box-gpu0": "serving", "box-gpu1": "serving"}
 
     # Its server sees its own GPU only, and not the farm's secrets.
     for number, (_, agent) in enumerate(sorted(agents(machine).items())):

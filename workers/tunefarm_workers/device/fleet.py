@@ -72,12 +72,12 @@ class Fleet:
         self._state_path.unlink(missing_ok=True)
 
     def _tell(self) -> None:
-        """Tell health checks of a change: online is a machine whose devices all are."""
+        """Tell health checks of a change: online is a machine whose devices all are. Each one's own file says more."""
         states = {member.name: member.state() for member in self._members}
         told = {
             "event": "state",
-            "online": all(state.get("online") for state in states.values()),
-            "devices": states,
+            "online": all(state.get("online") is True for state in states.values()),
+            "devices": {name: str(state.get("state", "down")) for name, state in states.items()},
         }
         if told == self._told:
             return
