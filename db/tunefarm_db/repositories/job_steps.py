@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import case, func, select, update
 
@@ -35,6 +35,13 @@ class JobSteps(Repository):
         )
         query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
+
+    def jobs_of(self, step_ids: Collection[str]) -> dict[str, str]:
+        """Return the job of each of these steps; those of no job, and those that are gone, are left out."""
+        query = select(StepRow.id, StepRow.job_id).where(
+            StepRow.id.in_(sorted(step_ids)), StepRow.job_id.is_not(None)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
 
     def open_ids(self, job_id: str) -> frozenset[str]:
         """Return the ids of all steps of the job that are not finished."""

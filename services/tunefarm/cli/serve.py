@@ -12,7 +12,6 @@ from tunefarm.cli.edge import Terminated
 from tunefarm.cli.local_farm import started_farm
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
-from tunefarm.client import Client
 from tunefarm_tuning.errors import InvalidInputError
 
 
@@ -37,7 +36,8 @@ def serve(
     target: Annotated[
         str,
         typer.Option(
-            "--target", help="What this machine runs; the CPU that it is by default. `cuda`: its GPUs, each a device."
+            "--target",
+            help="What this machine runs; the CPU that it is by default. `cuda`: its GPUs, each a device.",
         ),
     ] = "host",
     concurrency: Annotated[
@@ -95,6 +95,8 @@ def serve(
 
 def sign_in_url(url: str, api_key: str) -> str:
     """Return a link that signs a browser in."""
+    from tunefarm.client import Client
+
     with Client(url, api_key) as client:
         return client.keys.sign_in_link().url
 

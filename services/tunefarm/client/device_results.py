@@ -17,6 +17,7 @@ class Device:
         state: ``offline``, ``checking`` (it is being calibrated), ``online``, ``leased`` (online, and at work),
             ``draining`` or ``quarantined``.
         reason: Why it is in its state.
+        job_id: The job that it is at work for; None where there is none, as while it is calibrated.
         calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
     """
 
@@ -28,6 +29,7 @@ class Device:
     reason: str
     last_seen_at: float
     lease_owner: str | None
+    job_id: str | None
     calibration_sec: float | None
     raw: Mapping[str, Any] = field(repr=False)
 
@@ -43,6 +45,7 @@ class Device:
             reason=f.text("reason", ""),
             last_seen_at=f.number("last_seen_at", 0.0),
             lease_owner=f.optional_text("lease_owner"),
+            job_id=f.optional_text("job_id"),
             calibration_sec=Fields(f.data.get("calibration") or {}, "calibration").optional_number(
                 "time_sec"
             ),

@@ -11,9 +11,12 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
+from tunefarm_app.composition import Services
+from tunefarm_app.device_holders import jobs_of_devices
 from tunefarm_app.device_orders import order_device, remove_device
 from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
 from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
@@ -31,7 +34,7 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
             f"this key is the device {key.device_name}'s, in the pool {key.device_key}", scope="device"
         )
     device = register_device(services, DeviceRegistration(**body.model_dump()))
-    return Device.model_validate(device)
+    return _told(services, device)
 
 
 @router.post(
@@ -51,7 +54,7 @@ def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services
         rpc_key=body.rpc_key,
         info=body.info,
     )
-    return Device.model_validate(device)
+    return _told(services, device)
 
 
 @router.get("", dependencies=[needs("read")], summary="List devices", responses=problems())
@@ -65,13 +68,16 @@ def list_devices(
     """In the order they were first registered."""
     with services.uow.read() as repos:
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
-    return Page[Device].model_validate(page)
+    jobs = jobs_of_devices(services, page.items)
+    items = [_shown(device, jobs.get(device.id)) for device in page.items]
+    return Page(items=items, next_cursor=page.next_cursor)
 
 
 @router.get("/{device_id}", dependencies=[needs("read")], summary="Look at a device", responses=problems(404))
 def get_device(device_id: str, services: ServicesDep) -> Device:
     with services.uow.read() as repos:
-        return Device.model_validate(repos.devices.get(device_id))
+        device = repos.devices.get(device_id)
+    return _told(services, device)
 
 
 @router.post(
@@ -82,7 +88,7 @@ def get_device(device_id: str, services: ServicesDep) -> Device:
 )
 def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It finishes the round at hand, and gets no further one until it is released."""
-    return Device.model_validate(order_device(services, device_id, DeviceEvent.DRAIN, body.reason))
+    return _told(services, order_device(services, device_id, DeviceEvent.DRAIN, body.reason))
 
 
 @router.post(
@@ -93,7 +99,7 @@ def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> De
 )
 def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It gets no work, not even a calibration, until a person releases it."""
-    return Device.model_validate(order_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
+    return _told(services, order_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
 
 
 @router.post(
@@ -104,7 +110,7 @@ def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) 
 )
 def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """Ends draining and quarantine: it is calibrated as if it had just come, and held against nothing that it was before."""
-    return Device.model_validate(order_device(services, device_id, DeviceEvent.RELEASE, body.reason))
+    return _told(services, order_device(services, device_id, DeviceEvent.RELEASE, body.reason))
 
 
 @router.delete(
@@ -117,3 +123,11 @@ def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> 
 def delete_device(device_id: str, services: ServicesDep) -> None:
     """Its credential is worthless from now on, and what it is measuring is measured elsewhere. Its records stay."""
     remove_device(services, device_id)
+
+
+def _told(services: Services, device: StoredDevice) -> Device:
+    return _shown(device, jobs_of_devices(services, [device]).get(device.id))
+
+
+def _shown(device: StoredDevice, job_id: str | None) -> Device:
+    return Device.model_validate(device).model_copy(update={"job_id": job_id})

@@ -145,5 +145,9 @@ class Device(Output):
     last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")
     lease_owner: str | None = Field(description="Who holds it.")
     lease_until: float | None = Field(description="Until when, Unix seconds.")
+    job_id: str | None = Field(
+        None,
+        description="The job that it is at work for; null where there is none, as while it is calibrated.",
+    )
     fence: int = Field(description="Number of the newest lease.")
     created_at: float = Field(description="When it was first registered, Unix seconds.")
