@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 
 from tunefarm_tuning.candidates import Candidate, Candidates
@@ -19,7 +19,7 @@ class CandidateFeed:
 
     Args:
         candidates: What to feed.
-        after: Set when the tuner may be asked; now if left out.
+        after: When all of these are set, the tuner may be asked.
 
     Attributes:
         lead_sec: From then until the first candidate was ready.
@@ -27,7 +27,7 @@ class CandidateFeed:
         waited_sec: How long it waited for the others.
     """
 
-    def __init__(self, candidates: Candidates, after: threading.Event | None = None) -> None:
+    def __init__(self, candidates: Candidates, after: Sequence[threading.Event] = ()) -> None:
         self._candidates = candidates
         self._after = after
         self.lead_sec = 0.0
@@ -43,8 +43,8 @@ class CandidateFeed:
 
     def _work(self) -> None:
         try:
-            if self._after is not None:
-                self._after.wait()
+            for event in self._after:
+                event.wait()
             began = time.monotonic()
             for candidate in self._candidates:
                 self.lead_sec = self.lead_sec or time.monotonic() - began

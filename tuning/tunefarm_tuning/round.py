@@ -5,6 +5,7 @@ Where the device is another machine, the first half may go on while an earlier r
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -80,9 +81,9 @@ def prepare_round(
         n: Candidates to build.
         measure_option: Who builds and who measures.
         cancelled: As of `run_round`.
-        after: The round that is being measured, if there is one; nothing is asked before it has all its candidates.
-            Where it is of the same tuner, that proposes without the results of `after`, however soon there are some:
-            equal seeds give equal rounds.
+        after: The round that was prepared before, if it is not measured yet: nothing is asked before that has begun. A
+            round of the same task proposes without the results of those before it that were not measured when it was
+            prepared, however soon there are some: equal seeds give equal rounds.
     """
     return PreparedRound(tuner, task, n, measure_option, cancelled=cancelled or (lambda: False), after=after)
 
@@ -114,17 +115,25 @@ class PreparedRound:
         open_tuner = tuner if callable(tuner) else lambda: tuner
         self.candidates = Candidates(open_tuner, task, n, option.builder, cancelled)
         self._feed: CandidateFeed | None = None
+        self._after = after
         self._followers: list[PreparedRound] = []
-        self._is_over = False
+        self._is_over = self._is_told = False
         self._measured_sec = 0.0
         if not self._runner.shares_host:
-            self._feed = CandidateFeed(self.candidates, after.candidates.settled if after else None)
-            if after is not None:
-                after.followed_by(self)
+            self._feed = CandidateFeed(self.candidates, after.followed_by(self) if after else ())
 
-    def followed_by(self, follower: PreparedRound) -> None:
-        """Let a round propose before the tuner is told of this one: it shall not depend on how long each takes."""
-        self._followers.append(follower)
+    def followed_by(self, follower: PreparedRound, *, latest: bool = True) -> list[threading.Event]:
+        """Note a round that is prepared after this one; return what it has to wait for.
+
+        Of the same task, it asks when those before it ask no more, and before the tuner is told of them.
+        """
+        waits = [] if self._after is None else self._after.followed_by(follower, latest=False)
+        if not self._is_told and follower._task == self._task:
+            self._followers.append(follower)
+            waits.append(self.candidates.settled)
+        if latest:
+            waits.append(self.candidates.begun)
+        return waits
 
     @property
     def saved_share(self) -> float:
@@ -175,7 +184,10 @@ class PreparedRound:
         outcomes = dict(sorted(batch.outcomes.items()))
         if self._is_cancelled():
             outcomes = {number: one for number, one in outcomes.items() if one.outcome is Outcome.OK}
-        self._wait_for_followers(tuner)
+        for follower in self._followers:
+            follower.candidates.settled.wait()
+        self._is_told = True
+        self._after = None
         told = self.candidates.told
         tuner.tell([one.to_result() for number, one in outcomes.items() if number not in told])
         tuner.tell(_repetitions(tuner, [one for one in repeated if one.number not in told]))
@@ -235,12 +247,6 @@ class PreparedRound:
     def _left(self, done: Collection[int]) -> dict[int, Config]:
         """Return what was asked for, without those that are done; by number."""
         return {number: config for number, config in enumerate(self.candidates.asked) if number not in done}
-
-    def _wait_for_followers(self, tuner: Tuner) -> None:
-        for one in self._followers:
-            one.wait_begun()
-            if one.candidates.tuner is tuner:
-                one.candidates.settled.wait()
 
     def _end(self) -> None:
         if self._is_over:

@@ -1,7 +1,8 @@
-"""The rounds of a run of `tune`: whose is next, prepared while the one before it is measured."""
+"""The rounds of a run of `tune`: whose is next, prepared while those before it are measured."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +15,9 @@ from tunefarm_tuning.task_progress import TaskProgress
 from tunefarm_tuning.task_scheduler import TaskScheduler
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import Tuner
+
+_DEPTH = 2
+"""Rounds that are prepared ahead: a round whose kernels take long to build must not leave builders or device idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +36,7 @@ class NextRound:
     Attributes:
         task: Whose.
         size: Trials at most.
-        blind: It was prepared without the results of the task's latest round. So it may only repeat that.
+        blind: It was prepared without the results of the task's latest rounds. So it may only repeat them.
     """
 
     task: int
@@ -42,11 +46,11 @@ class NextRound:
 
 
 class RoundQueue:
-    """Picks tasks and prepares their rounds, one ahead where the device is another machine.
+    """Picks tasks and prepares their rounds, two ahead where the device is another machine.
 
-    The round ahead is picked as if the one before it, which is being measured, were over and had found nothing. Its
-    tuner and its histories are as of the round before that: none depends on how long anything takes. It is of the task
-    that is being measured only if that pays (see `_pays_ahead`).
+    A round ahead is picked when one begins to be measured, as if that and those prepared before were over and had found
+    nothing. Its tuner and its histories are as of then: nothing depends on how long anything takes. It is of a task that
+    has such a round only if that pays (see `_pays_ahead`).
 
     Concurrency: one caller. Tuners are opened and asked in the rounds' own threads, one at a time.
     """
@@ -66,19 +70,21 @@ class RoundQueue:
         self._scheduler = TaskScheduler()
         self._opened: set[int] = set()
         self._current: NextRound | None = None
-        self._ahead: NextRound | None = None
+        self._ahead: deque[NextRound] = deque()
 
     def next(self, spent: Spent) -> NextRound | None:
-        """Return the round to be measured now, None if all tasks are exhausted; begin to prepare the one after it."""
+        """Return the round to be measured now, None if all tasks are exhausted; begin to prepare those after it."""
         self._current = current = self._take_ahead(spent) or self._pick(spent)
         if current is not None and not self._option.runner.shares_host:
             current.prepared.wait_begun()
-            self._ahead = self._pick_ahead(spent, current)
+            while len(self._ahead) < _DEPTH and (one := self._pick_ahead(spent, [current, *self._ahead])):
+                self._ahead.append(one)
         return current
 
     def close(self) -> None:
         """Discard what is not measured. The tuners of its tasks are closed: a proposal may take them minutes."""
-        for one in (self._current, self._ahead):
+        left = [self._current, *self._ahead]
+        for one in left:
             if one is not None:
                 self._tasks[one.task].close()
                 one.prepared.discard()
@@ -88,32 +94,36 @@ class RoundQueue:
         picked = self._scheduler.next(states)
         return None if picked is None else self._prepare(picked, self._size(picked, spent))
 
-    def _pick_ahead(self, spent: Spent, current: NextRound) -> NextRound | None:
-        """Return the round after the one that is about to be measured; None if none shall be prepared."""
+    def _pick_ahead(self, spent: Spent, under_way: Sequence[NextRound]) -> NextRound | None:
+        """Return the round after those that are to be measured first; None if none shall be prepared."""
         states = [one.state for one in self._tasks]
-        pace_sec = self._scheduler.sec_per_trial(states, current.task)
-        states[current.task] = states[current.task].as_if_over([current.size])
+        trials, wall_sec = spent.trials, spent.wall_sec
+        for one in under_way:
+            trials += one.size
+            wall_sec += one.size * self._scheduler.sec_per_trial(states, one.task)
+        for index in {one.task for one in under_way}:
+            states[index] = states[index].as_if_over([one.size for one in under_way if one.task == index])
         picked = self._scheduler.next(states)
-        if picked is None or (picked == current.task and not _pays_ahead(self._tasks[picked])):
+        if picked is None or spent.budget.exhausted_by(
+            trials=trials, wall_sec=wall_sec, trials_since_improvement=0
+        ):
             return None
-        trials = spent.trials + current.size
-        wall_sec = spent.wall_sec + current.size * pace_sec
-        if spent.budget.exhausted_by(trials=trials, wall_sec=wall_sec, trials_since_improvement=0):
+        blind = sum(one.task == picked for one in under_way)
+        if blind and not _pays_ahead(self._tasks[picked], blind):
             return None
         size = self._scheduler.round_size(
             states, picked, self._round_size, spent.budget, trials=trials, wall_sec=wall_sec
         )
-        return self._prepare(picked, size, after=current)
+        return self._prepare(picked, size, after=under_way)
 
     def _take_ahead(self, spent: Spent) -> NextRound | None:
-        """Return the round that was prepared, cut to what there is time for by now; None if there is none."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        if self._tasks[ahead.task].state.exhausted:
+        """Return the next round that was prepared, cut to what there is time for by now; None if there is none."""
+        while self._ahead:
+            ahead = self._ahead.popleft()
+            if not self._tasks[ahead.task].state.exhausted:
+                return replace(ahead, size=min(ahead.size, self._size(ahead.task, spent)))
             ahead.prepared.discard()
-            return None
-        return replace(ahead, size=min(ahead.size, self._size(ahead.task, spent)))
+        return None
 
     def _size(self, index: int, spent: Spent) -> int:
         return self._scheduler.round_size(
@@ -125,15 +135,15 @@ class RoundQueue:
             wall_sec=spent.wall_sec,
         )
 
-    def _prepare(self, index: int, size: int, after: NextRound | None = None) -> NextRound:
+    def _prepare(self, index: int, size: int, after: Sequence[NextRound] = ()) -> NextRound:
         prepared = prepare_round(
             self._opener(index),
             self._tasks[index].task,
             size,
             self._option,
-            after=None if after is None else after.prepared,
+            after=after[-1].prepared if after else None,
         )
-        blind = after is not None and after.task == index
+        blind = any(one.task == index for one in after)
         return NextRound(task=index, size=size, prepared=prepared, blind=blind)
 
     def _opener(self, index: int) -> Callable[[], Tuner]:
@@ -173,11 +183,11 @@ class RoundQueue:
                     other.open(self._option.builder)
 
 
-def _pays_ahead(one: TaskProgress) -> bool:
-    """Return whether to propose a task's next configs without the results of its round that is being measured.
+def _pays_ahead(one: TaskProgress, blind: int) -> bool:
+    """Return whether to propose a task's next configs without the results of `blind` rounds of its own.
 
-    Not having seen the latest of r rounds, a search is about one round behind. A round ahead saves the time in which
-    the device would wait for the first kernel. So it pays from the round on in which these add up to one round. Where
+    Not having seen the latest of its rounds, a search is about as many rounds behind. What is prepared ahead saves the
+    time in which the device would wait for the first kernel. So it pays from where these add up to the rounds. Where
     building is what takes long, nothing is saved, and it never does (`benchmarks/results/overlap.md`).
     """
-    return one.saved_share * len(one.history) >= 1.0
+    return one.saved_share * len(one.history) >= blind

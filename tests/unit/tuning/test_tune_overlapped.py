@@ -58,20 +58,20 @@ def remote(
     return MeasureOption(builder=builder, runner=ReplayRunner(answer, shares_host=False))
 
 
-def test_another_task_is_built_while_one_is_measured(tmp_path: Path) -> None:
-    another = threading.Event()
+def test_other_tasks_are_built_while_one_is_measured(tmp_path: Path) -> None:
+    others = {TASKS[1].workload.key: threading.Event(), TASKS[2].workload.key: threading.Event()}
 
     def fail(task: TuningTask, config: Config) -> Failure | None:
-        if task == TASKS[1]:
-            another.set()
+        if task != TASKS[0]:
+            others[task.workload.key].set()
         return None
 
     def measure(task: TuningTask, config: Config) -> tuple[float, ...]:
-        assert another.wait(LONG_SEC), "the second task was not built while the first was measured"
+        assert all(one.wait(LONG_SEC) for one in others.values()), "the others were not built meanwhile"
         return (1e-3,)
 
     result = tune(
-        TASKS[:2],
+        TASKS,
         tuner="random",
         budget=Budget(trials=16),
         measure_option=remote(tmp_path, measure, fail=fail),
@@ -213,7 +213,7 @@ def test_a_task_is_ahead_of_its_own_results_where_that_pays(
     one.saved_share = saved_share
     first = queue.next(spent())
     assert first is not None
-    assert (queue._ahead is not None) is ahead
+    assert bool(queue._ahead) is ahead
     first.prepared.measure()
     second = queue.next(spent(4))
     assert second is not None
@@ -229,13 +229,13 @@ def test_a_round_is_not_prepared_where_the_one_before_spends_the_budget(tmp_path
     first = queue.next(spent(trials=70, budget=76))
     assert first is not None
     assert first.size == 3  # half of what is left: the other task shall have a round as well
-    assert queue._ahead is not None
-    assert queue._ahead.size == 3
+    assert queue._ahead
+    assert queue._ahead[0].size == 3
     first.prepared.measure()
     queue.close()
     last = RoundQueue(progress(*TASKS[:2]), remote(tmp_path), round_size=8, histories=())
     assert last.next(spent(trials=75, budget=76)) is not None
-    assert last._ahead is None
+    assert not last._ahead
     last.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -245,7 +245,7 @@ def test_a_task_that_ended_meanwhile_is_not_measured(tmp_path: Path) -> None:
     queue = RoundQueue([first, second], remote(tmp_path), round_size=4, histories=())
     current = queue.next(spent())
     assert current is not None
-    assert queue._ahead is not None
+    assert queue._ahead
     current.prepared.measure()
     second.failed = "broken"
     following = queue.next(spent(4))
