@@ -5,6 +5,7 @@ What happens to a step that goes wrong is decided here alone:
 - the input is wrong: the job (or model) fails with that error, at once; a job whose winners were to be confirmed is
   compiled without that;
 - the device or something else outside was away, or we have a bug: again after a pause, `max_attempts` times in all;
+- a disk is full, the worker's or the store's: again after a pause, for as long as it takes somebody to make room;
 - the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say;
 - the job was paused: nothing is written, the step waits for it to be resumed.
 """
@@ -22,6 +23,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.confirm_step import run_confirm
 from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
+from tunefarm_app.full_disk import as_full_disk, is_full_disk
 from tunefarm_app.import_step import run_import
 from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.step_context import StepContext
@@ -55,6 +57,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.COMPILE: run_compile,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
+_FULL_DISK_SEC = 10.0
 
 
 def run_steps(step_id: str, services: Services) -> None:
@@ -156,7 +159,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
     if isinstance(error, WorkerStoppingError):
         _hand_back(services, step)
         return
-    known = error if isinstance(error, TunefarmError) else None
+    known = error if isinstance(error, TunefarmError) else as_full_disk(error)
     if known is None or isinstance(known, InvariantError):
         log.error("step broke", exc_info=error, attempt=step.attempts)
     else:
@@ -166,18 +169,24 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
     )
     final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
-    failed = final or step.attempts >= services.settings.max_attempts
+    waits = is_full_disk(shown)
+    failed = final or (step.attempts >= services.settings.max_attempts and not waits)
     try:
         with services.uow.write() as repos:
             if failed:
                 repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=shown.to_json())
                 fail_subject(repos, step, shown.to_json(), final=final)
             else:
-                delay_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
+                backoff_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
                 repos.steps.release(
-                    step.id, step.fence, delay_sec=delay_sec, count_attempt=True, error=shown.to_json()
+                    step.id,
+                    step.fence,
+                    delay_sec=_FULL_DISK_SEC if waits else backoff_sec,
+                    count_attempt=not waits,
+                    error=shown.to_json(),
                 )
-                if step.job_id is not None:
+                told = waits and (step.error or {}).get("code") == shown.code
+                if step.job_id is not None and not told:
                     repos.events.add(
                         step.job_id,
                         "retry",

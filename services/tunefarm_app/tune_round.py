@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from tunefarm_app.claiming import Claim, ClaimingTuner
+from tunefarm_app.full_disk import as_full_disk
 from tunefarm_app.lanes import InFlight, claim
 from tunefarm_app.like_tasks import like_histories
 from tunefarm_app.step_context import StepContext
@@ -116,6 +117,8 @@ def measure_round(
         raise
     except Exception as error:
         context.lease.check()
+        if (full := as_full_disk(error)) is not None:
+            raise full from error
         # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)

@@ -96,6 +96,7 @@ def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> N
                         if one["id"] != model.id and one["state"] != "importing":
                             client.delete(f"/v1/models/{one['id']}")
             farm.finish()
+            assert farm.count("jobs") == len(jobs) + visitor.jobs
             figures = audit(
                 farm,
                 trials=rounds * len(jobs) + TRIALS * visitor.jobs,

@@ -84,7 +84,7 @@ def audit(farm: SoakFarm, *, trials: int, **more: Any) -> Figures:
     )
     if engine.dialect.name == "sqlite":
         assert farm.rows("PRAGMA integrity_check") == [("ok",)]
-    assert (measured, tallied[0][0]) == (trials, trials)
+    assert (measured, tallied[0][0]) == (trials, trials), (measured, tallied, trials)
     log = lease_log.read(engine)
     assert not log.overlapping
     assert not log.committed_twice
@@ -125,5 +125,10 @@ def _nothing_left_over(farm: SoakFarm) -> None:
     assert not left
     sweep_blobs(farm.services, temporary_age_sec=-60.0, unreferenced_age_sec=-60.0)
     stored = {path.name for path in (farm.folder / "store").rglob("*") if path.is_file()}
-    referenced = {row[0] for row in farm.rows("SELECT sha256 FROM models UNION SELECT sha256 FROM artifacts")}
+    referenced = {
+        row[0]
+        for row in farm.rows(
+            "SELECT sha256 FROM models WHERE state <> 'deleted' UNION SELECT sha256 FROM artifacts"
+        )
+    }
     assert stored == referenced, (stored - referenced, referenced - stored)

@@ -189,12 +189,12 @@ def test_a_failed_job_is_retried_with_what_failed(farm, tuning_job) -> None:
 def test_a_failed_compile_is_retried_without_another_search(farm) -> None:
     class Broken(ReplayEngine):
         def compile(self, *args, **kwargs):
-            raise TransientError("the disk is full", code="store-full")
+            raise TransientError("the store is away", code="store-unavailable")
 
     farm.add_device()
     job = farm.submit(farm.ready_model(), trials=8)
     farm.with_engine(Broken()).with_settings(max_attempts=1).run()
-    assert farm.job(job.id).error["code"] == "store-full"
+    assert farm.job(job.id).error["code"] == "store-unavailable"
     rounds = [step.id for step in farm.steps(job.id) if step.kind is StepKind.TUNE]
     assert retry_job(farm.services, job.id).state is JobState.COMPILING
     assert retry_job(farm.services, job.id).state is JobState.COMPILING  # again: nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import threading
@@ -394,7 +395,7 @@ def _again(farm, engine) -> None:
 def test_a_transient_error_is_tried_again_and_then_fails_the_job(farm) -> None:
     class Broken(ReplayEngine):
         def compile(self, *args, **kwargs):
-            raise TransientError("the disk is full", code="store-full")
+            raise TransientError("the store is away", code="store-unavailable")
 
     model = farm.ready_model(Scenario(tasks=0))
     farm.add_device()
@@ -405,7 +406,37 @@ def test_a_transient_error_is_tried_again_and_then_fails_the_job(farm) -> None:
         _again(farm, Broken())
     job = farm.job(job.id)
     assert job.state is JobState.FAILED
-    assert job.error["code"] == "store-full"
+    assert job.error["code"] == "store-unavailable"
+
+
+@pytest.mark.parametrize("error", [TransientError("", code="store-full"), OSError(errno.ENOSPC, "no room")])
+def test_a_full_disk_is_waited_for(farm, error: Exception) -> None:
+    class Full(ReplayEngine):
+        def compile(self, *args, **kwargs):
+            raise error
+
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm.with_engine(Full()).run()
+    for _ in range(4):
+        _again(farm, Full())
+    assert farm.job(job.id).state is JobState.COMPILING
+    assert farm.events(job.id).count("retry") == 1
+    _again(farm, ReplayEngine())
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+
+
+def test_a_full_disk_ends_no_search(farm, tuning_job) -> None:
+    class Full(ReplayEngine):
+        @contextmanager
+        def measuring(self, *args, **kwargs):
+            raise OSError(errno.ENOSPC, "no room")
+            yield
+
+    farm.with_engine(Full()).run()
+    _again(farm, ReplayEngine())
+    assert farm.job(tuning_job.id).stop_reason == "trials"
 
 
 def test_a_bug_of_ours_shows_no_stack_to_users(farm) -> None:

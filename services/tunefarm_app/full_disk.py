@@ -1,0 +1,21 @@
+"""Full disks: nobody's fault but the machine's, and over as soon as somebody makes room."""
+
+from __future__ import annotations
+
+import errno
+
+from tunefarm_tuning.errors import TransientError, TunefarmError
+
+_CODES = frozenset({"disk-full", "store-full", "database-full"})
+
+
+def as_full_disk(error: Exception) -> TransientError | None:
+    """Return our error for a disk of this machine that is full; None where it is something else."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TransientError("a disk of the worker is full", code="disk-full")
+    return None
+
+
+def is_full_disk(error: TunefarmError) -> bool:
+    """Return whether a disk is full: the worker's, the store's or the database's."""
+    return error.code in _CODES
