@@ -39,6 +39,15 @@ class Driver:
         """Let it fail as it does where the kernel module and the library differ."""
         self._write("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
 
+    def freezes(self) -> None:
+        """Let it not answer, until `thaws`."""
+        self._write(
+            f"printf x >> {self.folder}/asked; while ! test -e {self.folder}/thawed; do sleep 0.05; done"
+        )
+
+    def thaws(self) -> None:
+        (self.folder / "thawed").touch()
+
     def says(self, text: str) -> None:
         self._write(f"cat <<END\n{text}\nEND")
 

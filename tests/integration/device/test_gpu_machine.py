@@ -81,7 +81,10 @@ def test_each_gpu_is_a_device(
     for number, device in enumerate(found[name] for name in sorted(found)):
         assert device.target["arch"] == "sm_90"
         assert [one["uuid"] for one in device.info["gpus"]] == [driver.uuid(number)]
-        assert device.info["agent"]["gpus"][0]["temperature_celsius"] == 41.0 + number
+        vitals = wait_until(
+            lambda name=device.name: devices(server)[name].info["agent"].get("gpus"), "its temperature"
+        )
+        assert vitals[0]["temperature_celsius"] == 41.0 + number
         make_client(tracker.port, device.rpc_key).assert_serves()
 
     def told() -> dict[str, Any]:
