@@ -44,7 +44,8 @@ class db_now(FunctionElement[float]):  # noqa: N801  (reads as an SQL function)
     The statement's and not the transaction's: a transaction that waited for a lock must see the time after it.
     """
 
-    inherit_cache = True  # of a plain `ColumnElement` nothing is inherited: its statements were compiled anew each time
+    # Of a plain `ColumnElement` nothing would be inherited, and its statements compiled anew each time.
+    inherit_cache = True
     type = Double()
 
 

@@ -258,6 +258,17 @@ class RecordRow(Base):
         ),
         Index("ix_records_history", "workload_key", "target_key", "device_model", "toolchain", "id"),
         Index(None, "job_id", "id"),
+        # The newest of a kind, also where none of the newer ones is of it.
+        Index(None, "target_key", "id"),
+        Index(None, "device_model", "id"),
+        Index(None, "toolchain", "id"),
+        Index(
+            "ix_records_failed",
+            "outcome",
+            "id",
+            sqlite_where=text("outcome != 'ok'"),
+            postgresql_where=text("outcome != 'ok'"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -294,6 +305,14 @@ class TrialRow(Base):
             unique=True,
             sqlite_where=text("outcome != 'infrastructure-error'"),
             postgresql_where=text("outcome != 'infrastructure-error'"),
+        ),
+        # With the index above, all trials of one task of a job: what a tuner is told before every round.
+        Index(
+            "ix_trials_lost",
+            "job_id",
+            "position",
+            sqlite_where=text("outcome = 'infrastructure-error'"),
+            postgresql_where=text("outcome = 'infrastructure-error'"),
         ),
         UniqueConstraint("job_id", "round", "ordinal"),
     )

@@ -61,3 +61,7 @@ class KeptRecords:
         while len(self._spaces) > self._max_spaces:
             self._spaces.popitem(last=False)
         return space
+
+
+KEPT = KeptRecords()
+"""This process's: a job's next round learns from the same records and a few more."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from tunefarm_app.kept_records import KeptRecords
+from tunefarm_app.kept_records import KEPT
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.values import DeviceLease, JobTask
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.transfer import TaskHistory
-
-_KEPT = KeptRecords()
-"""This process's: a job's next round learns from the same records and a few more."""
 
 
 def like_histories(
@@ -28,8 +25,8 @@ def like_histories(
             extents=space.extents,
         )
         known = [
-            TaskHistory(space=like, records=_KEPT.records(repos, outline.record_ids))
+            TaskHistory(space=like, records=KEPT.records(repos, outline.record_ids))
             for outline in outlines
-            if (like := _KEPT.space(repos, outline)) is not None
+            if (like := KEPT.space(repos, outline)) is not None
         ]
     return choose_histories(space, row.workload_key, known)

@@ -91,11 +91,8 @@ def _with_known_costs(
     toolchain = context.engine.toolchain
     with context.services.uow.read() as repos:
         pipeline = pipeline_of(Target.from_json(job.target))
-        flops = {
-            task.workload_key: task.flops
-            for task in repos.models.tasks(job.model_id, pipeline=pipeline, toolchain=toolchain)
-        }
-        best = repos.records.best(
+        flops = repos.models.flops(job.model_id, pipeline=pipeline, toolchain=toolchain)
+        best = repos.records.best_costs(
             [row.workload_key for row in rows],
             target_key=job.target_key,
             device_model=device.device.device_model,
@@ -105,7 +102,7 @@ def _with_known_costs(
         TaskRow(
             row=row,
             flops=flops.get(row.workload_key, 0.0),
-            best_sec=best[row.workload_key].cost_sec if row.workload_key in best else None,
+            best_sec=best.get(row.workload_key),
         )
         for row in rows
     ]

@@ -8,17 +8,20 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache
 
 import structlog
 
 from tunefarm_app.claiming import Claim, ClaimingTuner
 from tunefarm_app.full_disk import as_full_disk
+from tunefarm_app.kept_records import KEPT
 from tunefarm_app.lanes import InFlight, claim
 from tunefarm_app.like_tasks import like_histories
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_record, engine_space, engine_task
+from tunefarm_app.task_rows import engine_space, engine_task
 from tunefarm_app.tune_progress import TaskRow
-from tunefarm_db.values import DeviceLease, Job, Record, Trial
+from tunefarm_db.repositories.trials import Tried
+from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import (
@@ -29,6 +32,7 @@ from tunefarm_tuning.errors import (
     reason_of,
 )
 from tunefarm_tuning.measure import DeviceInfo, Outcome
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import TrialOutcome, run_round
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
@@ -81,16 +85,18 @@ def measure_round(
     structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
     with context.services.uow.read() as repos:
         workload = repos.workloads.get(row.workload_key, row.toolchain)
-        trials = repos.trials.of_task(job.id, row.position)
+        trials = repos.trials.tried(job.id, row.position)
         stored = repos.spaces.get(row.workload_key, target_key=job.target_key, toolchain=row.toolchain)
-        earlier = repos.records.history(
+        ids = repos.records.history_ids(
             row.workload_key,
             target_key=job.target_key,
             device_model=device.device.device_model,
             toolchain=row.toolchain,
             space_key=row.space_key,
-            limit=context.services.settings.history_limit + len(trials),
+            except_job=job.id,
+            limit=context.services.settings.history_limit,
         )
+        earlier = KEPT.records(repos, sorted(ids))
     task = engine_task(workload, Target.from_json(job.target), row.weight)
     info: DeviceInfo | None = None
     space: ConfigSpace | None = None
@@ -103,8 +109,9 @@ def measure_round(
             info = option.runner.device
             tuner = make_tuner(job.tuner, task, space, seed=task_seed(job.seed, task))
             with closing(tuner), context.cancellation.attach(tuner):
-                _tell(tuner, job, trials, earlier)
-                tuner.load_history(like_histories(context, row, task, space, device))
+                _tell(tuner, trials, earlier)
+                if tuner.learns_from_others:
+                    tuner.load_history(like_histories(context, row, task, space, device))
                 outcomes = run_round(
                     ClaimingTuner(tuner, _claim(context, chosen)),
                     task,
@@ -148,25 +155,21 @@ def _claim(context: StepContext, chosen: InFlight) -> Claim:
     return claim_for_us
 
 
-def _tell(tuner: Tuner, job: Job, trials: Sequence[Trial], earlier: Sequence[Record]) -> None:
+def _tell(tuner: Tuner, trials: Sequence[Tried], earlier: Sequence[TuningRecord]) -> None:
     """Rebuild the tuner's state from what is on record."""
     tuner.tell([_told(trial) for trial in trials])
     tuner.set_aside(_lost_too_often(trials))
-    # What other jobs measured here counts as tried; newest first in the query, oldest first for the tuner.
-    records = [
-        engine_record(record)
-        for record in reversed(earlier)
-        if record.job_id != job.id and record.space_key == tuner.space.key
-    ]
+    # What other jobs measured here counts as tried.
     tuner.tell(
         [
             TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
-            for r in records
+            for r in earlier
+            if r.space_key == tuner.space.key
         ]
     )
 
 
-def _lost_too_often(trials: Sequence[Trial]) -> list[Config]:
+def _lost_too_often(trials: Sequence[Tried]) -> list[Config]:
     """Return the configs that were at work each time when a device was lost.
 
     That is not their fault on record, but to try them for ever would cost every round of the job. Those that merely
@@ -183,7 +186,7 @@ def _lost_too_often(trials: Sequence[Trial]) -> list[Config]:
     return [_config(key) for key in sorted(keys)]
 
 
-def _told(trial: Trial) -> TrialResult:
+def _told(trial: Tried) -> TrialResult:
     return TrialResult(
         asked=_config(trial.asked_key),
         config=_config(trial.config_key),
@@ -192,5 +195,6 @@ def _told(trial: Trial) -> TrialResult:
     )
 
 
+@lru_cache(maxsize=8192)  # of a few tasks: their trials are told again before every round
 def _config(key: str) -> Config:
     return Config.from_json(json.loads(key))

@@ -195,6 +195,23 @@ class Models(Repository):
             query = query.where(ModelTaskRow.toolchain == toolchain)
         return self._all(ModelTask, query)
 
+    def flops(self, model_id: str, *, pipeline: str, toolchain: str) -> dict[str, float]:
+        """Return the operations of the model's tasks, by workload key."""
+        query = (
+            select(WorkloadRow.key, WorkloadRow.flops)
+            .join(
+                _TASKS,
+                (WorkloadRow.key == ModelTaskRow.workload_key)
+                & (WorkloadRow.toolchain == ModelTaskRow.toolchain),
+            )
+            .where(
+                ModelTaskRow.model_id == model_id,
+                ModelTaskRow.pipeline == pipeline,
+                ModelTaskRow.toolchain == toolchain,
+            )
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
 
 def _plain(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
     return {name: list(shape) for name, shape in (shapes or {}).items()}

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, insert, select, tuple_, union_all, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    union_all,
+    update,
+)
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import RecordRow, table_of
 from tunefarm_db.values import NewRecord, Page, Record
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.measure import Outcome
 
 _RECORDS = table_of(RecordRow)
 _FAST = _RECORDS.alias("fast")
@@ -109,24 +121,25 @@ class Records(Repository):
     ) -> Page[Record]:
         """Return the fastest standing record of each workload, target, device model and toolchain, ordered by these.
 
-        Only of the records that match. One index seek per record on the page, however many records there are.
+        Only of the records that match. One index seek per place that is passed, however many records there are.
 
         Raises:
             InvalidInputError: If the cursor did not come from here.
         """
         limit = checked_limit(limit)
-        query = select(_RECORDS).where(RecordRow.cost_sec.is_not(None), ~RecordRow.superseded)
-        query = _matching(query, wanted).order_by(*_PLACE_COLUMNS, RecordRow.cost_sec).limit(1)
-        found: list[Record] = []
-        place = None if cursor is None else self._place(cursor)
-        while len(found) <= limit:
-            after = query if place is None else query.where(tuple_(*_PLACE_COLUMNS) > place)
-            record = self._first(Record, after)
-            if record is None:
-                break
-            found.append(record)
-            place = tuple(getattr(record, name) for name in _PLACE)
-        return page_of(tuple(found), limit, lambda shown: shown.id)
+        wanted = wanted or RecordFilter()
+        after = None if cursor is None else [literal(value) for value in self._place(cursor)]
+        first = select(_RECORDS).where(RecordRow.id == _first_after(wanted, after))
+        places = first.cte("places", recursive=True)
+        # The database goes from place to place by itself; a query for each cost more than all its seeks.
+        following = _RECORDS.alias("following")
+        at = [places.c[name] for name in _PLACE]
+        places = places.union_all(
+            select(following).join_from(places, following, following.c.id == _first_after(wanted, at))
+        )
+        # No ORDER BY: they come in this order, and no more of them than are asked for.
+        page = _matching(select(places), replace(wanted, outcome=None, job_id=None), places.c)
+        return page_of(self._all(Record, page.limit(limit + 1)), limit, lambda shown: shown.id)
 
     def _place(self, record_id: str) -> tuple[str, ...]:
         row = self._run(select(*_PLACE_COLUMNS).where(RecordRow.id == record_id)).first()
@@ -204,7 +217,7 @@ class Records(Repository):
                 found.setdefault(record.workload_key, {})[record.id] = record
         return {key: tuple(records.values()) for key, records in found.items()}
 
-    def history(
+    def history_ids(
         self,
         workload_key: str,
         *,
@@ -212,10 +225,14 @@ class Records(Repository):
         device_model: str,
         toolchain: str,
         space_key: str | None = None,
+        except_job: str | None = None,
         limit: int = 1000,
-    ) -> tuple[Record, ...]:
-        """Return one workload's newest standing records, failures included, newest first: what a tuner learns from."""
-        query = select(_RECORDS).where(
+    ) -> tuple[str, ...]:
+        """Return the ids of a workload's newest standing records, failures included, newest first.
+
+        What a tuner learns from. `except_job` is a job whose records are left out, and do not count towards `limit`.
+        """
+        query = select(RecordRow.id).where(
             RecordRow.workload_key == workload_key,
             RecordRow.target_key == target_key,
             RecordRow.device_model == device_model,
@@ -224,7 +241,9 @@ class Records(Repository):
         )
         if space_key is not None:
             query = query.where(RecordRow.space_key == space_key)
-        return self._all(Record, query.order_by(RecordRow.id.desc()).limit(limit))
+        if except_job is not None:
+            query = query.where(or_(RecordRow.job_id.is_(None), RecordRow.job_id != except_job))
+        return tuple(self._run(query.order_by(RecordRow.id.desc()).limit(limit)).scalars())
 
     def for_job(self, job_id: str) -> tuple[Record, ...]:
         """Return all records that the job measured, oldest first."""
@@ -236,17 +255,43 @@ class Records(Repository):
         """Return the records that match, newest first."""
         limit = checked_limit(limit)
         query = select(_RECORDS).order_by(RecordRow.id.desc()).limit(limit + 1)
-        query = _matching(query, wanted)
+        query = _matching(query, wanted or RecordFilter(), _RECORDS.c)
         if cursor is not None:
             query = query.where(RecordRow.id < cursor)
         return page_of(self._all(Record, query), limit, lambda record: record.id)
 
 
-def _matching(query: Select[Any], wanted: RecordFilter | None) -> Select[Any]:
-    for name, value in asdict(wanted or RecordFilter()).items():
+def _matching(query: Select[Any], wanted: RecordFilter, columns: Any) -> Select[Any]:
+    for name, value in asdict(wanted).items():
         if value is not None:
-            query = query.where(_RECORDS.c[name] == value)
+            query = query.where(columns[name] == value)
+    if wanted.outcome not in (None, Outcome.OK):
+        query = query.where(text("outcome != 'ok'"))  # as the partial index has it
     return query
+
+
+def _first_after(wanted: RecordFilter, place: Sequence[ColumnElement[str]] | None) -> ColumnElement[str]:
+    """Return the id of the fastest standing record of the first place after this one."""
+    names = [_FAST.c[name] for name in _PLACE]
+    query = select(_FAST.c.id).where(_FAST.c.cost_sec.is_not(None), ~_FAST.c.superseded)
+    # Of the place's own columns only the first can be asked for here: the index is ordered by it.
+    of_place = RecordFilter(workload_key=wanted.workload_key, outcome=wanted.outcome, job_id=wanted.job_id)
+    for name, value in asdict(of_place).items():
+        if value is not None:
+            query = query.where(_FAST.c[name] == value)
+    query = query.order_by(*names, _FAST.c.cost_sec).limit(1)
+    if place is None:
+        return query.scalar_subquery()
+    # Another toolchain of the same workload, target and device model; or another device model; and so on. As one comparison
+    # of rows SQLite seeks by the first column alone, and reads on through all records of the workload.
+    seeks = [
+        query.where(
+            *(name == value for name, value in zip(names[:same], place[:same], strict=True)),
+            names[same] > place[same],
+        ).scalar_subquery()
+        for same in reversed(range(len(names)))
+    ]
+    return func.coalesce(*seeks)
 
 
 def _standing(workload_key: str, target_key: str, device_model: str, toolchain: str) -> Select[Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 
-from sqlalchemy import Select, func, insert, select, text, tuple_
+from sqlalchemy import Select, func, insert, select, text, tuple_, union_all
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
@@ -17,6 +17,17 @@ from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.measure import Outcome
 
 _TRIALS = table_of(TrialRow)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A trial, as far as a tuner must know of it."""
+
+    asked_key: str
+    config_key: str
+    outcome: str
+    cost_sec: float | None
+    run_sec: float
 
 
 class Trials(Repository):
@@ -37,10 +48,12 @@ class Trials(Repository):
         rows = [{"id": new_id("trl"), "job_id": job_id, "round": round, **asdict(t)} for t in trials]
         if rows:
             self._run(insert(_TRIALS), rows)
-            counters = Counters(self._connection)
-            counters.add(Counter.BUILD_SEC, {"": sum(t.build_sec for t in trials)}, of=job_id)
-            counters.add(Counter.MEASURE_SEC, {device_id or "": sum(t.run_sec for t in trials)}, of=job_id)
-            counters.add(Counter.TRIALS, Tally(t.outcome for t in trials), of=job_id)
+            amounts: dict[Counter, Mapping[str, float]] = {
+                Counter.BUILD_SEC: {"": sum(t.build_sec for t in trials)},
+                Counter.MEASURE_SEC: {device_id or "": sum(t.run_sec for t in trials)},
+                Counter.TRIALS: Tally(t.outcome for t in trials),
+            }
+            Counters(self._connection).add_all(amounts, of=job_id)
         return tuple(row["id"] for row in rows)
 
     def page(
@@ -71,9 +84,25 @@ class Trials(Repository):
         return page_of(trials, limit, lambda trial: f"{trial.round}-{trial.ordinal}")
 
     def of_task(self, job_id: str, position: int) -> tuple[Trial, ...]:
-        """Return all trials of one task in order: what a tuner's state is rebuilt from."""
+        """Return all trials of one task in order."""
         query = select(_TRIALS).where(TrialRow.job_id == job_id, TrialRow.position == position)
         return self._all(Trial, query.order_by(TrialRow.round, TrialRow.ordinal))
+
+    def tried(self, job_id: str, position: int) -> tuple[Tried, ...]:
+        """Return what `of_task` does, of each trial what a tuner must know: this is read before every round."""
+        of_task = select(
+            TrialRow.round, TrialRow.ordinal, *(_TRIALS.c[field.name] for field in fields(Tried))
+        ).where(TrialRow.job_id == job_id, TrialRow.position == position)
+        # In two parts, each spelled as one of the two partial indexes: else all trials of the job are looked at.
+        both = union_all(
+            of_task.where(text("outcome != 'infrastructure-error'")),
+            of_task.where(text("outcome = 'infrastructure-error'")),
+        )
+        rows = sorted(self._run(both), key=lambda row: (row[0], row[1]))
+        return tuple(
+            Tried(asked_key=row[2], config_key=row[3], outcome=row[4], cost_sec=row[5], run_sec=row[6])
+            for row in rows
+        )
 
     def known(self, job_id: str, position: int, config_keys: Sequence[str]) -> frozenset[str]:
         """Return which of these configs the task has a trial of; infrastructure errors are none."""

@@ -218,8 +218,10 @@ def test_top_and_history(uow: UnitOfWork, new_record: Any) -> None:
         top = repos.records.top("w1", limit=2, **WHERE)
         assert [r.cost_sec for r in top] == [1e-3, 3e-3]
         assert [r.cost_sec for r in repos.records.top("w1", space_key="s1", **WHERE)] == [3e-3]
-        assert [r.cost_sec for r in repos.records.history("w1", **WHERE)] == costs[::-1]
-        assert [r.cost_sec for r in repos.records.history("w1", space_key="s0", limit=1, **WHERE)] == [1e-3]
+        ids = repos.records.history_ids("w1", **WHERE)
+        assert [repos.records.by_ids(ids)[one].cost_sec for one in ids] == costs[::-1]
+        (only,) = repos.records.history_ids("w1", space_key="s0", limit=1, **WHERE)
+        assert repos.records.by_ids([only])[only].cost_sec == 1e-3
 
 
 def test_who_may_win(uow: UnitOfWork, new_record: Any) -> None:
@@ -285,3 +287,52 @@ def test_losses_in_a_row(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
     assert after(new_trial(5, **gone), of=other, number=2) == 2
     assert after(new_trial(2, outcome="build-error", cost_sec=None), new_trial(3, **gone), number=3) == 0
     assert after(new_trial(0, **gone), number=4) == 1
+
+
+def test_what_a_tuner_must_know_of_a_task(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:
+    """Trials that the infrastructure spoiled are in it, in their place, and it is read in the indexes."""
+    job = seed.job()
+    rounds = [("ok", "infrastructure-error"), ("run-crash", "ok"), ("infrastructure-error", "ok")]
+    with uow.write() as repos:
+        for number, outcomes in enumerate(rounds):
+            trials = [
+                new_trial(ordinal, position=1, config_key=f"[0,[{number},{ordinal}]]", outcome=outcome)
+                for ordinal, outcome in enumerate(outcomes)
+            ]
+            repos.trials.add_many(job.id, number, trials)
+    with uow.read() as repos:
+        tried, whole = repos.trials.tried(job.id, 1), repos.trials.of_task(job.id, 1)
+        assert repos.trials.tried(job.id, 0) == ()
+    assert [one.outcome for one in tried] == [outcome for outcomes in rounds for outcome in outcomes]
+    for one, trial in zip(tried, whole, strict=True):
+        for name in ("asked_key", "config_key", "outcome", "cost_sec", "run_sec"):
+            assert getattr(one, name) == getattr(trial, name)
+    plan = plan_of(uow, lambda repos: repos.trials.tried(job.id, 1))
+    if uow.engine.dialect.name == "sqlite":  # PostgreSQL reads small tables through
+        assert "uq_trials_job_id_position_config_key" in plan
+        assert "ix_trials_lost" in plan
+
+
+def test_newest_records_of_a_rare_kind_are_found_in_an_index(uow: UnitOfWork, new_record: Any) -> None:
+    add_many_records(uow, new_record)
+    filters = [
+        RecordFilter(target_key="none"),
+        RecordFilter(device_model="none"),
+        RecordFilter(toolchain="none"),
+        RecordFilter(outcome="wrong-answer"),
+    ]
+    for wanted in filters:
+        plan = plan_of(uow, lambda repos, wanted=wanted: repos.records.query(wanted))
+        assert not re.search(r"SCAN records|Seq Scan on records", plan), plan
+
+
+def test_records_of_another_job_are_told_apart(uow: UnitOfWork, seed: Any, new_record: Any) -> None:
+    own, other = seed.job(), seed.job(tuner="random")
+    with uow.write() as repos:
+        mine = repos.records.add_many([new_record("w1", job_id=own.id) for _ in range(3)])
+        theirs = repos.records.add_many([new_record("w1", job_id=other.id, config=[0, [9]])])
+        nobodys = repos.records.add_many([new_record("w1", config=[0, [10]])])
+    with uow.read() as repos:
+        assert repos.records.history_ids("w1", except_job=own.id, **WHERE) == (*nobodys, *theirs)
+        assert repos.records.history_ids("w1", except_job=own.id, limit=1, **WHERE) == nobodys
+        assert set(mine) <= set(repos.records.history_ids("w1", **WHERE))

@@ -104,6 +104,8 @@ def test_tasks_come_with_their_workloads(uow: UnitOfWork, seed: Any) -> None:
         tasks = repos.models.tasks(model.id, pipeline="cpu", toolchain="tvm-1")
         assert [(t.position, t.name, t.weight) for t in tasks] == [(0, "conv1", 2), (1, "conv0", 4)]
         assert len(repos.models.tasks(model.id)) == 3
+        flops = repos.models.flops(model.id, pipeline="cpu", toolchain="tvm-1")
+        assert flops == {task.workload_key: task.flops for task in tasks}
         assert repos.workloads.get("w2", "tvm-1") == workloads[2]
         assert set(repos.workloads.get_many(["w0", "w9"], "tvm-1")) == {"w0"}
         assert repos.workloads.toolchains("w0") == ("tvm-1",)

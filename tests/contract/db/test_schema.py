@@ -38,6 +38,8 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
         "uq_models_sha256_shapes_key",
         "ix_records_best",
         "ix_records_confirmed",
+        "ix_records_failed",
+        "ix_trials_lost",
         "uq_trials_job_id_position_config_key",
     ):
         assert found[name] is not None, name

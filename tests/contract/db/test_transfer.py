@@ -155,7 +155,8 @@ def test_a_confirming_record_takes_the_place_of_all_others_of_its_config(
     assert best_cost(uow) == 1.05e-3
     with uow.read() as repos:
         assert [r.cost_sec for r in repos.records.top("w1", **WHERE)] == [1.05e-3, 1.1e-3]
-        assert [r.cost_sec for r in repos.records.history("w1", **WHERE)] == [1.05e-3, 1.1e-3]
+        ids = repos.records.history_ids("w1", **WHERE)
+        assert [repos.records.by_ids(ids)[one].cost_sec for one in ids] == [1.05e-3, 1.1e-3]
         everything = repos.records.query().items
     assert [(r.cost_sec, r.confirmed, r.superseded) for r in everything[:2]] == [
         (1.05e-3, True, False),

@@ -44,6 +44,9 @@ class Tuner(ABC):
     patience: ClassVar[int] = 32
     """After so many proposals in a row that become trials made before, once applied, its space counts as spent."""
 
+    learns_from_others: ClassVar[bool] = False
+    """Whether `load_history` makes a difference: finding out what is on record elsewhere is work."""
+
     def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
         self.space = space
         self.seed = seed

@@ -52,6 +52,7 @@ class XGBTuner(SearchTuner):
     """
 
     name: ClassVar[str] = "xgb"
+    learns_from_others = True
 
     def __init__(
         self,
