@@ -125,9 +125,37 @@ class Overview(Repository):
         """Return every pool that a job was measured on."""
         return tuple(self._run(select(JobRow.device_key).distinct().order_by(JobRow.device_key)).scalars())
 
+    def count_jobs(self, model_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of the models has; those without one are left out."""
+        query = (
+            select(JobRow.model_id, func.count())
+            .where(JobRow.model_id.in_(list(model_ids)))
+            .group_by(JobRow.model_id)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def search_rate(self, device_key: str) -> float | None:
+        """Return how many trials a second the pool's newest jobs made; None where none has searched yet."""
+        newest = (
+            select(JobRow.trials, JobRow.tuned_sec)
+            .where(JobRow.device_key == device_key, JobRow.trials > 0, JobRow.tuned_sec > 0)
+            .order_by(JobRow.id.desc())
+            .limit(_NEWEST)
+            .subquery()
+        )
+        trials, sec = self._run(select(func.sum(newest.c.trials), func.sum(newest.c.tuned_sec))).one()
+        return None if not sec else float(trials) / float(sec)
+
     def reports(self, job_ids: Sequence[str]) -> dict[str, Json]:
         """Return the reports of the jobs that have one."""
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def jobs_of_steps(self, step_ids: Sequence[str]) -> dict[str, str]:
+        """Return the jobs that these steps work for, by step."""
+        query = select(StepRow.id, StepRow.job_id).where(
+            StepRow.id.in_(list(step_ids)), StepRow.job_id.is_not(None)
+        )
         return {row[0]: row[1] for row in self._run(query)}
 
     def job_heads(self, also: Collection[str] = ()) -> tuple[JobHead, ...]:

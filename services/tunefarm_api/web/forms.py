@@ -27,3 +27,19 @@ async def _read_form(request: Request) -> Form:
 
 FormDep = Annotated[Form, Depends(_read_form)]
 """The fields by name; the gate has limited the body's size."""
+
+
+def number_of(form: Form, name: str) -> float:
+    """Return the number in a field; 0 where it is empty.
+
+    Raises:
+        InvalidInputError: If it is none, or below zero.
+    """
+    text = form.get(name, "").strip().replace(",", ".")
+    try:
+        value = float(text) if text else 0.0
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise InvalidInputError(f"{name} must be a number above zero", code="invalid-number", field=name)
+    return value

@@ -12,7 +12,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact
 from tunefarm_api.routes.job_report import get_report, get_report_page
-from tunefarm_api.web.forms import Form, FormDep
+from tunefarm_api.web.forms import Form, FormDep, number_of
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.change_job import JobChange, change_job
 from tunefarm_app.composition import Services
@@ -60,24 +60,13 @@ def _extend(services: Services, job_id: str, form: Form) -> None:
     with services.uow.read() as repos:
         before = repos.jobs.get(job_id).budget
     more: dict[str, Any] = {}
-    if minutes := _number(form, "minutes"):
+    if minutes := number_of(form, "minutes"):
         more["wall_sec"] = (before.get("wall_sec") or 0.0) + 60.0 * minutes
-    if trials := _number(form, "trials"):
+    if trials := number_of(form, "trials"):
         more["trials"] = (before.get("trials") or 0) + int(trials)
     if not more:
         raise InvalidInputError("say how many minutes or trials to add", code="invalid-budget")
     change_job(services, job_id, JobChange(priority=None, budget=more))
-
-
-def _number(form: Form, name: str) -> float:
-    text = form.get(name, "").strip().replace(",", ".")
-    try:
-        value = float(text) if text else 0.0
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise InvalidInputError(f"{name} must be a number above zero", code="invalid-budget")
-    return value
 
 
 def _back(job_id: str) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -11,13 +10,10 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.job_view import Left, Speedup, measured_speedup, share_done, speedup_so_far, time_left
+from tunefarm_api.web.job_line import job_lines
 from tunefarm_api.web.rendering import page
-from tunefarm_app.waiting import why_waiting
 from tunefarm_db.job_state import OPEN_STATES, JobState
-from tunefarm_db.repositories.overview import JobOrder, ListedJob
-from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job
+from tunefarm_db.repositories.overview import JobOrder
 
 router = APIRouter(include_in_schema=False)
 
@@ -35,23 +31,6 @@ ORDERS = {
     JobOrder.TRIALS: "Most trials",
     JobOrder.LATENCY: "Lowest latency",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLine:
-    """One line of the list."""
-
-    job: Job
-    model_name: str
-    waiting: str | None
-    share: float | None
-    left: Left | None
-    speedup: Speedup | None
-
-    @property
-    def device(self) -> str | None:
-        device = self.job.progress.get("device")
-        return device if isinstance(device, str) and not self.job.state.is_finished else None
 
 
 @router.get("/", dependencies=[needs("read")])
@@ -79,7 +58,7 @@ def jobs_page(
             limit=PAGE_SIZE,
             offset=(number - 1) * PAGE_SIZE,
         )
-        lines = _lines(repos, found)
+        lines = job_lines(repos, found)
         pools = repos.overview.pools()
     asked = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
     return page(
@@ -97,26 +76,6 @@ def jobs_page(
         pools=pools,
         url_of=lambda shown: _url({**asked, "page": str(shown)}),
     )
-
-
-def _lines(repos: Repositories, found: tuple[ListedJob, ...]) -> list[JobLine]:
-    ids = [one.job.id for one in found]
-    steps = repos.steps.open_of(ids)
-    reports = repos.overview.reports(ids)
-    now = repos.now()
-    return [
-        JobLine(
-            job=one.job,
-            model_name=one.model_name,
-            waiting=why_waiting(one.job, steps.get(one.job.id), now),
-            share=share_done(one.job),
-            left=time_left(one.job),
-            speedup=measured_speedup(reports.get(one.job.id))
-            if one.job.state.is_finished
-            else speedup_so_far(repos.jobs.tasks(one.job.id)),
-        )
-        for one in found
-    ]
 
 
 def _url(asked: dict[str, str]) -> str:

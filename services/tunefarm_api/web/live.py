@@ -1,8 +1,8 @@
 """What changed in the farm, told to every open page: one stream of server-sent events per browser.
 
 A notice says *what* changed and never how: the page asks again for what it shows. So nothing can be missed that matters.
-A page that was away (asleep, or the API was restarted) asks once when its stream is back, with the number of the newest
-event that it has. Changes between two looks at the database are one notice, however many there were.
+A page asks once when its stream greets it: when it has just been opened, and after a break (it slept, or the API was
+restarted). Changes between two looks at the database are one notice, however many there were.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Live:
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._looked = asyncio.Event()
         self._closed = False
 
     async def stream(self, services: Services, session: str) -> AsyncIterator[bytes]:
@@ -58,7 +59,9 @@ class Live:
             self._watching = asyncio.create_task(self._watch(services))
         check_at = time.monotonic() + KEEP_ALIVE_SEC
         try:
-            yield f"retry: {_RECONNECT_MS}\nevent: hello\ndata: {{}}\n\n".encode()
+            yield f"retry: {_RECONNECT_MS}\n\n".encode()
+            await self._looked.wait()  # what changes from now on is told; a page asks once after the greeting
+            yield b"event: hello\ndata: {}\n\n"
             while not self._closed:
                 topics = await listener.wait(KEEP_ALIVE_SEC)
                 if time.monotonic() >= check_at:
@@ -71,10 +74,12 @@ class Live:
             if not self._listeners and self._watching is not None:
                 self._watching.cancel()
                 self._watching = None
+                self._looked.clear()
 
     def close(self) -> None:
         """End all streams, now and from now on: a server that ends waits for its answers."""
         self._closed = True
+        self._looked.set()
         for listener in self._listeners:
             listener.tell({})
 
@@ -88,6 +93,7 @@ class Live:
             else:
                 changed = {} if before is None else changes(before, now)
                 before = now
+                self._looked.set()
                 for listener in self._listeners if changed else ():
                     listener.tell(changed)
             await asyncio.sleep(LOOK_EVERY_SEC)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from tunefarm_api.web import assets, job_actions, job_page, jobs_page, live, sign_in
+from tunefarm_api.web import (
+    assets,
+    device_actions,
+    devices_page,
+    job_actions,
+    job_page,
+    jobs_page,
+    live,
+    models_page,
+    sign_in,
+)
 
-PAGES = (
-    assets.router,
-    sign_in.router,
-    live.router,
-    jobs_page.router,
-    job_page.router,
-    job_actions.router,
+PAGES = tuple(
+    module.router
+    for module in (
+        assets,
+        sign_in,
+        live,
+        jobs_page,
+        job_page,
+        job_actions,
+        models_page,
+        devices_page,
+        device_actions,
+    )
 )

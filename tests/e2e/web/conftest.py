@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from replay_server import ReplayServer, replay_server
 
@@ -35,6 +36,12 @@ class Seat:
         )
         page.goto(self.server.url + path)
         return page
+
+    def nothing_serious(self, page: Page) -> None:
+        """Let axe look for what keeps people out."""
+        found = Axe().run(page).response["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
 
     def sign_in(self) -> Page:
         page = self.open("/sign-in")
@@ -64,9 +71,9 @@ def server(tmp_path: Path) -> Iterator[ReplayServer]:
         yield server
 
 
-@pytest.fixture
-def seat(chromium: Browser, server: ReplayServer) -> Iterator[Seat]:
-    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+@pytest.fixture(params=[{}], ids=["plain"])
+def seat(request: pytest.FixtureRequest, chromium: Browser, server: ReplayServer) -> Iterator[Seat]:
+    context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **request.param})
     seat = Seat(context, server, [])
     yield seat
     context.close()

@@ -3,8 +3,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+import pytest
+from playwright.sync_api import Browser, expect
 from replay_server import ReplayServer, replay_server
 from waiting import wait_until
 
@@ -37,21 +37,15 @@ def start_job(server: ReplayServer, model_id: str, trials: int) -> Job:
     return submit_job(server.services, request).job
 
 
-def nothing_serious(page: Page) -> None:
-    found = Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert serious == [], [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
-
-
 def test_a_link_signs_in_and_signing_out_ends_it(seat, server: ReplayServer) -> None:
     link = make_link(server.services, verify_api_key(server.services, server.api_key))
     page = seat.open(f"/sign-in?link={link}")
     page.wait_for_url("**/jobs")
     expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
-    nothing_serious(page)
+    seat.nothing_serious(page)
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/sign-in")
-    nothing_serious(page)
+    seat.nothing_serious(page)
     page.goto(server.url + "/jobs")
     expect(page.get_by_label("API key")).to_be_visible()
 
@@ -73,7 +67,7 @@ def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: Rep
     assert download.value.suggested_filename == "net.tunefarm"
     page.get_by_label("trials", exact=True).check(force=True)
     expect(page.locator("#chart canvas")).to_be_visible()
-    nothing_serious(page)
+    seat.nothing_serious(page)
 
 
 def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
@@ -82,7 +76,7 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     page.goto(f"{server.url}/jobs/{job.id}")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("#state")).to_contain_text("paused")
-    nothing_serious(page)
+    seat.nothing_serious(page)
     page.get_by_role("button", name="Resume").click()
     expect(page.locator("#state")).to_contain_text("tuning")
     page.locator("summary", has_text="Extend").click()
@@ -132,20 +126,15 @@ def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path)
         context.close()
 
 
-def test_narrow_and_dark(chromium: Browser, server: ReplayServer) -> None:
-    job = start_job(
-        server,
-        model_of(server, name="a-model-with-a-name-that-is-far-too-long-for-a-telephone.onnx"),
-        trials=16,
-    )
-    context = chromium.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    page.goto(f"{server.url}/sign-in")
-    page.get_by_label("API key").fill(server.api_key)
-    page.get_by_role("button", name="Sign in").click()
-    for path in ("/jobs", f"/jobs/{job.id}"):
+@pytest.mark.parametrize(
+    "seat", [{"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}], indirect=True, ids=["dark"]
+)
+def test_narrow_and_dark(seat, server: ReplayServer) -> None:
+    name = "a-model-with-a-name-that-is-far-too-long-for-a-telephone.onnx"
+    model_id = model_of(server, name=name)
+    job = start_job(server, model_id, trials=16)
+    page = seat.sign_in()
+    for path in ("/jobs", f"/jobs/{job.id}", "/models", f"/models/{model_id}", "/devices"):
         page.goto(server.url + path)
-        nothing_serious(page)
+        seat.nothing_serious(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-    context.close()

@@ -48,11 +48,20 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// A region in use (an open fold, a field in it that is being filled) is left as it is until it is let go.
-document.addEventListener("htmx:beforeSwap", (event) => {
-  const target = event.detail.target;
-  if (target.querySelector("details.fold[open]")) event.detail.shouldSwap = false;
+// A region in use (an open fold, a form that was begun) is left as it is until it is let go.
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("[data-live] form");
+  if (form) form.dataset.begun = "";
 });
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.target.querySelector("details.fold[open], form[data-begun]")) event.detail.shouldSwap = false;
+});
+document.addEventListener("toggle", (event) => {
+  const region = event.target.closest("[data-live]");
+  if (!region || event.target.open) return;
+  for (const form of event.target.querySelectorAll("form[data-begun]")) delete form.dataset.begun;
+  region.dispatchEvent(new CustomEvent("live"));
+}, true);
 document.addEventListener("htmx:afterSettle", () => {
   localTimes(document);
   announce(document);

@@ -3,7 +3,6 @@
 const EVERY_MS = 1000;
 const due = new Set();
 let timer = 0;
-let greeted = false;
 
 export function listen() {
   const script = document.body.dataset.worker;
@@ -28,9 +27,8 @@ function take(message) {
   show(message.kind);
   const regions = document.querySelectorAll("[data-live]");
   if (message.kind === "hello") {
-    // The first time the page is fresh; later something may have happened meanwhile.
-    if (greeted) regions.forEach((region) => due.add(region.id));
-    greeted = true;
+    // From now on every change is told. What came between the page and its stream, or in a break of it, was not.
+    regions.forEach((region) => due.add(region.id));
   } else if (message.kind === "changed") {
     const topics = Object.keys(message.topics);
     for (const region of regions) {

@@ -1,0 +1,53 @@
+"""What a person can do to a device, and how a machine becomes one."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.rendering import page
+from tunefarm_app.device_enrolment import TOKEN_VALID_SEC, create_enrolment_token
+from tunefarm_app.device_orders import order_device, remove_device
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_tuning.errors import InvalidInputError
+
+router = APIRouter(include_in_schema=False)
+
+_ORDERS = {
+    "drain": DeviceEvent.DRAIN,
+    "quarantine": DeviceEvent.QUARANTINE,
+    "release": DeviceEvent.RELEASE,
+}
+_MOST_REASON = 300
+
+
+@router.post("/devices/join", dependencies=[needs("admin")])
+async def join(request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Shows the command that makes a machine a device, once: it holds an enrolment token."""
+    pool = form.get("pool", "").strip() or None
+
+    def make() -> str:
+        by = key_of(request).id
+        return create_enrolment_token(services, device_key=pool, by_key_id=by)[1]
+
+    token = await run_in_threadpool(make)
+    url = str(request.base_url).rstrip("/")
+    return page(
+        "join.html", request, url=url, token=token, pool=pool or "local", minutes=int(TOKEN_VALID_SEC / 60)
+    )
+
+
+@router.post("/devices/{device_id}/{order}", dependencies=[needs("admin")])
+async def order(device_id: str, order: str, form: FormDep, services: ServicesDep) -> Response:
+    if order == "remove":
+        await run_in_threadpool(remove_device, services, device_id)
+    elif order in _ORDERS:
+        reason = form.get("reason", "").strip()[:_MOST_REASON]
+        await run_in_threadpool(order_device, services, device_id, _ORDERS[order], reason)
+    else:
+        raise InvalidInputError("there is no such order", code="invalid-request")
+    return RedirectResponse("/devices", 303)

@@ -1,0 +1,64 @@
+"""The form that starts a job: what it offers, and what it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunefarm_api.web.forms import Form, number_of
+from tunefarm_app.submit_job import DEFAULT_TUNER, JobRequest
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import UP_STATES
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pool of devices. `trials_per_min` is how fast its last jobs searched; None where there were none."""
+
+    name: str
+    online: int
+    devices: int
+    trials_per_min: float | None
+
+
+def pools_of(repos: Repositories) -> list[Pool]:
+    """Return the pools that a job can be sent to, those with devices online first."""
+    pools = []
+    names = repos.devices.keys()
+    for name in names:
+        devices = repos.devices.in_pool(name)
+        rate = repos.overview.search_rate(name)
+        pools.append(
+            Pool(
+                name=name,
+                online=sum(device.state in UP_STATES for device in devices),
+                devices=len(devices),
+                trials_per_min=None if rate is None else 60 * rate,
+            )
+        )
+    return sorted(pools, key=lambda pool: (-min(pool.online, 1), pool.name))
+
+
+def request_of(model_id: str, form: Form) -> JobRequest:
+    """Return what the form asks for.
+
+    Raises:
+        InvalidInputError: If a number is none, or there is no limit.
+    """
+    minutes, trials = number_of(form, "minutes"), number_of(form, "trials")
+    if not minutes and not trials:
+        raise InvalidInputError("give the search a limit: minutes, trials, or both", code="invalid-budget")
+    return JobRequest(
+        model_id=model_id,
+        budget=Budget(
+            wall_sec=60.0 * minutes if minutes else None,
+            trials=int(trials) or None,
+            min_gain_per_min=0.01 if form.get("stop_early") else None,
+        ),
+        device_key=form.get("pool") or None,
+        target=form.get("target", "").strip() or None,
+        tuner=form.get("tuner") or DEFAULT_TUNER,
+        seed=int(number_of(form, "seed")),
+        priority=form.get("priority") or 0,
+    )

@@ -1,0 +1,50 @@
+"""A job as one line of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunefarm_api.web.job_view import Left, Speedup, measured_speedup, share_done, speedup_so_far, time_left
+from tunefarm_app.waiting import why_waiting
+from tunefarm_db.repositories.overview import ListedJob
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """One line of the list."""
+
+    job: Job
+    model_name: str
+    waiting: str | None
+    share: float | None
+    left: Left | None
+    speedup: Speedup | None
+
+    @property
+    def device(self) -> str | None:
+        device = self.job.progress.get("device")
+        return device if isinstance(device, str) and not self.job.state.is_finished else None
+
+
+def job_lines(repos: Repositories, found: Sequence[ListedJob]) -> list[JobLine]:
+    """Return the lines, in order."""
+    ids = [one.job.id for one in found]
+    steps = repos.steps.open_of(ids)
+    reports = repos.overview.reports(ids)
+    now = repos.now()
+    return [
+        JobLine(
+            job=one.job,
+            model_name=one.model_name,
+            waiting=why_waiting(one.job, steps.get(one.job.id), now),
+            share=share_done(one.job),
+            left=time_left(one.job),
+            speedup=measured_speedup(reports.get(one.job.id))
+            if one.job.state.is_finished
+            else speedup_so_far(repos.jobs.tasks(one.job.id)),
+        )
+        for one in found
+    ]

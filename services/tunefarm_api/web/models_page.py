@@ -1,0 +1,104 @@
+"""Models: what was uploaded, and what to begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.schemas.base import cursor_of
+from tunefarm_api.upload import parse_shapes, receive_blob
+from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.job_form import pools_of, request_of
+from tunefarm_api.web.job_line import JobLine, job_lines
+from tunefarm_api.web.paths import UPLOAD
+from tunefarm_api.web.rendering import page
+from tunefarm_api.web.task_view import shapes_text
+from tunefarm_app.delete_model import delete_model
+from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, submit_job
+from tunefarm_app.submit_model import submit_model
+from tunefarm_db.repositories.overview import ListedJob
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Model
+
+router = APIRouter(include_in_schema=False)
+
+PAGE_SIZE = 25
+_JOBS_SHOWN = 25
+
+
+@router.get("/models", dependencies=[needs("read")])
+def models_page(
+    request: Request, services: ServicesDep, cursor: Annotated[str | None, cursor_of("mdl")] = None
+) -> HTMLResponse:
+    with services.uow.read() as repos:
+        found = repos.models.list(cursor=cursor, limit=PAGE_SIZE)
+        jobs = repos.overview.count_jobs([model.id for model in found.items])
+    return page(
+        "models.html",
+        request,
+        models=found.items,
+        jobs=jobs,
+        cursor=cursor,
+        next_cursor=found.next_cursor,
+        max_bytes=services.settings.max_upload_bytes,
+        upload_url=UPLOAD,
+    )
+
+
+@router.post(UPLOAD, dependencies=[needs("write")])
+async def upload(
+    request: Request,
+    services: ServicesDep,
+    name: Annotated[str, Query(max_length=200)] = "model",
+    shape: Annotated[list[str] | None, Query(max_length=64)] = None,
+) -> JSONResponse:
+    """Takes the file's bytes from a script of ours, and answers with where the model is."""
+    shapes = parse_shapes(shape or [])
+    blob = await receive_blob(request, services)
+    submitted = await run_in_threadpool(submit_model, services, name=name, blob=blob, shapes=shapes)
+    return JSONResponse({"url": f"/models/{submitted.model.id}", "created": submitted.created})
+
+
+@router.get("/models/{model_id}", dependencies=[needs("read")])
+def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
+    with services.uow.read() as repos:
+        model = repos.models.get(model_id)
+        tasks = repos.models.tasks(model_id)
+        lines = _jobs_of(repos, model)
+        pools = pools_of(repos)
+    return page(
+        "model.html",
+        request,
+        model=model,
+        operators=sorted(model.operators, key=lambda pair: (-pair[1], pair[0])),
+        tasks=sorted(tasks, key=lambda task: (task.pipeline, -task.weight * task.flops)),
+        shapes_text=shapes_text,
+        lines=lines,
+        pools=pools,
+        tuners=TUNERS,
+        default_tuner=DEFAULT_TUNER,
+    )
+
+
+@router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
+async def start_job(model_id: str, form: FormDep, services: ServicesDep) -> Response:
+    asked = request_of(model_id, form)
+    submitted = await run_in_threadpool(submit_job, services, asked)
+    return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
+
+
+@router.post("/models/{model_id}/delete", dependencies=[needs("write")])
+def remove(model_id: str, services: ServicesDep) -> Response:
+    delete_model(services, model_id)
+    return RedirectResponse("/models", 303)
+
+
+def _jobs_of(repos: Repositories, model: Model) -> Sequence[JobLine]:
+    jobs = repos.jobs.list(model_id=model.id, limit=_JOBS_SHOWN).items
+    return job_lines(repos, [ListedJob(job=job, model_name=model.name) for job in jobs])

@@ -1,0 +1,20 @@
+// Says what a budget comes to, by the pace of the pool's last jobs.
+const count = new Intl.NumberFormat(undefined, { maximumSignificantDigits: 2 });
+const time = (minutes) => minutes < 90 ? `${count.format(Math.max(minutes, 0.1))} minutes` : `${count.format(minutes / 60)} hours`;
+
+function estimate() {
+  const form = document.getElementById("new-job");
+  if (!form || !form.elements.pool) return;
+  const rate = Number(form.elements.pool.selectedOptions[0].dataset.rate);
+  const minutes = Number(form.elements.minutes.value), trials = Number(form.elements.trials.value);
+  let text = "What is reached first ends the search. Compiling and checking come on top.";
+  if (!minutes && !trials) text = "Give the search a limit: minutes, trials, or both.";
+  else if (!rate) text = `No job has searched on these devices yet, so nobody knows their pace. ${text}`;
+  else if (minutes && (!trials || minutes * rate <= trials)) text = `About ${count.format(minutes * rate)} trials in ${time(minutes)}, at the pace of the last jobs. Compiling and checking come on top.`;
+  else text = `About ${time(trials / rate)} for ${count.format(trials)} trials, at the pace of the last jobs. Compiling and checking come on top.`;
+  document.getElementById("estimate").textContent = text;
+}
+
+document.addEventListener("input", (event) => { if (event.target.closest("#new-job")) estimate(); });
+document.addEventListener("htmx:afterSettle", estimate);
+estimate();

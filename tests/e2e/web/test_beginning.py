@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from playwright.sync_api import expect
+from replay_server import ReplayServer
+
+from tunefarm_app.replay_engine import Scenario
+
+expect.set_options(timeout=60_000)
+
+_DROP = """
+([selector, name, base64]) => {
+  const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name));
+  const target = document.querySelector(selector);
+  for (const kind of ["dragenter", "dragover", "drop"]) {
+    target.dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+  }
+}
+"""
+
+
+def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.get_by_role("link", name="Upload a model").click()
+    page.wait_for_url("**/models")
+    content = base64.b64encode(Scenario(tasks=2, trial_sec=0.01).to_bytes()).decode()
+    page.evaluate(_DROP, ["#drop", "dropped.onnx", content])
+    page.wait_for_url("**/models/mdl_*")
+    expect(page.get_by_role("heading", name="dropped.onnx")).to_be_visible()
+    # It is imported while one looks; then there is a form.
+    expect(page.get_by_role("button", name="Start the job")).to_be_visible()
+    seat.nothing_serious(page)
+    expect(page.locator("#estimate")).to_contain_text("nobody knows their pace")
+    page.get_by_label("Search for").fill("")
+    page.get_by_label("or until so many trials").fill("40")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Tuner").select_option("random")
+    page.get_by_role("button", name="Start the job").click()
+    page.wait_for_url("**/jobs/job_*")
+    expect(page.locator("#state")).to_contain_text("succeeded")
+    page.goto(server.url + "/models")
+    page.get_by_role("link", name="dropped.onnx").click()
+    expect(page.locator("#estimate")).to_contain_text("trials in 10 minutes")
+
+
+def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Path) -> None:
+    page = seat.sign_in()
+    page.goto(server.url + "/models")
+    seat.nothing_serious(page)
+    wrong = tmp_path / "picture.onnx"
+    wrong.write_bytes(b"\x89PNG\r\n\x1a\n")
+    page.get_by_label("Choose an ONNX file").set_input_files(wrong)
+    expect(page.locator("#upload-error")).to_contain_text("this is not an ONNX file")
+    expect(page.locator("#drop")).to_be_visible()
+    seat.complaints.clear()  # the browser's own line about the status 422
+
+
+def test_devices_are_quarantined_and_let_back(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.get_by_role("link", name="Devices", exact=True).click()
+    seat.nothing_serious(page)
+    page.locator("summary", has_text="Orders for node-1").click()
+    page.get_by_label("Reason").fill("it hums")
+    page.get_by_role("button", name="Quarantine").click()
+    expect(page.get_by_role("row", name="node-1")).to_contain_text("quarantined by a person: it hums")
+    page.locator("summary", has_text="Orders for node-1").click()
+    page.get_by_role("button", name="Release").click()
+    expect(page.get_by_role("row", name="node-1")).not_to_contain_text("it hums")
+    page.locator("summary", has_text="Let a device join").click()
+    page.get_by_role("button", name="Make the command").click()
+    expect(page.locator("#command")).to_contain_text("tunefarm device join --url http://127.0.0.1")
+    seat.nothing_serious(page)

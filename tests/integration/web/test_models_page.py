@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import pytest
+from page_browser import ORIGIN, Browser
+
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.job_state import JobState
+
+
+def upload(browser: Browser, content: bytes, query: str = "?name=net.onnx"):
+    headers = {"Content-Type": "application/octet-stream", "Origin": ORIGIN}
+    return browser.client.post(f"/models/upload{query}", content=content, headers=headers)
+
+
+def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
+    farm.add_device()
+    answer = upload(browser, Scenario(tasks=2).to_bytes())
+    assert answer.status_code == 200
+    url = answer.json()["url"]
+    page = browser.page(url)
+    assert "importing" in page.one("span", id="state").text
+    assert page.all("form", id="new-job") == []
+    farm.run()
+    page = browser.page(url)
+    assert "ready" in page.one("span", id="state").text
+    assert "1×8 float32" in page.one("main").text
+    form = page.one("form", id="new-job")
+    assert form.one("option", **{"data-rate": ""}).text == "pool: 1 of 1 online"
+    started = browser.post(
+        form.attrs["action"], minutes="", trials="16", tuner="random", pool="pool", seed="7"
+    )
+    assert started.url.path.startswith("/jobs/job_")
+    job = farm.job(started.url.path.rpartition("/")[2])
+    assert (job.budget["trials"], job.budget["wall_sec"], job.seed, job.tuner) == (16, None, 7, "random")
+    farm.run()
+    assert farm.job(job.id).state is JobState.SUCCEEDED
+    again = browser.page(url)
+    assert (
+        float(again.one("form", id="new-job").one("select", id="pool").one("option").attrs["data-rate"]) > 0
+    )
+    assert job.id in [row.attrs.get("id") for row in again.all("tr")]
+    assert again.one("form", id="new-job").all("input", name="stop_early")
+
+
+def test_the_list_of_models(browser: Browser, farm) -> None:
+    assert "There are no models yet." in browser.page("/models").one("main").text
+    for number in range(26):
+        with farm.services.uow.write() as repos:
+            repos.models.add(name=f"net-{number:02}", sha256=f"{number:064}", size_bytes=1_500_000)
+    page = browser.page("/models")
+    rows = [row for row in page.all("tr") if "id" in row.attrs]
+    assert len(rows) == 25
+    assert "net-25" in rows[0].text
+    assert "1.5 MB" in rows[0].text
+    older = browser.page(page.one("a", rel="next").attrs["href"])
+    assert [row.one("a").text for row in older.all("tr") if "id" in row.attrs] == ["net-00"]
+
+
+def test_uploads_are_refused_with_a_reason(browser: Browser) -> None:
+    for content, query, status, code in (
+        (b"", "?name=x", 422, "empty-file"),
+        (b"PK\x03\x04zip", "?name=x", 422, "not-protobuf"),
+        (b"\x08" * 100_001, "?name=x", 413, "too-large"),
+        (b"\x08\x01", "?name=x&shape=tokens", 422, "bad-shape"),
+    ):
+        answer = upload(browser, content, query)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_shapes_are_part_of_a_model(browser: Browser, farm) -> None:
+    content = Scenario().to_bytes()
+    urls = {
+        upload(browser, content, f"?name=x&shape=x={shape}").json()["url"] for shape in ("1,8", "2,8", "1,8")
+    }
+    assert len(urls) == 2
+
+
+def test_a_model_that_cannot_be_imported_says_why(browser: Browser, farm) -> None:
+    url = upload(browser, b"\x08 nothing that anybody reads").json()["url"]
+    farm.run_until_quiet()
+    page = browser.page(url)
+    assert "takes scenarios only" in page.one(role="alert").text
+    assert page.all("form", id="new-job") == []
+
+
+def test_without_a_device_it_says_so(browser: Browser, farm) -> None:
+    model = farm.ready_model()
+    form = browser.page(f"/models/{model.id}").one("form", id="new-job")
+    assert "no device yet" in form.text
+    assert form.all("button") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "code"),
+    [
+        ({}, "invalid-budget"),
+        ({"minutes": "0", "trials": "0"}, "invalid-budget"),
+        ({"minutes": "soon"}, "invalid-number"),
+        ({"trials": "8", "tuner": "guess"}, "unknown-tuner"),
+        ({"trials": "8", "pool": "nowhere"}, "unknown-device-key"),
+        ({"trials": "8", "target": "toaster"}, "unknown-target"),
+        ({"trials": "8", "priority": "urgent"}, "invalid-priority"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(browser: Browser, farm, form: dict[str, str], code: str) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    answer = browser.post(f"/models/{model.id}/jobs", **form)
+    assert answer.status_code == 422
+    assert code in answer.text
+
+
+def test_a_model_is_deleted_unless_it_is_in_use(browser: Browser, farm) -> None:
+    farm.add_device()
+    model = farm.ready_model()
+    job = farm.submit(model)
+    assert browser.post(f"/models/{model.id}/delete").status_code == 409
+    browser.post(f"/jobs/{job.id}/cancel")
+    assert browser.post(f"/models/{model.id}/delete").url.path == "/models"
+    assert browser.get(f"/models/{model.id}").status_code == 410
+    assert browser.page(f"/jobs/{job.id}")
+
+
+def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
+    model = farm.ready_model()
+    stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
+    for path in ("/models", f"/models/{model.id}"):
+        assert [form.attrs["action"] for form in stranger.page(path).all("form")] == ["/sign-out"]
+    assert upload(stranger, b"\x08").status_code == 403
+    assert stranger.post(f"/models/{model.id}/delete").status_code == 403
