@@ -212,7 +212,7 @@ def list_devices(
         out.data([device.raw for device in devices])
         return
     out.table(
-        ("device", "name", "pool", "model", "state", ">calibration", "last seen", "reason"),
+        ("device", "name", "pool", "model", "state", ">calibration", ">temperature", "last seen", "reason"),
         (
             (
                 device.id,
@@ -221,6 +221,7 @@ def list_devices(
                 device.device_model,
                 device.state,
                 show.latency(device.calibration_sec),
+                show.temperature(device.temperature_celsius),
                 show.when(device.last_seen_at),
                 device.reason,
             )

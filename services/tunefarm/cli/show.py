@@ -16,6 +16,10 @@ def latency(sec: float | None) -> str:
     return NONE
 
 
+def temperature(celsius: float | None) -> str:
+    return NONE if celsius is None else f"{celsius:.0f} °C"
+
+
 def duration(sec: float | None) -> str:
     if sec is None:
         return NONE

@@ -19,6 +19,7 @@ class Device:
         reason: Why it is in its state.
         job_id: The job that it is at work for; None where there is none, as while it is calibrated.
         calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
+        temperature_celsius: As its agent told last: the GPU's, else the machine's hottest; None where the system does not tell.
     """
 
     id: str
@@ -31,6 +32,7 @@ class Device:
     lease_owner: str | None
     job_id: str | None
     calibration_sec: float | None
+    temperature_celsius: float | None
     raw: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -49,8 +51,21 @@ class Device:
             calibration_sec=Fields(f.data.get("calibration") or {}, "calibration").optional_number(
                 "time_sec"
             ),
+            temperature_celsius=_temperature(f.data),
             raw=f.data,
         )
+
+
+def _temperature(device: Mapping[str, Any]) -> float | None:
+    """Return what an agent said; it may say anything."""
+    info = device.get("info")
+    agent = info.get("agent") if isinstance(info, dict) else None
+    if not isinstance(agent, dict):
+        return None
+    gpus = agent.get("gpus")
+    chip = gpus[0] if isinstance(gpus, list) and gpus else agent
+    value = chip.get("temperature_celsius") if isinstance(chip, dict) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

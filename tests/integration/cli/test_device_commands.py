@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tunefarm_app.register_device import heartbeat
+
 
 @pytest.fixture(autouse=True)
 def device(farm: Any) -> None:
@@ -30,6 +32,25 @@ def test_devices_are_listed_and_ordered(run: Any) -> None:
     assert run("device", "remove", "node-1").stdout == "node-1  removed\n"
     gone = run("device", "remove", "node-1", code=2)
     assert "there is no device node-1" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        ({"temperature_celsius": 51.4}, "51 °C"),
+        ({"temperature_celsius": 51.4, "gpus": [{"temperature_celsius": 77.0}]}, "77 °C"),
+        ({"temperature_celsius": 51.4, "gpus": [{"load": 0.5}]}, None),
+        ({"temperature_celsius": "hot", "gpus": 3}, None),
+        ("nonsense", None),
+    ],
+)
+def test_temperatures_are_listed(run: Any, farm: Any, agent: Any, shown: str | None) -> None:
+    with farm.services.uow.read() as repos:
+        device = repos.devices.find("node-1")
+    heartbeat(farm.services, device.id, info={"agent": agent})
+    listed = run("device", "list").output
+    assert ("°C" in listed) == (shown is not None)
+    assert shown is None or shown in listed
 
 
 def test_a_token_is_all_of_standard_output(run: Any) -> None:
