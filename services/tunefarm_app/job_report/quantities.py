@@ -97,7 +97,7 @@ def shapes(specs: Sequence[Mapping[str, object]]) -> str:
     """Return a kernel's arguments and, after an arrow, its result; the element type once where all have the same."""
     dtypes = {str(spec.get("dtype", "")) for spec in specs}
     texts = [_dims(spec) if len(dtypes) == 1 else shape(spec) for spec in specs]
-    joined = " → ".join(part for part in (", ".join(texts[:-1]), texts[-1]) if part)
+    joined = " → ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)
     return f"{joined} {dtypes.pop()}".rstrip() if len(dtypes) == 1 else joined
 
 

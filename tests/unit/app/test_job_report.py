@@ -290,6 +290,7 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
         "onnxruntime_missing": "not asked for",
         "untuned": untuned,
         "tuned": untuned,
+        "rejected": {"samples_sec": [0.7, 0.8], "threads": 2},
     }
     coverage = {"tasks": TASKS, "covered": 0, "hits": [], "misses": []}
     farm, job_id = finished(farm, ReportingEngine(latency=latency, coverage=coverage))
@@ -299,6 +300,7 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
     text = Page(report_page(report)).text
     assert "holds no tuned kernel" in text
     assert "not timed: not asked for" in text
+    assert "left out for being slow 750 ms" in text
 
 
 def test_a_cancelled_job_has_a_report_of_what_there_is(farm: Farm) -> None:
