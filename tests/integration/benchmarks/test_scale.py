@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.scale import growth, step_cost
+from benchmarks.scale.fill import look
+from benchmarks.scale.questions import questions
 from benchmarks.scale.record import RECORDING, load_recording
 from benchmarks.scale.run import main
 from benchmarks.scale.table import make_table
@@ -74,3 +77,28 @@ def test_the_table_says_how_far_it_is_linear_and_what_is_used_up() -> None:
     assert "one job on all devices" in shared
     assert "| 4 | 8.00 | 1.00 |" in shared
     assert "noisy" in shared
+
+
+def test_the_service_is_compared_with_the_engine_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    step_cost.main(["--trials", "48", "--statements"])
+    printed = capsys.readouterr().out
+    row = next(text for text in printed.splitlines() if text.startswith("| random | 48 |"))
+    steps_ms, alone_ms, _, statements = (float(cell) for cell in row.strip("|").split("|")[2:])
+    assert steps_ms > alone_ms > 0
+    assert statements > 10
+    assert "INSERT INTO trials" in printed
+
+
+def test_databases_are_filled_and_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, url = tmp_path / "growth.md", f"sqlite:///{tmp_path / 'farm.db'}"
+    arguments = ["--url", url, "--rows", "600", "--batch-sec", "0", "--output", str(output)]
+    growth.main(arguments)
+    growth.main([*arguments, "--explain"])  # the same again: nothing is filled twice
+    filled = look(url)
+    assert filled is not None
+    assert filled.records == 600
+    assert len(filled.workload_keys) == 20
+    rows = [text for text in output.read_text().splitlines() if text.startswith("| ")]
+    asked = questions(filled)
+    assert len(rows) == 2 + len(asked) + sum(len(one) for one in asked.values())
+    assert "| best records of 20 tasks |" in capsys.readouterr().out
