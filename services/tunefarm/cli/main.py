@@ -20,6 +20,7 @@ from tunefarm.cli import (
     records,
     roles,
     serve,
+    top,
     tune,
     version,
 )
@@ -35,7 +36,7 @@ def make_app() -> typer.Typer:
         "`tunefarm worker` and `tunefarm device join` add machines to one.",
         completion=True,
     )
-    for part in (tune, artifact_run, serve, dashboard, roles, doctor, backup, version):
+    for part in (tune, top, artifact_run, serve, dashboard, roles, doctor, backup, version):
         part.register(app)
     for part in (models, job_orders, devices, records, keys, database):
         app.add_typer(part.app)

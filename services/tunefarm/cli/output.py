@@ -13,6 +13,7 @@ from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _WIDTH_WITHOUT_TERMINAL = 200
 
@@ -65,18 +66,41 @@ class Output:
 
         Cells are shown as they are: no markup, no control characters.
         """
-        from rich import box
-        from rich.table import Table
+        self.stdout.print(make_table(columns, rows, title=title))
 
-        table = Table(
-            box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold"
+
+def make_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str | None = None,
+    one_line: bool = False,
+) -> Table:
+    """Return a table as `Output.table` prints it.
+
+    Args:
+        columns: Their names.
+        rows: Their cells.
+        title: Above it.
+        one_line: It is as wide as the terminal, and the last column is cut so that each row is a line.
+    """
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
+    table.expand = one_line
+    for place, column in enumerate(columns, start=1):
+        right = column.startswith(">")
+        table.add_column(
+            column.lstrip(">"),
+            justify="right" if right else "left",
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line,
+            ratio=1 if one_line and place == len(columns) else None,
         )
-        for column in columns:
-            right = column.startswith(">")
-            table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(clean(str(cell), 300) for cell in row))
-        self.stdout.print(table)
+    for row in rows:
+        table.add_row(*(clean(str(cell), 300) for cell in row))
+    return table
 
 
 def _console(*, stderr: bool) -> Console:

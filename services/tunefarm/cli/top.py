@@ -1,0 +1,186 @@
+"""``tunefarm top``: the farm at a glance, live."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command
+from tunefarm.cli.connect import Server
+from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Watcher
+from tunefarm.cli.output import Output, make_table
+from tunefarm_tuning.untrusted_text import clean
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+L = TypeVar("L")
+
+_BAR = 10
+_FEW = 4
+"""Lines that each list is shown with at least, however low the terminal is."""
+
+_OVERHEAD_LINES = 13
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "top")(top)
+
+
+def top(
+    out: Output,
+    server: Server,
+    every: Annotated[
+        float, typer.Option("--every", min=0.2, metavar="SEC", help="Time between two looks.")
+    ] = 2.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Look once, print it, and end: as where the output is no terminal.")
+    ] = False,
+) -> None:
+    """Show the farm at a glance: jobs, devices and who holds them, trials per minute. Ctrl-C ends it.
+
+    Where standard output is no terminal, or with --json, it looks once and ends.
+    """
+    with server.connect() as client:
+        watcher = Watcher(client)
+        glance = watcher.look()
+        if out.json:
+            out.data(glance.as_json())
+        elif once or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+            out.stdout.print(draw(glance, width=out.stdout.width if sys.stdout.isatty() else None))
+        else:
+            with suppress(KeyboardInterrupt):  # how it is meant to end
+                _watch(out, watcher, glance, every)
+
+
+def _watch(out: Output, watcher: Watcher, glance: Glance, every_sec: float) -> None:
+    from rich.live import Live
+
+    from tunefarm.client import UnavailableError
+
+    trouble = ""
+    with Live(console=out.stdout, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(
+                draw(glance, width=out.stdout.width, height=out.stdout.height, trouble=trouble), refresh=True
+            )
+            time.sleep(every_sec)
+            try:
+                glance, trouble = watcher.look(), ""
+            except UnavailableError as error:
+                trouble = error.detail
+
+
+def draw(
+    glance: Glance, *, width: int | None = None, height: int | None = None, trouble: str = ""
+) -> RenderableType:
+    """Return what is shown.
+
+    Args:
+        glance: The farm.
+        width: Columns of the terminal; None where lines may be of any length.
+        height: Lines of the terminal; None for as many as it takes.
+        trouble: Why this is not how the farm is now.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    jobs, devices = [*glance.jobs, *glance.ended], list(glance.devices)
+    shown_jobs, shown_devices = len(jobs), len(devices)
+    if height is not None:
+        room = max(height - _OVERHEAD_LINES, 2 * _FEW)
+        shown_devices = min(len(devices), max(room // 2, room - len(jobs)))
+        shown_jobs = min(len(jobs), room - shown_devices)
+    parts: list[RenderableType] = [
+        Text(_headline(glance), style="bold"),
+        Text(clean(f"{trouble}; trying again", 300) if trouble else "", style="red"),
+        _table(_JOB_COLUMNS, jobs[:shown_jobs], width),
+        Text(_more(len(jobs) - shown_jobs, "jobs", is_cut=glance.is_cut)),
+        _table(_DEVICE_COLUMNS, devices[:shown_devices], width),
+        Text(_more(len(devices) - shown_devices, "devices")),
+    ]
+    return Group(*(part for part in parts if not isinstance(part, Text) or part.plain))
+
+
+def _headline(glance: Glance) -> str:
+    queue = glance.queue
+    at_work = sum(line.device.state == "leased" for line in glance.devices)
+    return " · ".join(
+        (
+            glance.url,
+            datetime.fromtimestamp(glance.time).astimezone().strftime("%H:%M:%S"),
+            f"jobs: {queue['at_work']} at work, {queue['waiting']} waiting, {queue['paused']} paused",
+            f"devices: {at_work} of {len(glance.devices)} at work",
+            f"{glance.trials_per_min:.0f} trials per minute",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Column(Generic[L]):
+    """A column of a list: its name, what is in it, and how wide a terminal must be for it."""
+
+    name: str
+    cell: Callable[[L], object]
+    from_width: int = 0
+
+
+def _table(columns: Sequence[_Column[L]], lines: Sequence[L], width: int | None) -> Table:
+    shown = [column for column in columns if width is None or width >= column.from_width]
+    rows = [[column.cell(line) for column in shown] for line in lines]
+    return make_table([column.name for column in shown], rows, one_line=width is not None)
+
+
+def _percent(line: JobLine) -> str:
+    share = _share(line)
+    return show.NONE if share is None else f"{share:.0%}"
+
+
+def _bar(line: JobLine) -> str:
+    share = _share(line)
+    return "" if share is None else f"{'█' * round(_BAR * share):░<{_BAR}}"
+
+
+def _share(line: JobLine) -> float | None:
+    return 1.0 if line.job.state == "succeeded" else line.progress
+
+
+_JOB_COLUMNS: tuple[_Column[JobLine], ...] = (
+    _Column("job", lambda line: line.job.id),
+    _Column("model", lambda line: line.model, 110),
+    _Column("state", lambda line: line.job.state),
+    _Column("", _bar, 140),
+    _Column(">done", _percent),
+    _Column(">trials", lambda line: line.job.trials),
+    _Column(">failed", lambda line: line.job.failures, 140),
+    _Column(
+        ">per min",
+        lambda line: show.NONE if line.trials_per_min is None else f"{line.trials_per_min:.0f}",
+        90,
+    ),
+    _Column(">best", lambda line: show.latency(line.job.best_latency_sec)),
+    _Column("devices", lambda line: line.job.waiting or ", ".join(line.devices) or show.NONE),
+)
+_DEVICE_COLUMNS: tuple[_Column[DeviceLine], ...] = (
+    _Column("device", lambda line: line.device.name),
+    _Column("pool", lambda line: line.device.device_key),
+    _Column("model", lambda line: line.device.device_model, 110),
+    _Column("state", lambda line: line.device.state),
+    _Column("at work for", lambda line: line.work or line.device.reason or show.NONE),
+)
+
+
+def _more(count: int, what: str, *, is_cut: bool = False) -> str:
+    if is_cut:
+        return f"… and more {what}"
+    return f"… and {count} more {what}" if count else ""
