@@ -8,7 +8,16 @@ from page_browser import ORIGIN, Browser, checked
 from tunefarm_app.api_keys import create_api_key, revoke_api_key, verify_api_key
 from tunefarm_app.browser_sessions import make_link, session_key, start_session
 
-PAGES = ["/", "/jobs", "/jobs/job_x", "/jobs/job_x/curve.json", "/live", "/jobs?state=tuning", "/models", "/devices"]
+PAGES = [
+    "/",
+    "/jobs",
+    "/jobs/job_x",
+    "/jobs/job_x/curve.json",
+    "/live",
+    "/jobs?state=tuning",
+    "/models",
+    "/devices",
+]
 
 
 @pytest.mark.parametrize("path", PAGES)
