@@ -91,9 +91,9 @@ def _commit(
     blob: StoredBlob,
     best: Mapping[str, Record],
 ) -> None:
-    report = {**compiled.report, FARM: farm_facts(device.device, best)}
     with context.commit(device) as repos:
         job = context.job(repos)
+        pool = repos.devices.in_pool(job.device_key)
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
         context.services.blobs.path(blob.sha256)  # a sweep may have come between
         artifact = repos.artifacts.add(
@@ -102,7 +102,7 @@ def _commit(
             size_bytes=blob.size_bytes,
             name=compiled.path.name,
             manifest=dict(compiled.manifest),
-            report=report,
+            report={**compiled.report, FARM: farm_facts(device.device, best, pool)},
         )
         _note_untuned(repos, job, compiled.report)
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})

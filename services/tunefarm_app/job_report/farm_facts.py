@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tunefarm_db.values import Device, Record
@@ -11,14 +11,16 @@ FARM = "farm"
 """The member of an artifact's report that holds it."""
 
 
-def farm_facts(device: Device, records: Mapping[str, Record]) -> dict[str, Any]:
+def farm_facts(device: Device, records: Mapping[str, Record], pool: Iterable[Device]) -> dict[str, Any]:
     """Return the facts as JSON. No address and no machine id goes in: reports are passed on.
 
     Args:
         device: Where the compiler checked and timed; it may be gone, or another, when the report is read.
         records: The best record of each workload.
+        pool: The devices that records may be of.
     """
     info = device.info
+    names = {one.id: one.name for one in pool}
     gpus = info.get("gpus")
     versions = info.get("versions")
     return {
@@ -38,7 +40,12 @@ def farm_facts(device: Device, records: Mapping[str, Record]) -> dict[str, Any]:
             "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
         },
         "records": {
-            key: {"record_id": record.id, "job_id": record.job_id} for key, record in records.items()
+            key: {
+                "record_id": record.id,
+                "job_id": record.job_id,
+                "device": names.get(record.device_id) if record.device_id else None,
+            }
+            for key, record in records.items()
         },
     }
 

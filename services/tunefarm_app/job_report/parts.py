@@ -67,6 +67,9 @@ class ReportedRecord(Part):
         None, description="The record in the farm's history; null where it is not known."
     )
     job_id: str | None = Field(None, description="The job that measured it; null of an imported one.")
+    device: str | None = Field(
+        None, description="The name of the device that measured it; null where it is gone, or not known."
+    )
 
 
 class ReportComparison(Part):

@@ -98,6 +98,7 @@ def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
     assert report.breakdown.kernels_after_sec + report.breakdown.rest_after_sec == approx(0.00112)
     (record,) = report.records
     assert (record.workload_key, record.job_id) == (covered.workload_key, job_id)
+    assert record.device == "dev-1"
     with farm.services.uow.read() as repos:
         known = {one.id: one for one in repos.records.for_job(job_id)}
     assert record.record_id is not None
