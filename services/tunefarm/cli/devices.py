@@ -9,6 +9,7 @@ import typer
 
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
+from tunefarm.cli.completion import complete_device, complete_pool
 from tunefarm.cli.connect import Server
 from tunefarm.cli.output import Output
 from tunefarm.cli.roles import become, option
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 app = group("device", "Lend this machine to a farm, and look after the machines of one.")
 
-DeviceName = Annotated[str, typer.Argument(metavar="DEVICE", help="The device: its name, or its id, dev_…")]
+DeviceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEVICE", help="The device: its name, or its id, dev_…", autocompletion=complete_device
+    ),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for whoever wonders later.")]
 
 
@@ -197,7 +203,10 @@ def list_devices(
     out: Output,
     server: Server,
     device_key: Annotated[
-        str | None, typer.Option("--device-key", metavar="KEY", help="Only devices of this pool.")
+        str | None,
+        typer.Option(
+            "--device-key", metavar="KEY", help="Only devices of this pool.", autocompletion=complete_pool
+        ),
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only devices in this state.")] = None,
 ) -> None:

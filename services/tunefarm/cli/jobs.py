@@ -11,6 +11,7 @@ import typer
 
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
+from tunefarm.cli.completion import complete_job
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
 
-JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…")]
+JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…", autocompletion=complete_job)]
 Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")]
 
 

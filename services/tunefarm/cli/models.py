@@ -10,6 +10,7 @@ import typer
 
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
+from tunefarm.cli.completion import complete_model
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit, Shape
 from tunefarm.cli.output import Output
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 app = group("models", "Upload models and look at them.")
 
-ModelId = Annotated[str, typer.Argument(metavar="MODEL_ID", help="The model, mdl_…")]
+ModelId = Annotated[
+    str, typer.Argument(metavar="MODEL_ID", help="The model, mdl_…", autocompletion=complete_model)
+]
 
 
 @command(app, "list")

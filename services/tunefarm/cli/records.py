@@ -12,6 +12,7 @@ import typer
 
 from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
+from tunefarm.cli.completion import complete_job
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
@@ -74,7 +75,10 @@ def export_records(
     out: Output,
     server: Server,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB_ID", help="Only what this job measured.")
+        str | None,
+        typer.Option(
+            "--job", metavar="JOB_ID", help="Only what this job measured.", autocompletion=complete_job
+        ),
     ] = None,
     workload: Workload = None,
     target: Target = None,

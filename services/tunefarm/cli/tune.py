@@ -13,6 +13,7 @@ import typer
 from tunefarm.cli import show
 from tunefarm.cli.board import Board
 from tunefarm.cli.commands import command
+from tunefarm.cli.completion import complete_pool
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import (
     MinGain,
@@ -66,7 +67,11 @@ def tune_model(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
     device_key: Annotated[
         str | None,
-        typer.Option("--device-key", help="Pool of devices that measures; needed where there are several."),
+        typer.Option(
+            "--device-key",
+            help="Pool of devices that measures; needed where there are several.",
+            autocompletion=complete_pool,
+        ),
     ] = None,
     priority: Priority = None,
     shape: Shape = None,

@@ -1,0 +1,90 @@
+"""What a shell is offered for jobs, models, devices and pools: asked of the server, quickly or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from tunefarm.cli.connect import Server
+
+if TYPE_CHECKING:
+    from tunefarm.client import Client
+
+Offer = tuple[str, str]
+"""A word, and what it is."""
+
+_LIMIT_SEC = 2.0
+_MOST = 100
+_HARMLESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@+=-]*")
+"""A shell puts the word on the command line as it is: nothing in it may mean something to a shell."""
+
+
+def complete_job(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the newest jobs."""
+    return _offers(ctx, incomplete, _jobs)
+
+
+def complete_model(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the newest models."""
+    return _offers(ctx, incomplete, _models)
+
+
+def complete_device(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the devices, by name."""
+    return _offers(ctx, incomplete, _devices)
+
+
+def complete_pool(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer the pools that have devices."""
+    return _offers(ctx, incomplete, _pools)
+
+
+def _jobs(client: Client) -> Iterator[Offer]:
+    for job in client.jobs.list(limit=_MOST).items:
+        yield job.id, f"{job.state}, {job.trials} trials"
+
+
+def _models(client: Client) -> Iterator[Offer]:
+    for model in client.models.list(limit=_MOST).items:
+        yield model.id, f"{model.name}, {model.state}"
+
+
+def _devices(client: Client) -> Iterator[Offer]:
+    for device in client.devices.list():
+        yield device.name, f"{device.state}, {device.device_key}"
+
+
+def _pools(client: Client) -> Iterator[Offer]:
+    pools = [device.device_key for device in client.devices.list()]
+    for pool in sorted(set(pools)):
+        count = pools.count(pool)
+        yield pool, f"{count} device{'' if count == 1 else 's'}"
+
+
+def _offers(ctx: typer.Context, incomplete: str, ask: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
+    """Return what begins with the text; nothing where the server does not answer at once."""
+    from tunefarm.client import NO_RETRY, Client
+    from tunefarm_tuning.untrusted_text import clean
+
+    given = ctx.params
+    server = Server(
+        url=given.get("url_"),
+        api_key=given.get("api_key_"),
+        api_key_file=given.get("api_key_file_"),
+        home=given.get("home_"),
+    )
+    try:
+        found = server.find()
+        if found is None:
+            return []
+        with Client(*found, timeout_sec=_LIMIT_SEC, retry=NO_RETRY) as client:
+            return [
+                (word, clean(text, 80))
+                for word, text in ask(client)
+                if word.startswith(incomplete) and _HARMLESS.fullmatch(word)
+            ]
+    except Exception:  # noqa: BLE001  (a person is typing: whatever went wrong, this is no place to say so)
+        return []
