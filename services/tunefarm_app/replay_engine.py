@@ -234,6 +234,10 @@ class _ScenarioBuilder(Closing):
         self._wait = wait
         self._builders: dict[str, ReplayBuilder] = {}
 
+    @property
+    def workers(self) -> int:
+        return 1
+
     def config_space(self, task: TuningTask) -> ConfigSpace:
         return self._of(task).config_space(task)
 

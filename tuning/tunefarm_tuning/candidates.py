@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class Candidates:
         told: Numbers of those of which the tuner was told already.
         begun: Set once the tuner has proposed, and building has begun.
         settled: Set once the tuner is not asked any more.
+        asking_sec: How long opening the tuner and its first proposal took.
     """
 
     def __init__(
@@ -88,10 +90,12 @@ class Candidates:
         self.told: set[int] = set()
         self.begun = threading.Event()
         self.settled = threading.Event()
+        self.asking_sec = 0.0
 
     def __iter__(self) -> Iterator[Candidate]:
         if self._stopped.is_set() or self._is_cancelled():
             return
+        began = time.monotonic()
         self.tuner = tuner = self._open_tuner()
         met: set[str] = set()
         taken = refused = fruitless = 0
@@ -99,6 +103,7 @@ class Candidates:
         while not (full or self._stopped.is_set() or self._is_cancelled()):
             first = len(self.asked)
             stream = self._build(tuner.ask(self._n - taken))
+            self.asking_sec = self.asking_sec or time.monotonic() - began
             self.begun.set()
             if stream is None:
                 return

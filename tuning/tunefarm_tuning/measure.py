@@ -174,6 +174,11 @@ class Builder(Protocol):
     Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) it was given; `close` deletes the rest.
     """
 
+    @property
+    def workers(self) -> int:
+        """How many candidates it builds at a time."""
+        ...
+
     def config_space(self, task: TuningTask) -> ConfigSpace:
         """Return the task's config space.
 

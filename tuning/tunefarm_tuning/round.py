@@ -110,6 +110,7 @@ class PreparedRound:
     ) -> None:
         self._task = task
         self._n = n
+        self._builder = option.builder
         self._runner = option.runner
         self._is_cancelled = cancelled
         open_tuner = tuner if callable(tuner) else lambda: tuner
@@ -118,7 +119,8 @@ class PreparedRound:
         self._after = after
         self._followers: list[PreparedRound] = []
         self._is_over = self._is_told = False
-        self._measured_sec = 0.0
+        self._build_secs: list[float] = []
+        self._measuring_sec = 0.0
         if not self._runner.shares_host:
             self._feed = CandidateFeed(self.candidates, after.followed_by(self) if after else ())
 
@@ -137,15 +139,17 @@ class PreparedRound:
 
     @property
     def saved_share(self) -> float:
-        """Which share of its time the device would have been spared, had another round been measured meanwhile.
+        """Which share of its time is saved by preparing it while others are measured.
 
-        What is saved is the wait for the first kernel, but not where building is what takes long: then it is waited for
-        the others instead. 0 before it is measured.
+        By itself it takes asking, and then building and measuring, which overlap but for the first kernel. Among others
+        it takes the longer of measuring and what it costs the builders. 0 before it is measured.
         """
-        if self._feed is None or not self._measured_sec:
+        if not self._build_secs:
             return 0.0
-        alone_sec = self._feed.lead_sec + self._measured_sec - self._feed.waited_first_sec
-        return max(self._feed.lead_sec - self._feed.waited_sec, 0.0) / alone_sec
+        builders_sec = sum(self._build_secs) / self._builder.workers
+        measuring_sec = min(self._build_secs) + self._measuring_sec
+        alone_sec = self.candidates.asking_sec + max(measuring_sec, *self._build_secs, builders_sec)
+        return 1.0 - max(self._measuring_sec, builders_sec) / alone_sec if alone_sec > 0 else 0.0
 
     def wait_begun(self) -> None:
         """Return once the tuner has proposed and building has begun; at once where that is not done ahead."""
@@ -168,13 +172,11 @@ class PreparedRound:
             Exception: Whatever the tuner or the builder raised.
         """
         self._end()
-        began = time.monotonic()
         batch = Batch(self._task, self._runner, best_sec)
         try:
             repeated = self._measure_each(batch, at_most) if self._feed else self._measure_all(batch)
         finally:
             self._stop()
-        self._measured_sec = time.monotonic() - began
         tuner = self.candidates.tuner
         if tuner is None:
             return ()
@@ -228,8 +230,11 @@ class PreparedRound:
             try:
                 if self._is_cancelled():
                     break
+                self._build_secs.append(one.build.build_sec)
                 if self._is_new(one):
+                    began = time.monotonic()
                     batch.measure([one])
+                    self._measuring_sec += time.monotonic() - began
                 else:
                     repeated.append(one)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from waiting import wait_until
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError, InvariantError
-from tunefarm_tuning.measure import Failure, MeasureOption, Outcome
+from tunefarm_tuning.measure import BuildInput, Builds, Failure, MeasureOption, Outcome
 from tunefarm_tuning.round import prepare_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
@@ -130,8 +131,9 @@ def test_a_round_can_be_discarded_before_it_was_asked_for(tmp_path: Path) -> Non
         return None
 
     option = remote(tmp_path, fail=fail)
-    first = prepare_round(tuner_of(), TASK, 4, option)
-    second = prepare_round(tuner_of(OTHER), OTHER, 4, option, after=first)
+    tuner = tuner_of()
+    first = prepare_round(tuner, TASK, 4, option)
+    second = prepare_round(tuner, TASK, 4, option, after=first)
     discarding = threading.Thread(target=second.discard)
     discarding.start()
     wait_until(second.candidates._stopped.is_set, "the round to be told to stop")
@@ -297,3 +299,27 @@ def test_a_spent_space_ends_in_an_empty_round(tmp_path: Path) -> None:
     second = prepare_round(tuner, TASK, 16, option, after=first)
     assert (len(first.measure()), len(second.measure())) == (16, 2)
     assert prepare_round(tuner, TASK, 16, option).measure() == ()
+
+
+class Timed(ReplayBuilder):
+    """Says that builds took so long."""
+
+    def __init__(self, folder: Path, build_sec: float, workers: int) -> None:
+        super().__init__(SPACES, work_dir=folder, workers=workers)
+        self._sec = build_sec
+
+    def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
+        return ((i, replace(one, build_sec=self._sec)) for i, one in super().build_each(inputs))
+
+
+@pytest.mark.parametrize(("workers", "share"), [(1, 0.0), (4, 0.0), (8, 0.5), (16, 0.75)])
+def test_what_is_saved_is_the_wait_for_kernels_as_far_as_builders_are_free(
+    tmp_path: Path, workers: int, share: float
+) -> None:
+    """Of four kernels that take an hour each; beside that, measuring is nothing."""
+    builder = Timed(tmp_path, 3600.0, workers)
+    option = MeasureOption(builder=builder, runner=ReplayRunner(steady, shares_host=False))
+    prepared = prepare_round(tuner_of(), TASK, 4, option)
+    assert prepared.saved_share == 0.0
+    prepared.measure()
+    assert prepared.saved_share == pytest.approx(share, abs=0.02)

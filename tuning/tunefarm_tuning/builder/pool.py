@@ -64,6 +64,10 @@ class LocalBuilder(Closing):
         self._numbers = itertools.count()
         self._pool = BuildPool(self._workers, self._fresh_path)
 
+    @property
+    def workers(self) -> int:
+        return len(self._workers)
+
     def config_space(self, task: TuningTask) -> ConfigSpace:
         return self._pool.call(lambda worker: worker.config_space(task))
 

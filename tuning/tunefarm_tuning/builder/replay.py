@@ -52,8 +52,12 @@ class ReplayBuilder(Closing):
         self._scratch = ScratchDir() if work_dir is None else None
         self._work_dir = self._scratch.path if self._scratch else work_dir or Path()
         self._numbers = itertools.count()
+        self._num_workers = workers
         self._pool = BuildPool([_Worker(self._build) for _ in range(workers)], self._fresh_path)
-        self._in_background = workers > 0
+
+    @property
+    def workers(self) -> int:
+        return max(self._num_workers, 1)
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
         space = self._spaces.get(task.workload.key)
@@ -69,7 +73,7 @@ class ReplayBuilder(Closing):
         return [results[number] for number in range(len(inputs))]
 
     def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
-        return self._pool.build_each(inputs) if self._in_background else self._build_each(inputs)
+        return self._pool.build_each(inputs) if self._num_workers else self._build_each(inputs)
 
     def _build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
         for number, one in enumerate(inputs):
