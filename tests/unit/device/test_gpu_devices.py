@@ -136,6 +136,24 @@ def test_what_cannot_be_lent_has_a_code(
     assert caught.value.code == code
 
 
+def test_credentials_are_the_gpus_own(driver: Driver, tmp_path: Path) -> None:
+    """A machine that was enrolled starts again with neither token nor key."""
+    driver.has("H100", "H100")
+    told = {"TUNEFARM_URL": "http://x"}
+    for target in ("cuda", "cuda/sm_90", "nvidia/nvidia-h100"):
+        options = ["--name=box", f"--target={target}", f"--work-dir={tmp_path}"]
+        assert [one.settings.api_key for one in devices_of(read_settings(options, told), told)] == [
+            None,
+            None,
+        ]
+        with pytest.raises(InvalidInputError) as caught:
+            devices_of(read_settings([*options, "--gpu=1"], told), told)
+        assert caught.value.code == "no-api-key"
+    with pytest.raises(InvalidInputError) as caught:
+        devices_of(read_settings(["--target=llvm"], told), told)
+    assert caught.value.code == "no-api-key"
+
+
 def test_gpus_that_differ_are_joined_by_kind(driver: Driver) -> None:
     driver.has("H100", "A10", "H100")
     assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]

@@ -40,7 +40,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
         UnknownTargetError: If the target means nothing.
     """
     if settings.gpu is None and not _is_cuda(settings.target):
-        return [LentDevice(settings=settings)]
+        return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
     found = gpu.find()
     if not found and settings.gpu is None:
         # No driver that could be asked. The target has to be complete then.

@@ -85,8 +85,8 @@ def read_settings(argv: Sequence[str] | None, environment: Mapping[str, str] = o
         _check(label, getattr(options, label))
     token = _token(options, environment)
     work_dir = options.work_dir or _default_folder(options.name)
-    # Whose credential it is to be is known once the GPUs are.
-    needed = token is None and options.gpu is None and not options.target.startswith("cuda")
+    # Where the devices may be GPUs, whose credentials these are to be is known later: `as_device` insists then.
+    needed = token is None and options.gpu is None and options.target == "host"
     return AgentSettings(
         url=options.url,
         token=token,
