@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.job_lock import LockedJob, locked_job
 from tunefarm_app.priority import parse_priority
 from tunefarm_app.submit_job import check_budget
 from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
 
 _LIMITS = frozenset(limit.name for limit in fields(Budget))
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +48,25 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
         ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
         InvalidInputError: ``invalid-priority``, ``invalid-budget``.
     """
-    for _ in range(_TRIES):
-        with services.uow.write() as repos:
-            repos.jobs.get(job_id)
-            steps = repos.steps.lock_open(job_id)  # before the job's row: workers lock in this order too
-            job = repos.jobs.get(job_id, lock=True)
-            if repos.steps.open_ids(job_id) != {one.id for one in steps}:
-                continue  # a worker went on to another step in between
-            following = _change(repos, job, steps, change)
-            job = repos.jobs.get(job_id)
-        log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
-        if following is not None:
-            services.dispatcher.send(following.id, following.kind)
-        return job
-    raise TransientError("the job goes from step to step too fast: try again", code="busy")
+    with _held(services, job_id) as held:
+        following = _change(held.repos, held.job, held.steps, change)
+        job = held.repos.jobs.get(job_id)
+    log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
+    if following is not None:
+        services.dispatcher.send(following.id, following.kind)
+    return job
+
+
+@contextmanager
+def _held(services: Services, job_id: str) -> Iterator[LockedJob]:
+    """Open a transaction with the job locked; its steps, too, if its search has ended: until then they need no change."""
+    with services.uow.write() as repos:
+        job = repos.jobs.get(job_id, lock=True)
+        if job.stop_reason is None:
+            yield LockedJob(repos=repos, job=job, steps=())
+            return
+    with locked_job(services, job_id) as held:
+        yield held
 
 
 def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:

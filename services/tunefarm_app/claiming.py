@@ -14,7 +14,11 @@ Claim = Callable[[Sequence[str]], Collection[str]]
 
 
 class ClaimingTuner(Tuner):
-    """Proposes what `tuner` proposes and `claim` grants; in all else it is `tuner`."""
+    """Proposes what `tuner` proposes and `claim` grants; in all else it is `tuner`.
+
+    Attributes:
+        passed_over: Whether something was proposed that was not granted.
+    """
 
     name: ClassVar[str] = "claiming"
 
@@ -22,6 +26,7 @@ class ClaimingTuner(Tuner):
         super().__init__(tuner.space, seed=tuner.seed)
         self._tuner = tuner
         self._claim = claim
+        self.passed_over = False
 
     @property  # a class has one; here it is that of whatever tuner this is
     def patience(self) -> int:  # type: ignore[override]
@@ -31,8 +36,10 @@ class ClaimingTuner(Tuner):
         granted: list[Config] = []
         # A tuner proposes nothing twice: this ends with its space, at the latest.
         while len(granted) < n and (asked := self._tuner.ask(n - len(granted))):
-            ours = self._claim([config.key for config in asked])
-            granted += [config for config in asked if config.key in ours]
+            claimed = self._claim([config.key for config in asked])
+            ours = [config for config in asked if config.key in claimed]
+            self.passed_over |= len(ours) < len(asked)
+            granted += ours
         return granted
 
     def tell(self, results: Sequence[TrialResult]) -> None:

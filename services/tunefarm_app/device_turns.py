@@ -27,13 +27,15 @@ _LOOKS_BEFORE_TELLING = 3
 """Jobs that share devices wait for a moment at every turn: an event tells of it only where it lasts."""
 
 
-def wake_next(repos: Repositories, device_key: str, *, own_job: str | None = None) -> Step | None:
-    """Make the step whose turn it is on a device of this pool due now, and return it for sending.
+def wake_next(repos: Repositories, device_key: str) -> Step | None:
+    """Make a step due now whose turn it is on a free device of this pool, and return it for sending.
 
-    None where no step waits, or it is one of `own_job`, which sees to its own steps.
+    None where there is none, or all of them are due already.
     """
-    step = repos.turns.next_of(device_key)
-    return None if step is None or step.job_id == own_job else repos.steps.expedite(step.id)
+    steps = repos.turns.next_of(device_key, _free(repos, device_key))
+    now = repos.now() if steps else 0.0
+    asleep = [step.id for step in steps if step.not_before > now]
+    return repos.steps.expedite(asleep[0]) if asleep else None
 
 
 def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
@@ -60,7 +62,7 @@ def wait_for_device(context: StepContext, job: Job) -> None:
         if not repos.steps.at_work(job.id):
             _tell(repos, job, waits)
         # A device may be free, for somebody who does not know it yet.
-        woken = wake_next(repos, job.device_key, own_job=job.id) if _free(repos, job.device_key) else None
+        woken = wake_next(repos, job.device_key)
     if woken is not None:
         context.following.append(woken)
     log.info("waiting for a device", delay_sec=round(delay_sec, 1))

@@ -42,7 +42,7 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         repos.events.add(job.id, "lane-lost", {"round": step.round, "error": error})
     elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
-        repos.steps.cancel_open(job_id=job.id)
+        repos.steps.cancel_open(job_id=job.id, skip_locked=True)  # who is at one sees that the job has failed
         repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})
 
 

@@ -80,6 +80,8 @@ def claim(repos: Repositories, step: Step, mine: InFlight, asked: Collection[str
 def open_lane(repos: Repositories, job: Job) -> Step | None:
     """Plan another lane, if there is a device for it. The caller's lane has its own already.
 
+    None is opened while one is in trouble: a job whose rounds all fail has to come to an end.
+
     Returns:
         The lane's first step, to be sent once it is committed; None where the job has enough.
     """
@@ -89,7 +91,7 @@ def open_lane(repos: Repositories, job: Job) -> Step | None:
         return None
     lanes = len(repos.steps.open_ids(job.id))
     idle = free > repos.turns.waiting(job.device_key)
-    if lanes >= up or not (idle or lanes < share_of_devices(repos, job)):
+    if lanes >= up or not (idle or lanes < share_of_devices(repos, job)) or repos.steps.in_trouble(job.id):
         return None
     step = plan_round(repos, job)
     repos.steps.mark_sent([step.id])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.composition import Services
+from tunefarm_app.job_lock import locked_job
 from tunefarm_app.waiting import without_wait
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Json, Step, StepKind
@@ -40,10 +41,10 @@ def pause_job(services: Services, job_id: str) -> Job:
         progress: Json = {**without_wait(job.progress), "phase": "paused", "paused_in": job.state.value}
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
-    with services.uow.write() as repos:
-        # What a worker planned between the first two statements. Its transaction has ended, or sees the job paused.
-        if repos.jobs.get(job_id).state is JobState.PAUSED:
-            repos.steps.pause(job_id)
+    with locked_job(services, job_id) as held:
+        # What a worker planned between the first two statements, unless the job was resumed since.
+        if held.job.state is JobState.PAUSED:
+            held.repos.steps.pause(job_id)
     log.info("job paused", job_id=job_id, state=progress["paused_in"])
     return job
 
@@ -55,10 +56,8 @@ def resume_job(services: Services, job_id: str) -> Job:
         NotFoundError: ``job-not-found``.
         ConflictError: ``job-state`` if it has ended.
     """
-    with services.uow.write() as repos:
-        repos.jobs.get(job_id)
-        steps = repos.steps.resume(job_id)
-        job = repos.jobs.get(job_id, lock=True)
+    with locked_job(services, job_id) as held:
+        repos, job = held.repos, held.job
         if job.state is not JobState.PAUSED:
             if job.state.is_finished:
                 raise ConflictError(
@@ -66,8 +65,9 @@ def resume_job(services: Services, job_id: str) -> Job:
                 )
             return job
         job = repos.jobs.move(
-            job_id, _state_of(steps), expected=JobState.PAUSED, progress=_progress(job, steps)
+            job_id, _state_of(held.steps), expected=JobState.PAUSED, progress=_progress(job, held.steps)
         )
+        steps = repos.steps.resume(job_id)
         repos.jobs.catch_up(job_id)
         repos.events.add(job_id, "resumed", {"state": job.state.value})
     log.info("job resumed", job_id=job_id, state=job.state.value)

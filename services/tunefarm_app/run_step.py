@@ -110,11 +110,13 @@ def run_step(step_id: str, services: Services) -> list[Step]:
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
             # Planned in the very moment the job was cancelled, or paused.
+            if job.state is JobState.PAUSED:
+                job = repos.jobs.get(job.id, lock=True)  # or is it being resumed?
             if job.state.is_finished:
                 repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
                 step = None
             elif job.state is JobState.PAUSED:
-                repos.steps.pause(job.id)
+                repos.steps.pause_one(step.id)
                 step = None
     if step is None:
         log.debug("step not to be had", step_id=step_id)
@@ -224,7 +226,7 @@ def _pause_quietly(services: Services, step: Step) -> None:
         with services.uow.write() as repos:
             repos.steps.hold(step.id, step.fence)
             if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
-                repos.steps.pause(step.job_id)
+                repos.steps.pause_one(step.id)
             else:
                 repos.steps.release(step.id, step.fence)
     except (LeaseLostError, TransientError):

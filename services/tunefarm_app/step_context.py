@@ -51,7 +51,7 @@ class StepContext:
     def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
         """Open the transaction that ends the step, and gives `device` back: all of it is kept, or nothing.
 
-        The job whose turn it is on such a device is woken by it, unless it is this one.
+        The step whose turn it is on such a device is woken by it.
 
         Raises:
             LeaseLostError: If the step is no longer ours.
@@ -90,12 +90,12 @@ class StepContext:
         """Return the step's job, its row locked until the end of the transaction.
 
         Raises:
-            CancelledError: If it was cancelled.
+            CancelledError: If it was cancelled, or another step of it failed for good.
             JobPausedError: If it was paused.
         """
         job = repos.jobs.get(self.job_id, lock=True)
-        if job.cancel_requested:
-            raise CancelledError("the job was cancelled")
+        if job.cancel_requested or job.state.is_finished:
+            raise CancelledError(f"the job is {job.state}, or is to be cancelled")
         if job.state is JobState.PAUSED:
             raise JobPausedError("the job was paused")
         return job

@@ -113,11 +113,11 @@ class StepLease:
         """Note, in the transaction that released the device, how long the job had it; see who is next.
 
         Returns:
-            The step whose turn it is now, to be sent; None where it is the job's own, or nobody waits.
+            The step whose turn it is now, to be sent; None where nobody waits, or it is due already.
         """
         if self._step.job_id is not None:
             repos.jobs.charge(self._step.job_id, time.monotonic() - self._device_since)
-        return wake_next(repos, device.device.device_key, own_job=self._step.job_id)
+        return wake_next(repos, device.device.device_key)
 
     def forget_device(self) -> None:
         """Stop renewing the device's lease: it was given back, in the transaction that ended the step."""

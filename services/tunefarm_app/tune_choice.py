@@ -59,7 +59,7 @@ def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device
             repos.steps.note_in_flight(context.step.id, context.step.fence, chosen.to_json())
             if not others:
                 repos.jobs.update(job.id, counted_until=repos.now())
-            if search.trials is None or trials + size < search.trials:
+            if found_some(tasks[position].row) and (search.trials is None or trials + size < search.trials):
                 lane = open_lane(repos, job)
     if lane is not None:
         context.services.dispatcher.send(lane.id, lane.kind)
@@ -70,6 +70,11 @@ def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device
         round=chosen,
         exhausted=position is None,
     )
+
+
+def found_some(row: JobTask) -> bool:
+    """Return whether the task's last round had trials; else other lanes are at all there is, or its devices are in trouble."""
+    return not row.history or row.history[-1][0] > 0
 
 
 def why_spent(

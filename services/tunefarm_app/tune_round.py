@@ -51,6 +51,7 @@ class Round:
         space: The task's config space, None where it cannot be made.
         new_space: The same, where it is to be put on record: it was not, or an older release did it.
         failed: Why the task cannot be tuned (further); None where it can.
+        crowded: Nothing was tried because other lanes were at all that is left of the task.
     """
 
     position: int
@@ -60,6 +61,7 @@ class Round:
     new_space: ConfigSpace | None
     outcomes: Sequence[TrialOutcome]
     failed: str | None
+    crowded: bool
     spent_sec: float
 
 
@@ -103,6 +105,7 @@ def measure_round(
     known = engine_space(stored)
     outcomes: Sequence[TrialOutcome] = ()
     failed: str | None = None
+    crowded = False
     try:
         with context.engine.measuring(device.device, cancellation=context.cancellation) as option:
             space = known or option.builder.config_space(task)
@@ -112,14 +115,16 @@ def measure_round(
                 _tell(tuner, trials, earlier)
                 if tuner.learns_from_others:
                     tuner.load_history(like_histories(context, row, task, space, device))
+                claiming = ClaimingTuner(tuner, _claim(context, chosen))
                 outcomes = run_round(
-                    ClaimingTuner(tuner, _claim(context, chosen)),
+                    claiming,
                     task,
                     chosen.trials,
                     option,
                     best_sec=task_row.best_sec,
                     cancelled=lambda: context.lease.reason is not None,
                 )
+                crowded = claiming.passed_over and not outcomes
     except (TransientError, LeaseLostError, CancelledError):
         raise
     except Exception as error:
@@ -138,6 +143,7 @@ def measure_round(
         new_space=space if known is None else None,
         outcomes=outcomes,
         failed=failed,
+        crowded=crowded,
         spent_sec=time.monotonic() - began,
     )
 

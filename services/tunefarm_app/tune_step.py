@@ -12,7 +12,7 @@ import structlog
 from tunefarm_app.device_trouble import check_measured
 from tunefarm_app.device_turns import wait_for_device
 from tunefarm_app.doubts import confirm_or_compile, find_doubts
-from tunefarm_app.lanes import others_in_flight, plan_round
+from tunefarm_app.lanes import plan_round
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import record_rows, space_row
 from tunefarm_app.tune_choice import Choice, choose_round, why_spent
@@ -67,7 +67,6 @@ def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Ro
     step = context.step
     with context.commit(device) as repos:
         job = context.job(repos)
-        others = others_in_flight(repos, step)
         tasks = as_of_now(choice.tasks, repos.jobs.tasks(job.id))
         task = tasks[found.position]
         known = repos.trials.known(job.id, found.position, [one.config.key for one in found.outcomes])
@@ -95,8 +94,7 @@ def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Ro
             ],
             device_id=device.device.id,
         )
-        crowded = not found.outcomes and any(other.position == found.position for other in others)
-        exhausted = found.failed is not None or (not found.outcomes and not crowded)
+        exhausted = found.failed is not None or not (found.outcomes or found.crowded)
         changes, improved = after_round(task, outcomes, spent_sec=found.spent_sec, exhausted=exhausted)
         if found.new_space is not None:
             repos.spaces.put(space_row(found.new_space, found.task, task.row.toolchain))
@@ -127,7 +125,7 @@ def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Ro
             },
         )
         repos.events.add(job.id, "round", _round_event(step.round, job, row, device, found, outcomes))
-        _go_on(context, repos, job, device, choice, crowded=crowded)
+        _go_on(context, repos, job, device, choice, crowded=found.crowded)
     for trial_id, outcome in zip(trial_ids, outcomes, strict=True):
         # A candidate's failure is a result like others; one of the infrastructure is for whoever looks after the farm.
         log.log(
@@ -169,7 +167,7 @@ def _go_on(
         device: Where the step was.
         choice: What the step was to do.
         exhausted: Nothing is left to try.
-        crowded: The other lanes have all that is left to try of a task.
+        crowded: The other lanes had all that is left to try of a task.
     """
     search = without_confirming(Budget.from_json(job.budget), choice.confirming_sec)
     gain_per_min = None if choice.round is not None else choice.gain_per_min

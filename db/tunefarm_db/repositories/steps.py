@@ -11,7 +11,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import MAX_LIMIT
-from tunefarm_db.repositories.job_steps import NOT_LEASED, JobSteps
+from tunefarm_db.repositories.job_steps import NOT_LEASED, OPEN, JobSteps
 from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.values import Json, Step, StepKind, StepState
 from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
@@ -198,17 +198,17 @@ class Steps(JobSteps):
         )
 
     def mark_sent(self, step_ids: Sequence[str]) -> None:
-        """Note that these were just sent to the broker."""
+        """Note that these were just sent to the broker; those that somebody is at are passed over."""
         if step_ids:
-            self._run(update(_STEPS).where(StepRow.id.in_(list(step_ids))).values(sent_at=db_now()))
+            self._change(self._lock(StepRow.id.in_(list(step_ids)), skip_locked=True), sent_at=db_now())
 
     def expedite(self, step_id: str) -> Step | None:
-        """Make a ready step due now, noting that it is being sent; None where it is not ready any more."""
-        statement = update(_STEPS).where(StepRow.id == step_id, StepRow.state == StepState.READY)
-        return self._first(Step, statement.values(not_before=db_now(), sent_at=db_now()).returning(_STEPS))
+        """Make a ready step due now, noting that it is being sent; None where it is not ready, or somebody is at it."""
+        found = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
+        return next(iter(self._change(found, not_before=db_now(), sent_at=db_now())), None)
 
     def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
-        """Take back every step whose lease ran out, or that is ready but used up its attempts.
+        """Take back every step whose lease ran out, or that is ready but used up its attempts, unless somebody is at it.
 
         Returns:
             The steps, in their new state: ready again, or failed with ``step-abandoned`` after `max_attempts`.
@@ -219,43 +219,35 @@ class Steps(JobSteps):
             f"the step was tried {max_attempts} times, and each time its worker died or stopped answering",
             code="step-abandoned",
         )
+        tried_often = and_(or_(expired, StepRow.state == StepState.READY), spent)
+        failed = {"state": StepState.FAILED, "finished_at": db_now(), **NOT_LEASED}
         # Its own error, where it left one, says more than ours.
-        failed = self._all(
-            Step,
-            update(_STEPS)
-            .where(or_(expired, StepRow.state == StepState.READY), spent, StepRow.error.is_not(None))
-            .values(state=StepState.FAILED, finished_at=db_now(), **NOT_LEASED)
-            .returning(_STEPS),
-        ) + self._all(
-            Step,
-            update(_STEPS)
-            .where(or_(expired, StepRow.state == StepState.READY), spent)
-            .values(state=StepState.FAILED, finished_at=db_now(), error=error.to_json(), **NOT_LEASED)
-            .returning(_STEPS),
+        told = self._lock(tried_often, StepRow.error.is_not(None), skip_locked=True)
+        silent = self._lock(tried_often, StepRow.error.is_(None), skip_locked=True)
+        ready = self._lock(expired, ~spent, skip_locked=True)
+        return (
+            self._change(told, **failed)
+            + self._change(silent, **failed, error=error.to_json())
+            + self._change(ready, state=StepState.READY, not_before=db_now(), sent_at=None, **NOT_LEASED)
         )
-        ready = self._all(
-            Step,
-            update(_STEPS)
-            .where(expired)
-            .values(state=StepState.READY, not_before=db_now(), sent_at=None, **NOT_LEASED)
-            .returning(_STEPS),
-        )
-        return failed + ready
 
-    def cancel_open(self, *, job_id: str | None = None, subject_id: str | None = None) -> tuple[Step, ...]:
+    def cancel_open(
+        self, *, job_id: str | None = None, subject_id: str | None = None, skip_locked: bool = False
+    ) -> tuple[Step, ...]:
         """Cancel every step of the job (or the subject) that is not finished, leased ones too.
 
         Whoever holds one learns it at the next `renew`, and cannot write any more.
+
+        Args:
+            job_id: Whose steps.
+            subject_id: Whose steps.
+            skip_locked: Pass over those that somebody is at: the job's row is locked already.
         """
         if (job_id is None) == (subject_id is None):
             raise InvariantError("cancel_open takes job_id or subject_id")
         whose = StepRow.job_id == job_id if job_id is not None else StepRow.subject_id == subject_id
-        statement = (
-            update(_STEPS)
-            .where(whose, StepRow.state.in_([StepState.READY, StepState.LEASED, StepState.PAUSED]))
-            .values(state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
-        )
-        return self._all(Step, statement.returning(_STEPS))
+        found = self._lock(whose, StepRow.state.in_(OPEN), skip_locked=skip_locked)
+        return self._change(found, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
 
     def count_by_state(self) -> dict[StepState, int]:
         """Return how many steps are in each state that is not final."""

@@ -42,11 +42,11 @@ class Turns(Repository):
     left to its back-off.
     """
 
-    def next_of(self, device_key: str) -> Step | None:
-        """Return the step whose turn it is on a device of this pool; None where none waits."""
+    def next_of(self, device_key: str, devices: int = 1) -> tuple[Step, ...]:
+        """Return the steps whose turn it is on so many devices of this pool, the first one first."""
         query = select(_STEPS).join(_JOBS, JobRow.id == StepRow.job_id).where(_waits(device_key))
-        order = (JobRow.priority.desc(), JobRow.turn_sec, JobRow.id, StepRow.id)
-        return self._first(Step, query.order_by(*order).limit(1))
+        order = (JobRow.priority.desc(), JobRow.turn_sec, JobRow.id, StepRow.not_before, StepRow.id)
+        return self._all(Step, query.order_by(*order).limit(devices))
 
     def ahead_of(self, job_id: str, device_key: str) -> Ahead:
         """Return how many steps of other jobs that wait for a device of this pool come before those of the job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -63,6 +64,30 @@ def test_up_and_down_and_up(database_url: str) -> None:
     schema.upgrade(database_url)
     schema.check_schema(engine)
     engine.dispose()
+
+
+def test_of_several_rounds_the_older_program_finds_one_after_all_others(database_url: str, seed: Any) -> None:
+    """It knows one open step of a job, and plans the round after it."""
+    lanes, single = (seed.job(seed=number) for number in range(2))
+    for number in range(4):
+        seed.step(lanes, round=number)
+    last = seed.step(single)
+    with seed.uow.write() as repos:
+        steps = repos.steps.for_job(lanes.id)
+        for step in (steps[0], steps[3]):
+            held = repos.steps.claim(step.id, "me", 60.0)
+            repos.steps.finish(held.id, held.fence)
+        repos.steps.claim(steps[1].id, "me", 60.0)
+    schema.downgrade(database_url, "0005")
+    with seed.uow.engine.connect() as connection:
+        query = text("SELECT id, round, state, lease_owner FROM steps ORDER BY id")
+        assert [tuple(row) for row in connection.execute(query)] == [
+            (steps[0].id, 0, "done", None),
+            (steps[1].id, 1, "cancelled", None),
+            (steps[2].id, 4, "ready", None),
+            (steps[3].id, 3, "done", None),
+            (last.id, 0, "ready", None),
+        ]
 
 
 def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:

@@ -174,15 +174,15 @@ def test_whose_turn_it_is(uow: UnitOfWork, seed: Any) -> None:
     seed.step(jobs[0], kind=StepKind.EXTRACT)  # needs no device
     first, second = (seed.step(job, delay_sec=3600) for job in jobs[1:])
     with uow.write() as repos:
-        assert repos.turns.next_of("cpu") == first  # equal in all: the older one
-        assert repos.turns.next_of("gpu") is None
+        assert repos.turns.next_of("cpu") == (first,)  # equal in all: the older one
+        assert repos.turns.next_of("gpu") == ()
         assert repos.turns.ahead_of(jobs[1].id, "cpu") == Ahead(higher=0, total=0)
         assert repos.turns.ahead_of(jobs[2].id, "cpu") == Ahead(higher=0, total=1)
         repos.jobs.charge(jobs[1].id, 5.0)
-        assert repos.turns.next_of("cpu") == second  # had less device time
+        assert repos.turns.next_of("cpu") == (second,)  # had less device time
         assert repos.turns.ahead_of(jobs[1].id, "cpu") == Ahead(higher=0, total=1)
         repos.jobs.update(jobs[1].id, priority=1)
-        assert repos.turns.next_of("cpu") == first
+        assert repos.turns.next_of("cpu") == (first,)
         assert repos.turns.ahead_of(jobs[2].id, "cpu") == Ahead(higher=1, total=1)
         assert repos.turns.ahead_of(foreign.id, "cpu").total == 2
         assert repos.turns.ahead_of(foreign.id, "gpu").total == 0
@@ -194,13 +194,13 @@ def test_whose_turn_it_is(uow: UnitOfWork, seed: Any) -> None:
         assert woken.sent_at is not None
         assert repos.steps.claim(first.id, "a", LEASE_SEC) is not None
         assert repos.steps.expedite(first.id) is None
-        assert repos.turns.next_of("cpu") == second
+        assert repos.turns.next_of("cpu") == (second,)
         assert repos.steps.claim(second.id, "a", LEASE_SEC) is None  # not due
         repos.steps.expedite(second.id)
         claimed = repos.steps.claim(second.id, "a", LEASE_SEC)
         assert claimed is not None
         repos.steps.release(second.id, claimed.fence, delay_sec=3600, count_attempt=True, error={"code": "x"})
-        assert repos.turns.next_of("cpu") is None  # it waits for its back-off
+        assert repos.turns.next_of("cpu") == ()  # it waits for its back-off
 
 
 def test_a_newcomer_begins_with_the_least_of_those_it_takes_turns_with(uow: UnitOfWork, seed: Any) -> None:

@@ -24,9 +24,18 @@ def upgrade() -> None:
 def downgrade() -> None:
     # The older schema's program knows one open step of a job: the others are dropped, between two rounds at best.
     op.execute(
-        "UPDATE steps SET state = 'cancelled' WHERE kind = 'tune' AND state IN ('ready', 'leased', 'paused')"
+        "UPDATE steps SET state = 'cancelled', lease_owner = NULL, lease_until = NULL"
+        " WHERE kind = 'tune' AND state IN ('ready', 'leased', 'paused')"
         " AND EXISTS (SELECT 1 FROM steps AS newer WHERE newer.kind = 'tune' AND newer.job_id = steps.job_id"
         " AND newer.state IN ('ready', 'leased', 'paused') AND newer.round > steps.round)"
+    )
+    # It plans the round after the one that it did: of those that come after it none may be there.
+    op.execute(
+        "UPDATE steps SET round = 1 + (SELECT max(later.round) FROM steps AS later WHERE later.kind = 'tune'"
+        " AND later.subject_id = steps.subject_id)"
+        " WHERE kind = 'tune' AND state IN ('ready', 'leased', 'paused')"
+        " AND EXISTS (SELECT 1 FROM steps AS newer WHERE newer.kind = 'tune'"
+        " AND newer.subject_id = steps.subject_id AND newer.round > steps.round)"
     )
     op.drop_column("jobs", "counted_until")
     op.drop_column("steps", "in_flight")
