@@ -23,6 +23,7 @@ from tunefarm_db.repositories.models import Models
 from tunefarm_db.repositories.overview import Overview
 from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.retention import Retention
+from tunefarm_db.repositories.searches import Searches
 from tunefarm_db.repositories.spaces import Spaces
 from tunefarm_db.repositories.statistics import Statistics
 from tunefarm_db.repositories.steps import Steps
@@ -55,6 +56,7 @@ class Repositories:
         self.artifacts = Artifacts(connection)
         self.counters = Counters(connection)
         self.overview = Overview(connection)
+        self.searches = Searches(connection)
         self.retention = Retention(connection)
         self.statistics = Statistics(connection)
 

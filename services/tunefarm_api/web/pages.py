@@ -11,7 +11,9 @@ from tunefarm_api.web import (
     jobs_page,
     live,
     models_page,
+    records_page,
     sign_in,
+    task_page,
 )
 
 PAGES = tuple(
@@ -22,9 +24,11 @@ PAGES = tuple(
         live,
         jobs_page,
         job_page,
+        task_page,
         job_actions,
         models_page,
         devices_page,
         device_actions,
+        records_page,
     )
 )

@@ -41,3 +41,29 @@ def staircase(history: Sequence[Sequence[Any]]) -> str:
         points += [place(x, before), place(x, y)]
     points.append(place(trials, steps[-1][1]))
     return " ".join(points)
+
+
+FALL_WIDTH, FALL_HEIGHT = 640, 160
+
+
+def fall(falls: Sequence[tuple[float, float]]) -> str:
+    """Return the points of a polyline: the best cost, on a logarithmic scale, over the time of day; empty for one point.
+
+    Args:
+        falls: When the best fell, and to what, oldest first.
+    """
+    if len(falls) < 2:
+        return ""
+    (first, high), (last, low) = (falls[0][0], log(falls[0][1])), (falls[-1][0], log(falls[-1][1]))
+    across = (FALL_WIDTH - 2 * _MARGIN) / max(last - first, 1e-9)
+    down = (FALL_HEIGHT - 2 * _MARGIN) / max(high - low, 1e-9)
+    points: list[str] = []
+    before = high
+    for at, cost in falls:
+        x = _MARGIN + (at - first) * across
+        points += [
+            f"{x:.1f},{_MARGIN + (high - before) * down:.1f}",
+            f"{x:.1f},{_MARGIN + (high - log(cost)) * down:.1f}",
+        ]
+        before = log(cost)
+    return " ".join(points)

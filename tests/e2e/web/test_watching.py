@@ -68,6 +68,12 @@ def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: Rep
     page.get_by_label("trials", exact=True).check(force=True)
     expect(page.locator("#chart canvas")).to_be_visible()
     seat.nothing_serious(page)
+    page.get_by_role("link", name="matmul_0").click()
+    expect(page.locator("#scatter canvas")).to_be_visible()
+    seat.nothing_serious(page)
+    page.get_by_role("link", name="Its record").click()
+    expect(page.get_by_role("heading", name="matmul_0")).to_be_visible()
+    seat.nothing_serious(page)
 
 
 def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
@@ -134,7 +140,19 @@ def test_narrow_and_dark(seat, server: ReplayServer) -> None:
     model_id = model_of(server, name=name)
     job = start_job(server, model_id, trials=16)
     page = seat.sign_in()
-    for path in ("/jobs", f"/jobs/{job.id}", "/models", f"/models/{model_id}", "/devices"):
+    expect(page.locator(f"#{job.id}")).to_contain_text("succeeded")
+    with server.services.uow.read() as repos:
+        record = repos.records.best_page().items[0]
+    for path in (
+        "/jobs",
+        f"/jobs/{job.id}",
+        f"/jobs/{job.id}/tasks/0",
+        "/models",
+        f"/models/{model_id}",
+        "/devices",
+        "/records",
+        f"/records/{record.id}",
+    ):
         page.goto(server.url + path)
         seat.nothing_serious(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

@@ -17,6 +17,7 @@ PAGES = [
     "/jobs?state=tuning",
     "/models",
     "/devices",
+    "/records",
 ]
 
 

@@ -12,10 +12,13 @@ from tunefarm_api.web.live import changes
 from tunefarm_api.web.log_lines import log_line
 from tunefarm_api.web.paths import is_local, is_page, is_public
 from tunefarm_api.web.phases import phases_of
-from tunefarm_api.web.sparkline import HEIGHT, WIDTH, staircase
+from tunefarm_api.web.scatter import MOST_POINTS as MOST_TRIALS
+from tunefarm_api.web.scatter import histogram, scatter
+from tunefarm_api.web.schedule import KnobLine, schedule_lines
+from tunefarm_api.web.sparkline import FALL_HEIGHT, FALL_WIDTH, HEIGHT, WIDTH, fall, staircase
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.overview import JobHead
-from tunefarm_db.values import Event, Job, JobTask
+from tunefarm_db.values import Event, Job, JobTask, Space
 
 JOB = Job(
     **dict.fromkeys(Job.__dataclass_fields__),  # type: ignore[arg-type]
@@ -248,3 +251,46 @@ def test_what_changed_between_two_looks() -> None:
     assert changes({"job:1": head(1)}, {"job:1": head(1)}) == {}
     assert changes({"job:1": head(1)}, {"job:1": head(3), "job:2": head(1)}) == {"job:1": 3, "job:2": 1}
     assert changes({"job:1": head(1), "device:1": "x"}, {}) == {"device:1": 0}
+
+
+def test_a_hundred_thousand_trials_are_cut_down_without_losing_the_best() -> None:
+    ends = [
+        ("build-error", None) if place % 3 == 0 else ("ok", 1.0 / (place + 1)) for place in range(100_000)
+    ]
+    few = [("ok", 1.0)] * 50_000 + [("ok", 0.5), ("run-error", None)] + [("ok", 1.0)] * 50_000
+    drawn = scatter(few)
+    assert len(drawn["ms"]) <= MOST_TRIALS + 2
+    assert 500.0 in drawn["ms"]
+    assert drawn["best"][-1] == 500.0
+    assert drawn["trials"] == len(few)
+    assert histogram(ends)[0][0] == "ok"
+    assert sum(count for _, count, _ in histogram(ends)) == len(ends)
+    assert histogram([]) == []
+    assert scatter([])["trial"] == []
+
+
+def test_a_schedule_in_words() -> None:
+    space = Space(
+        workload_key="w",
+        target_key="t",
+        toolchain="c",
+        space_key="k",
+        family=None,
+        extents=[],
+        space={"sketches": [[["tile", "i", 64, 3, 64], ["categorical", "unroll", [0, 16], []], ["location", "fuse", [-1, 2]]]]},
+    )  # fmt: skip
+    config = [0, [[4, 2, 8], 1, -1]]
+    assert schedule_lines(config, space, "k") == [
+        KnobLine(knob="i: split 64 into", decision="4 × 2 × 8"),
+        KnobLine(knob="unroll", decision="16"),
+        KnobLine(knob="fuse: computed", decision="at the root"),
+    ]
+    assert [one.knob for one in schedule_lines(config, space, "another")] == ["knob 1", "knob 2", "knob 3"]
+    assert [one.decision for one in schedule_lines([5, [[2, 1]]], space, "k")] == ["2 × 1"]
+    assert schedule_lines([0, []], None, "k") == []
+
+
+def test_the_fall_of_the_best_stays_within_its_box() -> None:
+    points = [tuple(map(float, one.split(","))) for one in fall([(0.0, 4.0), (5.0, 2.0), (9.0, 1.0)]).split()]
+    assert all(0 <= x <= FALL_WIDTH and 0 <= y <= FALL_HEIGHT for x, y in points)
+    assert fall([]) == fall([(0.0, 1.0)]) == ""

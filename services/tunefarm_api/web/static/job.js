@@ -1,7 +1,7 @@
 // A job's curve: best latency over time or trials, with the measured baselines as lines across.
+import { HEIGHT, axes, css, fmt, follow, scaleOf } from "./chart.js";
+
 const host = document.getElementById("chart");
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const fmt = (ms) => ms == null ? "–" : ms >= 1000 ? `${(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${ms.toPrecision(3)} ms` : `${(ms * 1000).toPrecision(3)} µs`;
 const clock = (sec) => sec < 60 ? `${+sec.toFixed(sec < 10 ? 1 : 0)} s` : sec < 3600 ? `${+(sec / 60).toFixed(1)} min` : `${+(sec / 3600).toFixed(2)} h`;
 const DASHES = { onnxruntime: [10, 5], untuned: [3, 4], tuned: [14, 4, 2, 4] };
 const COLOURS = { onnxruntime: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
@@ -22,46 +22,23 @@ function columns() {
 }
 
 function options() {
-  const ink = css("--ink-soft"), line = css("--line");
   const byTime = axis() === "sec";
   const stepped = uPlot.paths.stepped({ align: 1 });
   return {
     width: host.clientWidth,
-    height: 300,
+    height: HEIGHT,
     cursor: { drag: { x: true, y: false } },
     scales: {
       x: { time: false },
       y: scaleOf([...data.ms, ...data.baselines.map((one) => one.ms)].filter((ms) => ms != null)),
     },
-    axes: [
-      { stroke: ink, grid: { stroke: line }, ticks: { stroke: line }, values: (_, ticks) => ticks.map((v) => byTime ? clock(v) : v.toLocaleString()) },
-      { stroke: ink, grid: { stroke: line }, ticks: { stroke: line }, size: 70, values: (_, ticks) => ticks.map((v) => v == null ? "" : fmt(v)), filter: (u, ticks) => sparse(u, ticks) },
-    ],
+    axes: axes(byTime ? clock : (v) => v.toLocaleString(), { whole: !byTime }),
     series: [
       { label: byTime ? "searched" : "trials", value: (_, v) => v == null ? "–" : byTime ? clock(v) : v.toLocaleString() },
       { label: "kernels' best", stroke: css("--curve"), width: 2.5, paths: stepped, points: { show: data.ms.length < 40, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
       ...data.baselines.map((one) => ({ label: `${one.name} ${fmt(one.ms)}`, stroke: css(COLOURS[one.key]), width: 2, dash: DASHES[one.key], points: { show: false }, value: () => "" })),
     ],
   };
-}
-
-// What falls by more than a factor of ten is read better by its logarithm.
-function scaleOf(values) {
-  const low = Math.min(...values), high = Math.max(...values);
-  return high > 10 * low
-    ? { distr: 3, range: (_, from, to) => uPlot.rangeLog(from, to, 10, false) }
-    : { range: (_, from, to) => [Math.max(from - 0.12 * (to - from || to), 0), to + 0.08 * (to - from || to)] };
-}
-
-// On a logarithmic scale: label what is far enough apart to be read.
-function sparse(u, ticks) {
-  let last = Infinity;
-  return ticks.map((tick) => {
-    const at = u.valToPos(tick, "y");
-    if (Math.abs(last - at) < 26) return null;
-    last = at;
-    return tick;
-  });
 }
 
 function draw() {
@@ -96,8 +73,7 @@ async function load() {
 }
 
 document.querySelector(".choice").addEventListener("change", redraw);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-new ResizeObserver(() => plot && plot.setSize({ width: host.clientWidth, height: 300 })).observe(host);
+follow(host, () => plot, redraw);
 // The head is renewed whenever the job changes: then the curve may have, too.
 document.addEventListener("htmx:afterSettle", (event) => { if (event.detail.elt.id === "head") load(); });
 load();

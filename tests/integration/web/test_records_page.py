@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+from page_browser import Browser
+
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_tuning.record import TuningRecord
+
+
+@pytest.fixture
+def done(farm):
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=3, seed=5)), trials=60, tuner="random")
+    farm.run()
+    return farm.job(job.id)
+
+
+def kernels(browser: Browser, query: str = "") -> list[str]:
+    page = browser.page(f"/records{query}")
+    return sorted(
+        row.one("th").one("a").text for table in page.all("table") for row in table.one("tbody").all("tr")
+    )
+
+
+def test_without_records_it_says_so(browser: Browser) -> None:
+    assert "There are no records yet" in browser.page("/records").one("main").text
+
+
+def test_the_best_of_every_kernel_is_found(browser: Browser, farm, done) -> None:
+    everything = ["matmul_0", "matmul_1", "matmul_2"]
+    for query, found in (
+        ("", everything),
+        ("?kernel=MATMUL_1", ["matmul_1"]),
+        ("?kernel=conv", []),
+        ("?kernel=%25", []),
+        ("?device=replay-cpu", everything),
+        ("?device=other", []),
+        ("?target=llvm", []),
+        (f"?target={done.target_key.replace(' ', '%20')}", everything),
+    ):
+        assert kernels(browser, query) == found, query
+    best = {task.name: task.best_cost_sec for task in farm_tasks(farm, done)}
+    page = browser.page("/records")
+    assert len(page.one("tbody").all("tr")) == len(best)
+    assert "GFLOP/s" in page.text
+
+
+def farm_tasks(farm, job):
+    with farm.services.uow.read() as repos:
+        return repos.jobs.tasks(job.id)
+
+
+def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
+    link = browser.page("/records?kernel=matmul_2").one("tbody").one("th").one("a")
+    page = browser.page(link.attrs["href"])
+    assert page.one("h1").text == "matmul_2"
+    assert "random in job" in page.text
+    assert "i: split 64 into" in page.text
+    assert [one for one in page.all("a") if one.attrs["href"] == f"/jobs/{done.id}"]
+    (fastest,) = [one for one in page.all("table") if "fastest" in one.one("caption").text]
+    assert "this one" in fastest.one("tbody").all("tr")[0].text
+    assert "The best fell from" in page.one("svg", class_="fall").attrs["aria-label"]
+
+
+def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
+    link = next(one for one in browser.page("/records").all("a") if "Export" in one.text)
+    answer = browser.get(link.attrs["href"])
+    records = [TuningRecord.from_json(line) for line in answer.text.splitlines()]
+    assert len(records) == 3
+    assert all(record.cost_sec for record in records)
+    assert "attachment" in answer.headers["content-disposition"]
+    assert browser.get("/records/export?device=other").text == ""
+
+
+def test_what_is_not_there(browser: Browser) -> None:
+    assert browser.get("/records/rec_none").status_code == 404
+    assert browser.get("/records?cursor=nonsense").status_code == 422

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from page_browser import Browser
+
+from tunefarm_app.replay_engine import Scenario
+
+
+@pytest.fixture
+def done(farm):
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=2, failing=0.4, seed=5)), trials=60, tuner="random")
+    farm.run()
+    return farm.job(job.id)
+
+
+def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
+    (link,) = [one for one in browser.page(f"/jobs/{done.id}").all("a") if one.text == "matmul_1"]
+    page = browser.page(link.attrs["href"])
+    trials = [trial for trial in farm.trials(done.id) if trial.position == 1]
+    ends, schedule, messages = page.all("table")
+    counted = {
+        row.one("th").text.split()[-1]: int(row.all("td")[-1].text) for row in ends.one("tbody").all("tr")
+    }
+    assert sum(counted.values()) == len(trials)
+    assert counted["ok"] == sum(trial.outcome == "ok" for trial in trials)
+    assert "so the landscape has it" in messages.text
+    best = min((trial for trial in trials if trial.cost_sec), key=lambda trial: trial.cost_sec)
+    _, (unroll, i, j) = json.loads(best.config_key)
+    text = schedule.text
+    assert f"i: split 64 into {' × '.join(map(str, i))}" in text
+    assert f"j: split 64 into {' × '.join(map(str, j))}" in text
+    assert f"unroll {(0, 16, 64, 512)[unroll]}" in text
+    assert page.one("a", rel="prev").attrs["href"] == f"/jobs/{done.id}/tasks/0"
+    assert page.all("a", rel="next") == []
+
+
+def test_the_points_are_its_trials_in_order(browser: Browser, farm, done) -> None:
+    data = browser.get(f"/jobs/{done.id}/tasks/0/trials.json").json()
+    trials = [trial for trial in farm.trials(done.id) if trial.position == 0]
+    assert data["trials"] == len(trials) == len(data["ms"])
+    assert [ms is None for ms in data["ms"]] == [trial.cost_sec is None for trial in trials]
+    assert data["failed"] == [trial.outcome != "ok" for trial in trials]
+    assert data["best"][-1] == pytest.approx(min(ms for ms in data["ms"] if ms is not None))
+
+
+def test_a_task_without_trials(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), tuner="random")
+    farm.run(steps=1)
+    page = browser.page(f"/jobs/{job.id}/tasks/0")
+    assert "It had no trial yet." in page.text
+    assert "None that works yet." in page.text
+    assert browser.get(f"/jobs/{job.id}/tasks/0/trials.json").json()["ms"] == []
+
+
+def test_what_is_not_there(browser: Browser, done) -> None:
+    for path in (f"/jobs/{done.id}/tasks/2", f"/jobs/{done.id}/tasks/2/trials.json", "/jobs/job_x/tasks/0"):
+        assert browser.get(path).status_code == 404
+    assert browser.get(f"/jobs/{done.id}/tasks/-1").status_code == 422
