@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceLease
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.builder.worker import FULL_DISK
+from tunefarm_tuning.errors import DeviceLostError, TransientError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.round import TrialOutcome
 
@@ -24,8 +25,11 @@ def check_measured(context: StepContext, device: DeviceLease, outcomes: Sequence
     tried again, and the device is quarantined if that goes on.
 
     Raises:
+        TransientError: ``disk-full`` if candidates could not be built for want of room, which is not the device's fault.
         DeviceLostError: If there was something to measure, none of it was, and no candidate was at work.
     """
+    if any(one.outcome is Outcome.INFRASTRUCTURE_ERROR and one.message == FULL_DISK for one in outcomes):
+        raise TransientError(FULL_DISK, code="disk-full")
     # A refused candidate never came to the device, whatever its message is.
     lost = [one for one in outcomes if one.outcome is Outcome.INFRASTRUCTURE_ERROR]
     if lost:

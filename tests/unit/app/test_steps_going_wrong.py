@@ -24,6 +24,7 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
+from tunefarm_tuning.builder.worker import FULL_DISK
 from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Closing, Failure, MeasureResult, Outcome
 
@@ -435,6 +436,16 @@ def test_a_full_disk_ends_no_search(farm, tuning_job) -> None:
             yield
 
     farm.with_engine(Full()).run()
+    _again(farm, ReplayEngine())
+    assert farm.job(tuning_job.id).stop_reason == "trials"
+
+
+def test_no_room_to_build_is_nobodys_fault(farm, tuning_job) -> None:
+    full = ReplayEngine(answer=lambda *_: Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK))
+    for _ in range(4):
+        _again(farm, full)
+    assert farm.events(tuning_job.id).count("device-trouble") == 0
+    assert _pool(farm)[0].state is DeviceState.ONLINE
     _again(farm, ReplayEngine())
     assert farm.job(tuning_job.id).stop_reason == "trials"
 

@@ -28,6 +28,10 @@ _MODULE = "tunefarm_tuning.tvm_side.build_child"
 _OPEN_TIMEOUT_SEC = 120.0
 _MAX_OPEN_TASKS = 128  # tvm_side.build_child's; importing that one would import tvm
 _GROWTH_BYTES = 1 << 30
+_LEAST_FREE_BYTES = 4 << 20
+
+FULL_DISK = "the disk for temporary files is full where candidates are built"
+"""Message of an infrastructure error: a build that failed on a full disk says nothing about its candidate."""
 
 
 class BuildWorker:
@@ -111,7 +115,9 @@ class BuildWorker:
             if isinstance(error, ChildFailed) and not isinstance(error, ChildClosed):
                 self._reset_work_dir()
             return BuildResult(
-                config=one.config, build_sec=time.monotonic() - started, failure=_failure(error)
+                config=one.config,
+                build_sec=time.monotonic() - started,
+                failure=self._blamed(_failure(error)),
             )
         return self._result(one, reply, output)
 
@@ -149,7 +155,7 @@ class BuildWorker:
         build_sec, apply_sec = float(reply["build_sec"]), float(reply["apply_sec"])
         if (failure := reply["failure"]) is not None:
             output.unlink(missing_ok=True)
-            stated = Failure(Outcome(failure[0]), str(failure[1]))
+            stated = self._blamed(Failure(Outcome(failure[0]), str(failure[1])))
             return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated)
         handle, code = _handle(one.task), str(reply["code"])
         self._cache.learn(handle, one.config, Known(config, code))
@@ -158,6 +164,14 @@ class BuildWorker:
         else:
             self._cache.keep(handle, code, output)
         return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, artifact_path=output)
+
+    def _blamed(self, failure: Failure) -> Failure:
+        """Return what to blame for a failed build: what it says of itself, unless the disk is full."""
+        try:
+            full = shutil.disk_usage(self._work_dir).free < _LEAST_FREE_BYTES
+        except OSError:  # the builder was closed, and its folder deleted
+            return failure
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK) if full else failure
 
     def _reset_work_dir(self) -> None:
         shutil.rmtree(self._work_dir, ignore_errors=True)
