@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import secrets
@@ -29,7 +30,7 @@ from tunefarm_app.settings import Settings
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
-from tunefarm_db.values import Job, ModelState
+from tunefarm_db.values import ModelState
 from tunefarm_tuning.budget import Budget
 
 CHILDREN_PER_WORKER = 16
@@ -61,6 +62,7 @@ class ScaleFarm:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  (it takes no lock)
             )
         self.processes.append(process)
         self.parts.setdefault(part, []).append(process.pid)
@@ -75,8 +77,8 @@ class ScaleFarm:
             log = self.start("workers", command)
             wait_for(lambda log=log: "worker is ready" in log.read_text(), f"a worker ({log})")  # type: ignore[misc]
 
-    def add_devices(self, number: int) -> None:
-        for name in (f"dev-{n}" for n in range(number)):
+    def add_devices(self, have: int, want: int) -> None:
+        for name in (f"dev-{n}" for n in range(have, want)):
             registration = DeviceRegistration(
                 name=name,
                 device_key="pool",
@@ -87,7 +89,7 @@ class ScaleFarm:
             )
             register_device(self.services, registration)
 
-    def submit(self, scenarios: Sequence[Scenario], *, tuner: str, trials: int) -> list[Job]:
+    def submit(self, scenarios: Sequence[Scenario], *, tuner: str, trials: int) -> None:
         """Upload networks, wait until they are imported, and submit a job of each."""
         models = [
             submit_model(
@@ -97,13 +99,9 @@ class ScaleFarm:
         ]
         for model_id in models:
             wait_for(lambda one=model_id: self._imported(one), "a model to be imported")  # type: ignore[misc]
-        return [
-            submit_job(
-                self.services,
-                JobRequest(model_id=model_id, budget=Budget(trials=trials), tuner=tuner, seed=seed),
-            ).job
-            for seed, model_id in enumerate(models)
-        ]
+        for model_id in models:
+            request = JobRequest(model_id=model_id, budget=Budget(trials=trials), tuner=tuner)
+            submit_job(self.services, request)
 
     def _imported(self, model_id: str) -> bool:
         with self.services.uow.read() as repos:
@@ -178,6 +176,10 @@ def _database(kind: str, folder: Path) -> Iterator[tuple[str, int | None]]:
         return
     with private_postgres("max_connections=500") as server:  # two for each step at work
         yield server.url, server.pid
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _said_url(log: Path) -> bool:

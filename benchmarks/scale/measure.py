@@ -1,10 +1,10 @@
-"""One cell of the table: so many devices at work, watched for a while."""
+"""The cells of the table: so many devices at work, watched for a while; then more of them, in the same farm."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,31 +66,42 @@ class Cell:
         return asdict(self)
 
 
-def measure_cell(asked: Asked, tasks: Sequence[RecordedTask]) -> Cell:
-    """Start a farm, let its devices work, watch them, and end it."""
-    options = {"history_limit": 512}
-    with scale_farm(asked.database, **options) as farm:
-        farm.start_workers(asked.devices + 1)
-        farm.add_devices(asked.devices)
-        scenarios = [
-            Scenario(recorded=tuple(tasks), scale=asked.scale, seed=number) for number in range(asked.jobs)
-        ]
-        jobs = farm.submit(scenarios, tuner=asked.tuner, trials=ENDLESS)
-        wait_for(
-            lambda: (
-                len(_rows_between(farm, 0.0, time.time())) >= asked.devices
-                and _open_jobs(farm) == len(jobs)
-                and _leased(farm) >= asked.devices
-            ),
-            "every device to work",
-        )
-        time.sleep(asked.warm_sec)
-        began, before, machine = time.time(), usage_of(farm.parts), machine_ticks()
-        time.sleep(asked.watch_sec)
-        ended, after, machine_after = time.time(), usage_of(farm.parts), machine_ticks()
-        if _open_jobs(farm) != len(jobs):
-            raise RuntimeError("a job ended before its time")
-        return _cell(asked, farm, began, ended, before, after, machine_after - machine)
+def measure_cells(cells: Sequence[Asked], tasks: Sequence[RecordedTask]) -> Iterator[Cell]:
+    """Start a farm for the first cell, let its devices work and watch them; add what the next cell has more, and so on.
+
+    The cells are of one database, and each has as many devices and jobs as the one before, or more.
+    """
+    steps = devices = jobs = 0
+    with scale_farm(cells[0].database) as farm:
+        for asked in cells:
+            farm.start_workers(asked.devices + 1 - steps)  # one to spare
+            steps = asked.devices + 1
+            farm.add_devices(devices, asked.devices)
+            devices = asked.devices
+            scenarios = [
+                Scenario(recorded=tuple(tasks), scale=asked.scale, seed=number)
+                for number in range(jobs, asked.jobs)
+            ]
+            farm.submit(scenarios, tuner=asked.tuner, trials=ENDLESS)
+            jobs = asked.jobs
+            since = time.time()
+            wait_for(
+                lambda since=since, asked=asked: (  # type: ignore[misc]
+                    _devices_at_work(farm, since) >= asked.devices and _open_jobs(farm) == asked.jobs
+                ),
+                "every device to work",
+            )
+            yield _watch(asked, farm)
+
+
+def _watch(asked: Asked, farm: ScaleFarm) -> Cell:
+    time.sleep(asked.warm_sec)
+    began, before, machine = time.time(), usage_of(farm.parts), machine_ticks()
+    time.sleep(asked.watch_sec)
+    ended, after, machine_after = time.time(), usage_of(farm.parts), machine_ticks()
+    if _open_jobs(farm) != asked.jobs:
+        raise RuntimeError("a job ended before its time")
+    return _cell(asked, farm, began, ended, before, after, machine_after - machine)
 
 
 def _cell(
@@ -155,8 +166,9 @@ def _rows_between(farm: ScaleFarm, began: float, ended: float) -> list[tuple[str
     return [(str(device), float(at), int(count), float(seconds)) for device, at, count, seconds in rows]
 
 
-def _leased(farm: ScaleFarm) -> int:
-    return int(farm.rows("SELECT count(*) FROM devices WHERE lease_owner IS NOT NULL")[0][0])
+def _devices_at_work(farm: ScaleFarm, since: float) -> int:
+    """Return how many devices have ended a round."""
+    return len({device for device, *_ in _rows_between(farm, since, time.time())})
 
 
 def _open_jobs(farm: ScaleFarm) -> int:

@@ -3,20 +3,21 @@
     python -m benchmarks.scale.run lines.jsonl [--devices 1 2 4 8 16 32 64] [--database sqlite] [--watch 30]
     python -m benchmarks.scale.run lines.jsonl --table benchmarks/results/scale.md
 
-A farm is real but for its devices: a Valkey, SQLite or PostgreSQL, an API with its reconciler, Celery workers with one child
-per device and one to spare. Its devices replay trials of ResNet-18 that were recorded (`benchmarks.scale.record`), each for as
-long as it took. Each cell is a farm of its own, and a line in the file: of several lines of a
-cell the last one counts.
+A farm is real but for its devices: a Valkey, SQLite or PostgreSQL, an API with its reconciler, Celery workers with one
+child per device and one to spare. Its devices replay trials of ResNet-18 that were recorded (`benchmarks.scale.record`), each
+for as long as it took. The farm begins with the fewest devices and grows; each cell is a line in the file, and of several
+lines of a cell the last one counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
 
-from benchmarks.scale.measure import Asked, measure_cell
+from benchmarks.scale.measure import Asked, measure_cells
 from benchmarks.scale.record import RECORDING, load_recording
 from benchmarks.scale.table import make_table
 from benchmarks.search import json_lines
@@ -29,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
         options.table.write_text(report, encoding="utf-8")
         print(report)
         return 0
-    tasks = load_recording(options.recording)
-    for devices in options.devices:
-        asked = Asked(
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the farm is ended on the way out
+    cells = [
+        Asked(
             database=options.database,
             devices=devices,
             jobs=options.jobs or devices,
@@ -40,14 +41,16 @@ def main(arguments: list[str] | None = None) -> int:
             warm_sec=options.warm,
             watch_sec=options.watch,
         )
-        began = time.monotonic()
-        cell = measure_cell(asked, tasks)
+        for devices in sorted(options.devices)
+    ]
+    began = time.monotonic()
+    for cell in measure_cells(cells, load_recording(options.recording)):
         line = {**cell.to_json(), "made_at": time.time(), "noisy": options.noisy}
         json_lines.append(options.lines, line)
         print(
-            f"{devices} devices, {asked.jobs} jobs: {cell.per_sec:.2f} trials/s,"
+            f"{cell.asked.devices} devices, {cell.asked.jobs} jobs: {cell.per_sec:.2f} trials/s,"
             f" {cell.trial_sec:.3f} s each ({cell.recorded_sec:.3f} recorded), idle {cell.idle:.0%},"
-            f" elsewhere {cell.elsewhere:.0%}; took {time.monotonic() - began:.0f} s",
+            f" elsewhere {cell.elsewhere:.0%}; after {time.monotonic() - began:.0f} s",
             file=sys.stderr,
             flush=True,
         )

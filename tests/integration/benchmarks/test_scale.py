@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.scale import growth, step_cost
+from benchmarks.scale import growth, rpc_cost, step_cost
 from benchmarks.scale.fill import look
 from benchmarks.scale.questions import questions
 from benchmarks.scale.record import RECORDING, load_recording
@@ -102,3 +102,11 @@ def test_databases_are_filled_and_asked(tmp_path: Path, capsys: pytest.CaptureFi
     asked = questions(filled)
     assert len(rows) == 2 + len(asked) + sum(len(one) for one in asked.values())
     assert "| best records of 20 tasks |" in capsys.readouterr().out
+
+
+def test_rpc_is_compared_with_measuring_here(capsys: pytest.CaptureFixture[str]) -> None:
+    rpc_cost.main(["--runs", "2"])
+    row = capsys.readouterr().out.splitlines()[-1]
+    local_ms, rpc_ms, adds_ms = (float(cell) for cell in row.strip("|").split("|")[1:])
+    assert local_ms > 0
+    assert rpc_ms - local_ms == pytest.approx(adds_ms, abs=0.02)

@@ -1,0 +1,74 @@
+"""What measuring over RPC adds to a trial: the same kernel timed by a local runner, and by way of a tracker and a server.
+
+    python -m benchmarks.scale.rpc_cost [--runs 60]
+
+Tracker, server and runner are on this machine, so no network is in it: a session, the upload of the kernel and the
+calls. The runs alternate, and the medians are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from statistics import median
+
+import numpy as np
+
+from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
+from tunefarm_tuning.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.testing.local_rpc import local_rpc
+from tunefarm_tuning.testing.workloads import sample_task
+
+TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=10.0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=60)
+    options = parser.parse_args(arguments)
+    local_ms, rpc_ms = measure(options.runs)
+    print("| runs | local (ms) | over RPC (ms) | RPC adds (ms) |")
+    print("|---:|---:|---:|---:|")
+    print(f"| {options.runs} | {local_ms:.2f} | {rpc_ms:.2f} | {rpc_ms - local_ms:.2f} |")
+    return 0
+
+
+def measure(runs: int) -> tuple[float, float]:
+    """Return the median milliseconds of measuring a small kernel here, and over RPC."""
+    task = sample_task("matmul", n=32)
+    with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder, LocalBuilder(workers=1) as builder:
+        (config,) = builder.config_space(task).sample(np.random.default_rng(0), 1)
+        (built,) = builder.build([BuildInput(task=task, config=config)])
+        if built.artifact_path is None:
+            raise RuntimeError(f"the kernel was not built: {built.failure}")
+        one = MeasureInput(task=task, artifact_path=built.artifact_path)
+        server = [
+            *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+            *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", folder),
+        ]
+        with (
+            local_rpc(server_command=server) as farm,
+            RpcRunner(farm.device, TIMING) as rpc,
+            LocalRunner(TIMING, threads=1) as local,
+        ):
+            for runner in (local, rpc):  # their children start
+                _run_ms(runner, one)
+            pairs = [(_run_ms(local, one), _run_ms(rpc, one)) for _ in range(runs)]
+    return median(local_ms for local_ms, _ in pairs), median(rpc_ms for _, rpc_ms in pairs)
+
+
+def _run_ms(runner: Runner, one: MeasureInput) -> float:
+    began = time.perf_counter()
+    (result,) = runner.run([one])
+    if result.failure is not None:
+        raise RuntimeError(f"the kernel did not run: {result.failure}")
+    return (time.perf_counter() - began) * 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())
