@@ -110,7 +110,8 @@ def heartbeat(
         info: What changed about it.
 
     Raises:
-        NotFoundError: ``device-not-found``: the agent must register again, also where its key is not the one on record.
+        NotFoundError: ``device-not-found``: the agent must register again, also where the agent on record fell silent.
+        ConflictError: ``device-taken`` if another agent registered the device since, and is alive.
     """
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
@@ -118,10 +119,7 @@ def heartbeat(
             # Of other devices, not even that they exist is this caller's business.
             raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
         if rpc_key not in (None, before.rpc_key):
-            # Workers would look for one that is gone: the database is a backup's, or another agent has the name.
-            raise NotFoundError(
-                "the device is registered under another key", code="device-not-found", device_id=device_id
-            )
+            _refuse_other_life(before, silent_sec=repos.now() - before.last_seen_at, services=services)
         device = repos.devices.heartbeat(
             device_id, ready=ready, reason=clean(reason, 300), info=None if info is None else dict(info)
         )
@@ -130,6 +128,21 @@ def heartbeat(
         log.info("device changed", device_id=device.id, state=device.state.value, reason=device.reason)
     _send(services, woken)
     return device
+
+
+def _refuse_other_life(device: Device, *, silent_sec: float, services: Services) -> None:
+    """Refuse a sign of life of an agent whose key is not the one on record: workers would not find it."""
+    if silent_sec < services.settings.device_stale_sec:
+        # Two agents of one name: were each to register again, they would take the device from each other for ever.
+        raise ConflictError(
+            f"another agent has registered {device.name} since, and is alive: give one of them another name",
+            code="device-taken",
+            device_id=device.id,
+        )
+    # The database is a backup's, or the other agent is gone.
+    raise NotFoundError(
+        "the device is registered under another key", code="device-not-found", device_id=device.id
+    )
 
 
 def _let_in(services: Services, repos: Repositories, device: Device) -> tuple[Device, Step | None]:

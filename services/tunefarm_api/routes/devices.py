@@ -41,7 +41,7 @@ def add_device(body: DeviceRegister, request: Request, services: ServicesDep) ->
     "/{device_id}/heartbeat",
     dependencies=[needs("device")],
     summary="Say that a device is alive",
-    responses=problems(404),
+    responses=problems(404, 409),
 )
 def device_heartbeat(device_id: str, body: Heartbeat, request: Request, services: ServicesDep) -> Device:
     """A device that is silent for too long goes offline. `device-not-found` means: register again."""

@@ -55,8 +55,9 @@ class Heartbeat(Input):
     reason: str = Field("", max_length=2000, description="Why it is not ready.")
     rpc_key: str | None = Field(
         None,
-        description="The key under which it waits at the tracker. Where that is not the one on record (the farm was "
-        "restored from a backup, say), the answer is `device-not-found`: register again.",
+        description="The key under which it waits at the tracker. Where that is not the one on record, the answer is "
+        "`device-not-found` (register again: the farm was restored from a backup, say), or `device-taken` as long as the "
+        "agent on record is alive.",
     )
     info: dict[str, Any] | None = Field(
         None, description="What is known about it now; null where nothing changed."

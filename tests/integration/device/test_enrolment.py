@@ -75,7 +75,9 @@ def test_a_farm_that_was_restored_learns_the_agents_key(
     agent = join(server.url, f"--token={token}")
     agent.wait_online()
     with server.services.uow.write() as repos:
-        repos._connection.execute(text("UPDATE devices SET rpc_key = 'dev-of-an-earlier-life'"))
+        repos._connection.execute(
+            text("UPDATE devices SET rpc_key = 'dev-of-an-earlier-life', last_seen_at = 1.0")
+        )
 
     def restored() -> bool:
         with server.services.uow.read() as repos:
@@ -84,3 +86,30 @@ def test_a_farm_that_was_restored_learns_the_agents_key(
 
     wait_until(restored, "the agent to register again")
     make_client(tracker.port, agent.rpc_key).assert_serves()
+
+
+def test_of_two_agents_with_one_name_the_later_has_the_device(
+    server: ReplayServer, join: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A cloned machine, say. They do not take it from each other in turn, and when the later goes the other has it."""
+    told = {"key": server.api_key}
+    first = join(server.url, **told)
+    first.wait_online()
+    second = join(server.url, f"--work-dir={tmp_path / 'clone'}", **told)
+    second.wait_online()
+
+    def key_on_record() -> str:
+        with server.services.uow.read() as repos:
+            device = repos.devices.find("box")
+        assert device is not None
+        return device.rpc_key
+
+    wait_until(lambda: not first.events[-1]["online"], "the first to notice")
+    seen = len(second.events)
+    assert key_on_record() == second.rpc_key
+    second.end(signal.SIGKILL)
+    assert len(second.events) == seen, "it was never disturbed"
+    with server.services.uow.write() as repos:
+        repos._connection.execute(text("UPDATE devices SET last_seen_at = 1.0"))  # so long ago was that
+    wait_until(lambda: key_on_record() == first.rpc_key, "the first to have it again")
+    first.wait_online(after=len(first.events) - 1)

@@ -42,7 +42,7 @@ def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any]
     assert listed["id"] == device["id"]
     assert client.get("/v1/devices", params={"device_key": "other"}).json()["items"] == []
     assert client.post(f"{path}/heartbeat", json={"rpc_key": "node-1-secret"}).status_code == 200
-    problem(client.post(f"{path}/heartbeat", json={"rpc_key": "of-a-later-life"}), 404, "device-not-found")
+    problem(client.post(f"{path}/heartbeat", json={"rpc_key": "of-another-life"}), 409, "device-taken")
     for gone in (client.get("/v1/devices/dev_no"), client.post("/v1/devices/dev_no/heartbeat", json={})):
         problem(gone, 404, "device-not-found")
 
