@@ -29,13 +29,13 @@ from resnet18 import build_resnet18
 from tiny_convnet import build_tiny_convnet
 
 import tunefarm
-from tunefarm.cli.board import Board
 from tunefarm.cli.edge import run
 from tunefarm.cli.output import Output
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.client import Client, Job, JobHandle, Model
 from tunefarm.embedded import EmbeddedFarm, FarmEvent
+from tunefarm.live.board import Board
 
 NETWORKS: dict[str, Callable[[], Any]] = {"resnet18": build_resnet18, "tiny": build_tiny_convnet}
 TOLERANCE = 1e-3  # of the outputs' root mean square

@@ -1,4 +1,4 @@
-"""A command in a terminal of its own, as a person sees it."""
+"""A program in a terminal of its own, as a person sees it."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Terminal:
 def terminal(
     arguments: Sequence[object], env: Mapping[str, str], *, lines: int = 40, columns: int = 160
 ) -> Iterator[Terminal]:
-    """Run the `tunefarm` command in a terminal for the time of the block."""
+    """Run Python with these arguments in a terminal for the time of the block."""
     screen, end = pty.openpty()
     try:
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         process = subprocess.Popen(
-            [sys.executable, "-m", "tunefarm", *map(str, arguments)],
+            [sys.executable, *map(str, arguments)],
             stdin=end,
             stdout=end,
             stderr=end,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tunefarm.cli.board import budget_used
+from tunefarm.live.board import budget_used
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Device, Job

@@ -82,7 +82,7 @@ def cancel_job(
     with server.connect() as client:
         job = client.jobs.cancel(job_id)
         if wait:
-            job = client.job(job_id).wait(check=False)
+            job = client.job(job_id).wait(check=False, progress_bar=False)
     show_state(out, job)
 
 
@@ -151,9 +151,9 @@ def watch_job(
     job_id: JobId,
 ) -> None:
     """Follow a job until it ends. Ctrl-C stops watching, not the job."""
-    from tunefarm.cli.board import Board
     from tunefarm.cli.views import view
     from tunefarm.client.handle import raise_for_state
+    from tunefarm.live.board import Board
 
     board = Board()
     with server.connect() as client:

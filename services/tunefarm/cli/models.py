@@ -79,8 +79,8 @@ def upload_model(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
     """Upload an ONNX file. The server imports it and says what is wrong with it, if something is."""
-    from tunefarm.cli.board import Board, Phase
     from tunefarm.cli.views import view
+    from tunefarm.live.board import Board, Phase
 
     shapes = parse_shapes(shape)
     board = Board()

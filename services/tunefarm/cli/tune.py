@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.board import Board
 from tunefarm.cli.commands import command
 from tunefarm.cli.completion import complete_pool
 from tunefarm.cli.connect import Server
@@ -30,6 +29,7 @@ from tunefarm.cli.output import Output
 from tunefarm.cli.parsing import parse_shapes
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
+from tunefarm.live.board import Board
 from tunefarm_tuning.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _cancel(out: Output, handle: JobHandle) -> None:
     out.note(f"cancelling job {handle.id}")
     with suppress(ClientError):  # the farm may be going away as well
         handle.cancel()
-        handle.wait(check=False, timeout_sec=_CANCEL_TIMEOUT_SEC, poll_sec=0.5)
+        handle.wait(check=False, timeout_sec=_CANCEL_TIMEOUT_SEC, poll_sec=0.5, progress_bar=False)
 
 
 def _show_started(out: Output, job: Job) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tunefarm.client.jobs import AsyncJobs
 from tunefarm.client.results import Event, Job, JobTask, Record, Trial
 from tunefarm.client.streams import ByteProgress
 from tunefarm.client.waiting import wait_until
+from tunefarm.live.waiting import job_bars, somebody_watches
 
 JobProgress = Callable[[Job], None]
 
@@ -53,6 +55,7 @@ class AsyncJobHandle:
         timeout_sec: float | None = None,
         poll_sec: float = 1.0,
         check: bool = True,
+        progress_bar: bool | None = None,
     ) -> Job:
         """Wait until the job has ended, and return it.
 
@@ -61,6 +64,8 @@ class AsyncJobHandle:
             timeout_sec: Wait no longer than this; the job goes on.
             poll_sec: Time between two looks.
             check: Raise for a job that did not succeed.
+            progress_bar: Draw how it goes on. Left out: in a terminal and in a notebook, where there is no
+                `on_progress`.
 
         Raises:
             JobFailedError: If it failed.
@@ -68,15 +73,16 @@ class AsyncJobHandle:
             WaitTimeoutError: If it takes longer than `timeout_sec`.
             UnavailableError: If the server stays away; the job goes on, and `wait` can be called again.
         """
-        job = await wait_until(
-            self._jobs.link,
-            self.refresh,
-            lambda job: job.is_finished,
-            on_progress=on_progress,
-            timeout_sec=timeout_sec,
-            poll_sec=poll_sec,
-            too_long=f"job {self.id} has not ended",
-        )
+        with _drawn(progress_bar, on_progress) as seen:
+            job = await wait_until(
+                self._jobs.link,
+                self.refresh,
+                lambda job: job.is_finished,
+                on_progress=seen,
+                timeout_sec=timeout_sec,
+                poll_sec=poll_sec,
+                too_long=f"job {self.id} has not ended",
+            )
         if check:
             raise_for_state(job)
         return job
@@ -169,6 +175,24 @@ class JobHandle(Blocking[AsyncJobHandle]):
     report = blocking(AsyncJobHandle.report)
     save_report = blocking(AsyncJobHandle.save_report)
     download = blocking(AsyncJobHandle.download)
+
+
+@contextmanager
+def _drawn(progress_bar: bool | None, on_progress: JobProgress | None) -> Iterator[JobProgress | None]:
+    """Yield what is told of each look at a job: the bars, if there are any, and then `on_progress`."""
+    if progress_bar is None:
+        progress_bar = on_progress is None and somebody_watches()
+    if not progress_bar:
+        yield on_progress
+        return
+    with job_bars() as draw:
+
+        def seen(job: Job) -> None:
+            draw(job)
+            if on_progress is not None:
+                on_progress(job)
+
+        yield seen
 
 
 def raise_for_state(job: Job) -> None:

@@ -52,14 +52,14 @@ def piped(env: dict[str, str], *arguments: str) -> str:
 
 
 def test_a_job_is_watched_left_and_watched_again(env: dict[str, str], job: Any) -> None:
-    with terminal(["jobs", "watch", job.id], env) as first:
+    with terminal(["-m", "tunefarm", "jobs", "watch", job.id], env) as first:
         first.wait_for("of 2 kernels")
         first.interrupt()
         assert first.end() == 130
     assert "━" in first.text
     assert job.refresh().state == "tuning", "leaving is no cancelling"
 
-    with terminal(["jobs", "watch", job.id], env) as again:
+    with terminal(["-m", "tunefarm", "jobs", "watch", job.id], env) as again:
         again.wait_for("of 2 kernels")
         job.change(trials=job.refresh().trials + 8)
         assert again.end() == 0
@@ -68,7 +68,7 @@ def test_a_job_is_watched_left_and_watched_again(env: dict[str, str], job: Any) 
 
 
 def test_top_in_a_terminal(env: dict[str, str], job: Any) -> None:
-    with terminal(["top", "--every", "0.2"], env) as top:
+    with terminal(["-m", "tunefarm", "top", "--every", "0.2"], env) as top:
         top.wait_for(job.id)
         top.wait_for("1 at work, 0 waiting, 0 paused")
         job.pause()
@@ -85,7 +85,7 @@ def test_top_goes_on_after_the_server_was_away(tmp_path: Path, exits: ExitStack)
     with replay_server(tmp_path / "farm") as farm:
         farm.add_device()
         env = {"TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.new_key("read")}
-        top = exits.enter_context(terminal(["top", "--every", "0.2"], env))
+        top = exits.enter_context(terminal(["-m", "tunefarm", "top", "--every", "0.2"], env))
         top.wait_for("dev-1")
     top.wait_for("trying again")
     with replay_server(tmp_path / "farm", port=int(farm.url.rsplit(":", 1)[1])) as farm:

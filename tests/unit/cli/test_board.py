@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tunefarm.cli.board import Board, Phase, Status, budget_used
 from tunefarm.cli.output import Output
-from tunefarm.cli.views import _Bars, view
+from tunefarm.cli.views import view
 from tunefarm.client.results import Job, Model
+from tunefarm.live.bars import Bars
+from tunefarm.live.board import Board, Phase, Status, budget_used
 
 
 def job(state: str, **rest: Any) -> Job:
@@ -122,7 +123,7 @@ def test_bars_on_a_terminal() -> None:
     output, board = Output(), Board()
     screen = io.StringIO()
     output.__dict__["stderr"] = Console(file=screen, force_terminal=True, width=120)
-    bars = _Bars(output, board, tuple(Phase))
+    bars = Bars(output.stderr, board, tuple(Phase))
     with bars.progress:
         board.on_model(model("ready"))
         board.on_job(tuning(8, best_latency_sec=0.0123))

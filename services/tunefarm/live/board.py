@@ -1,0 +1,160 @@
+"""What is known about a run, phase by phase: pure state, for the views to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tunefarm.cli import show
+
+if TYPE_CHECKING:
+    from tunefarm.client import Job, Model
+
+
+class Phase(StrEnum):
+    """The phases of a run, in order."""
+
+    UPLOAD = "upload"
+    IMPORT = "import"
+    EXTRACT = "extract"
+    TUNE = "tune"
+    COMPILE = "compile"
+    VERIFY = "verify"
+
+
+class Status(StrEnum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+
+
+PHASES = tuple(Phase)
+
+_STEPS: Mapping[Phase, tuple[str, ...]] = {
+    Phase.COMPILE: ("load", "reference", "check-kernels", "build-model"),
+    Phase.VERIFY: ("check-model", "measure", "pack"),
+}
+"""The compiler's own phases: first the network is built, then it is compared with its reference and timed."""
+
+_BY_JOB_STATE: Mapping[str, Phase] = {
+    "queued": Phase.EXTRACT,
+    "extracting": Phase.EXTRACT,
+    "tuning": Phase.TUNE,
+    "compiling": Phase.COMPILE,
+}
+
+
+@dataclass(slots=True)
+class PhaseState:
+    """One phase. `fraction` is None where nobody knows how far it is."""
+
+    status: Status = Status.WAITING
+    fraction: float | None = None
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Board:
+    """All phases. The `on_*` methods take in what the client reports."""
+
+    phases: dict[Phase, PhaseState] = field(default_factory=lambda: {phase: PhaseState() for phase in PHASES})
+
+    def on_upload(self, sent: int, total: int) -> None:
+        self._enter(Phase.UPLOAD, sent / total if total else None, show.size(total))
+
+    def on_model(self, model: Model) -> None:
+        if model.state == "importing":
+            self._enter(Phase.IMPORT, None, "")
+        elif model.state == "ready":
+            operators = sum(count for _, count in model.operators)
+            text = f"{operators} operators, {show.count(model.num_params or 0)} parameters"
+            self._enter(Phase.IMPORT, None, text if operators else "")
+            self._finish(Phase.IMPORT)
+        else:
+            self.stop()
+
+    def on_job(self, job: Job) -> None:
+        phase = _phase(job)
+        if phase is None:
+            if not job.is_finished:
+                return  # a state of a newer server
+            if job.state == "succeeded":
+                self._tuning(job)
+                for each in PHASES:
+                    self._finish(each)
+            else:
+                self.stop()
+            return
+        if phase is not Phase.EXTRACT:
+            tasks = job.progress.tasks_total
+            self._enter(Phase.EXTRACT, None, f"{tasks} kernels to tune" if tasks else "")
+            self._tuning(job)
+        elif job.state == "queued":
+            self._enter(Phase.EXTRACT, None, job.waiting or "queued")
+        if phase is Phase.TUNE:
+            self._tuning(job)
+        elif job.state == "paused":
+            self._enter(phase, self.phases[phase].fraction, "paused")
+        else:
+            step, done = job.progress.raw.get("step"), job.progress.raw.get("done")
+            text = step.replace("-", " ") if isinstance(step, str) else self.phases[phase].text
+            self._enter(phase, _step_fraction(phase, step, done), job.waiting or text)
+
+    def stop(self) -> None:
+        """The run ended early: what was running stays as it was."""
+        for state in self.phases.values():
+            if state.status is Status.RUNNING:
+                state.status = Status.STOPPED
+
+    def _tuning(self, job: Job) -> None:
+        parts = [f"{job.trials} trials", f"{job.failures} failed"]
+        if job.progress.tasks_total:
+            parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
+        parts.append(f"best {show.latency(job.best_latency_sec)}")
+        if job.progress.phase == "confirming":
+            parts.append("confirming the best")
+        if job.state == "paused" or job.waiting:
+            parts.append(job.waiting or "paused")
+        self._enter(Phase.TUNE, budget_used(job), ", ".join(parts))
+
+    def _enter(self, phase: Phase, fraction: float | None, text: str) -> None:
+        for earlier in PHASES[: PHASES.index(phase)]:
+            if self.phases[earlier].status in (Status.WAITING, Status.RUNNING):
+                self._finish(earlier)
+        state = self.phases[phase]
+        if state.status is not Status.DONE:
+            state.status = Status.RUNNING
+            state.fraction = None if fraction is None else min(max(fraction, 0.0), 1.0)
+        state.text = text
+
+    def _finish(self, phase: Phase) -> None:
+        self.phases[phase].status = Status.DONE
+        self.phases[phase].fraction = 1.0
+
+
+def budget_used(job: Job) -> float | None:
+    """Return the share of the budget that is spent: of the limit that is nearest; None without a limit on time or trials."""
+    shares = []
+    if limit := job.budget.get("trials"):
+        shares.append(job.trials / limit)
+    if limit := job.budget.get("wall_sec"):
+        shares.append(job.tuned_sec / limit)
+    return min(max(shares), 1.0) if shares else None
+
+
+def _phase(job: Job) -> Phase | None:
+    if job.state == "compiling" and job.progress.raw.get("step") in _STEPS[Phase.VERIFY]:
+        return Phase.VERIFY
+    state = job.progress.raw.get("paused_in") if job.state == "paused" else job.state
+    return _BY_JOB_STATE.get(str(state))
+
+
+def _step_fraction(phase: Phase, step: object, done: object) -> float | None:
+    """Return how far a phase is when its step `step` is `done`; None for a step that is not known here."""
+    steps = _STEPS.get(phase, ())
+    if step not in steps or not isinstance(done, int | float):
+        return None
+    return (steps.index(str(step)) + float(done)) / len(steps)

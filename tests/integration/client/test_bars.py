@@ -1,0 +1,67 @@
+"""`wait` draws bars where somebody sees them, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from terminal import terminal
+
+BLOCKING = """
+import sys, tunefarm
+with tunefarm.Client() as client:
+    print(client.tune(sys.argv[1], trials=24).wait(poll_sec=0.1).state)
+"""
+AWAITED = """
+import asyncio, sys, tunefarm
+async def main():
+    async with tunefarm.AsyncClient() as client:
+        job = await client.tune(sys.argv[1], trials=24)
+        print((await job.wait(poll_sec=0.1)).state)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def env(farm: Any) -> dict[str, str]:
+    return {"TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.api_key}
+
+
+@pytest.fixture
+def file(farm: Any, tmp_path: Path) -> Path:
+    path: Path = farm.write_model(tmp_path / "net.onnx", tasks=2, trial_sec=0.02)
+    return path
+
+
+@pytest.mark.parametrize("program", [BLOCKING, AWAITED])
+def test_in_a_terminal(env: dict[str, str], file: Path, program: str) -> None:
+    with terminal(["-c", program, file], env) as screen:
+        assert screen.end() == 0
+    assert "━" in screen.text
+    assert "2 of 2 kernels" in screen.text
+    assert "verify" in screen.text
+    assert "upload" not in screen.text
+    assert screen.text.rstrip().endswith("succeeded")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [BLOCKING, AWAITED, BLOCKING.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")],
+)
+def test_in_a_pipe(env: dict[str, str], file: Path, program: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(file)],
+        env={**os.environ, **env}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "succeeded\n", "")
+
+
+@pytest.mark.parametrize("choice", ["lambda job: None", "progress_bar=False"])
+def test_whoever_wants_none_gets_none(env: dict[str, str], file: Path, choice: str) -> None:
+    with terminal(["-c", BLOCKING.replace("poll_sec=0.1", f"{choice}, poll_sec=0.1"), file], env) as screen:
+        assert screen.end() == 0
+    assert screen.text.strip() == "succeeded"

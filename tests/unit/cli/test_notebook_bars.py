@@ -1,0 +1,58 @@
+"""Bars in the output of a notebook's cell: shown once, then written again in the same place."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tunefarm.client import Job
+from tunefarm.live.waiting import notebook_bars, somebody_watches
+
+
+def job(state: str, trials: int = 0) -> Job:
+    progress = {"phase": state, "tasks_total": 4, "tasks_with_record": 2}
+    return Job.read(
+        {"id": "job_1", "state": state, "trials": trials, "budget": {"trials": 8}, "progress": progress}
+    )
+
+
+class Place:
+    """A cell's output, as IPython's `display` makes it."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.displays = 0
+
+    def display(self, value: Any, *, display_id: bool) -> Place:
+        assert display_id
+        self.displays += 1
+        self.update(value)
+        return self
+
+    def update(self, value: Any) -> None:
+        assert "text/html" in value._repr_mimebundle_(include=[], exclude=[])  # what a notebook takes
+        file = io.StringIO()
+        Console(file=file, width=120).print(value)
+        self.shown.append(file.getvalue())
+
+
+def test_one_place_is_written_again() -> None:
+    place = Place()
+    with notebook_bars(Console(file=io.StringIO()), place.display) as draw:
+        assert place.displays == 0, "nothing to see yet"
+        draw(job("queued"))
+        draw(job("tuning", 4))
+        draw(job("succeeded", 8))
+    assert place.displays == 1
+    assert len(place.shown) == 3
+    assert "4 trials, 0 failed, 2 of 4 kernels" in place.shown[1]
+    assert "verify" in place.shown[2]
+    assert "upload" not in place.shown[2]
+
+
+def test_nobody_watches_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert not somebody_watches()
