@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 
@@ -32,13 +34,25 @@ class RetryPolicy:
 
         Args:
             attempt: The attempt that failed.
-            retry_after: The server's ``Retry-After`` header, in seconds; dates are ignored.
+            retry_after: The server's ``Retry-After`` header: seconds, or a date.
             random: Uniform in [0, 1).
         """
-        if retry_after is not None and retry_after.strip().isdigit():
-            return min(float(retry_after), self.retry_after_cap_sec)
+        asked_sec = None if retry_after is None else _seconds(retry_after.strip())
+        if asked_sec is not None:
+            return min(asked_sec, self.retry_after_cap_sec)
         longest = min(self.base_sec * float(2 ** (attempt - 1)), self.cap_sec)
         return longest * (0.5 + 0.5 * random())
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Return how long a header asks to wait; None where it makes no sense, or asks for a time that is over."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    try:
+        left_sec = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):  # no date, or one without a zone
+        return None
+    return left_sec if left_sec > 0 else None
 
 
 NO_RETRY = RetryPolicy(attempts=1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -248,7 +250,20 @@ def test_backoff_grows_to_a_cap() -> None:
     assert policy.wait_sec(1, None, lambda: 0.0) == 0.5
     assert policy.wait_sec(1, "7", lambda: 0.0) == 7.0
     assert policy.wait_sec(1, "700", lambda: 0.0) == 30.0
-    assert policy.wait_sec(1, "Wed, 21 Oct 2015 07:28:00 GMT", lambda: 1.0) == 1.0
+    for senseless in (
+        "Wed, 21 Oct 2015 07:28:00 GMT",
+        "soon",
+        "-5",
+        "1.5",
+        "²",
+        "",
+        "Wed, 99 Oct 2095 07:28:00",
+    ):
+        assert policy.wait_sec(1, senseless, lambda: 1.0) == 1.0
+    assert policy.wait_sec(1, "Fri, 21 Oct 2095 07:28:00 GMT", lambda: 1.0) == 30.0
+    in_a_while = format_datetime(datetime.now(UTC) + timedelta(seconds=3600), usegmt=True)
+    patient = RetryPolicy(retry_after_cap_sec=1e6)
+    assert 0 < patient.wait_sec(1, in_a_while, lambda: 1.0) <= 3600
 
 
 def test_importing_the_package_is_light() -> None:

@@ -158,6 +158,13 @@ def test_answers_that_make_no_sense(server: Any, client: Client, make_reply: Any
         client.models.get("mdl_1")
 
 
+def test_a_garbled_answer(server: Any, client: Any, make_reply: Any) -> None:
+    server.replies = [make_reply(body=b"no gzip", headers={"Content-Encoding": "gzip"})]
+    with pytest.raises(ProtocolError, match="garbled"):
+        client.models.get("mdl_1")
+    assert len(server.asked) == 1
+
+
 def test_an_id_stays_in_its_place(server: Any, client: Client, make_problem: Any) -> None:
     server.replies = [make_problem(404, "job-not-found")]
     for odd in ("..", "../models", "a/b", "a?b=1", "a#b", "\0", "\udcff", "é", "%2E%2E", " "):
