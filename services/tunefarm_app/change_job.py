@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import structlog
 
 from tunefarm_app.composition import Services
-from tunefarm_app.job_lock import LockedJob, locked_job
+from tunefarm_app.job_lock import locked_job
 from tunefarm_app.priority import parse_priority
 from tunefarm_app.submit_job import check_budget
 from tunefarm_db.job_state import JobState
@@ -48,7 +47,7 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
         ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
         InvalidInputError: ``invalid-priority``, ``invalid-budget``.
     """
-    with _held(services, job_id) as held:
+    with locked_job(services, job_id, with_steps=_has_searched) as held:
         following = _change(held.repos, held.job, held.steps, change)
         job = held.repos.jobs.get(job_id)
     log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
@@ -57,16 +56,9 @@ def change_job(services: Services, job_id: str, change: JobChange) -> Job:
     return job
 
 
-@contextmanager
-def _held(services: Services, job_id: str) -> Iterator[LockedJob]:
-    """Open a transaction with the job locked; its steps, too, if its search has ended: until then they need no change."""
-    with services.uow.write() as repos:
-        job = repos.jobs.get(job_id, lock=True)
-        if job.stop_reason is None:
-            yield LockedJob(repos=repos, job=job, steps=())
-            return
-    with locked_job(services, job_id) as held:
-        yield held
+def _has_searched(job: Job) -> bool:
+    """Return whether the job's search has ended; until then its steps need no change."""
+    return job.stop_reason is not None
 
 
 def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:

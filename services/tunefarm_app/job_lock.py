@@ -1,8 +1,8 @@
-"""Holding a job still, all of it: nobody begins, ends or plans a step of it meanwhile."""
+"""Holding a job still: nobody ends or plans a step of it meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedJob:
-    """A job, its open steps, and the transaction in which they are locked."""
+    """A job, its open steps if they were asked for, and the transaction in which they are locked."""
 
     repos: Repositories
     job: Job
@@ -24,8 +24,14 @@ class LockedJob:
 
 
 @contextmanager
-def locked_job(services: Services, job_id: str) -> Iterator[LockedJob]:
-    """Open a transaction in which the rows of the job's open steps and of the job are locked, in this order, as workers do.
+def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], bool]) -> Iterator[LockedJob]:
+    """Open a transaction in which the job's row is locked, and before it, as workers do, its open steps' rows.
+
+    Args:
+        services: The farm.
+        job_id: The job.
+        with_steps: Whether its steps are wanted. Of a job that measures in several lanes one or another is always being
+            ended: steps of such a one cannot be had all at once.
 
     Raises:
         NotFoundError: ``job-not-found``.
@@ -33,10 +39,9 @@ def locked_job(services: Services, job_id: str) -> Iterator[LockedJob]:
     """
     for _ in range(_TRIES):
         with services.uow.write() as repos:
-            repos.jobs.get(job_id)
-            steps = repos.steps.lock_open(job_id)
+            steps = repos.steps.lock_open(job_id) if with_steps(repos.jobs.get(job_id)) else ()
             job = repos.jobs.get(job_id, lock=True)
-            if repos.steps.open_ids(job_id) == {one.id for one in steps}:
+            if not with_steps(job) or repos.steps.open_ids(job_id) == {one.id for one in steps}:
                 yield LockedJob(repos=repos, job=job, steps=steps)
                 return
         # A worker planned a step in between.

@@ -41,9 +41,9 @@ def pause_job(services: Services, job_id: str) -> Job:
         progress: Json = {**without_wait(job.progress), "phase": "paused", "paused_in": job.state.value}
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
-    with locked_job(services, job_id) as held:
+    with locked_job(services, job_id, with_steps=_is_paused) as held:
         # What a worker planned between the first two statements, unless the job was resumed since.
-        if held.job.state is JobState.PAUSED:
+        if _is_paused(held.job):
             held.repos.steps.pause(job_id)
     log.info("job paused", job_id=job_id, state=progress["paused_in"])
     return job
@@ -56,9 +56,9 @@ def resume_job(services: Services, job_id: str) -> Job:
         NotFoundError: ``job-not-found``.
         ConflictError: ``job-state`` if it has ended.
     """
-    with locked_job(services, job_id) as held:
+    with locked_job(services, job_id, with_steps=_is_paused) as held:
         repos, job = held.repos, held.job
-        if job.state is not JobState.PAUSED:
+        if not _is_paused(job):
             if job.state.is_finished:
                 raise ConflictError(
                     f"the job is {job.state}: it cannot be resumed", code="job-state", state=job.state.value
@@ -74,6 +74,10 @@ def resume_job(services: Services, job_id: str) -> Job:
     for step in steps:
         services.dispatcher.send(step.id, step.kind)
     return job
+
+
+def _is_paused(job: Job) -> bool:
+    return job.state is JobState.PAUSED
 
 
 def _state_of(steps: tuple[Step, ...]) -> JobState:

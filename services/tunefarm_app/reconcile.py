@@ -87,7 +87,8 @@ def reap(services: Services) -> tuple[Step, ...]:
     """Take back steps whose workers are gone; what was tried too often fails, and its job with it."""
     with services.uow.write() as repos:
         reaped = repos.steps.reap_expired(services.settings.max_attempts)
-        for step in reaped:
+        # In one order of jobs: two reconcilers that lock the same ones must not wait for each other.
+        for step in sorted(reaped, key=lambda step: step.subject_id):
             if step.state is StepState.FAILED:
                 fail_subject(repos, step, step.error or {})
             elif step.job_id is not None and not repos.jobs.get(step.job_id).state.is_finished:

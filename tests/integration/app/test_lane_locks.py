@@ -12,9 +12,11 @@ from app_farm import Farm, make_farm
 from waiting import wait_until
 
 from tunefarm_app import run_step as running
+from tunefarm_app.change_job import JobChange, change_job
 from tunefarm_app.device_turns import wake_next
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.pause_job import pause_job, resume_job
+from tunefarm_app.reconcile import reap
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_step
 from tunefarm_app.settings import Settings
@@ -162,6 +164,58 @@ def test_two_jobs_end_their_searches_and_wake_each_other(farm: Farm) -> None:
     together = Together()
     together.start(*(lambda job=job: end(job) for job in jobs))
     together.join()
+
+
+def test_a_budget_changes_while_workers_are_at_the_steps(farm: Farm) -> None:
+    """One lane or another is always being ended: whoever waited for all of them would wait for long."""
+    job, steps = tuning(farm, 2)
+    together = Together()
+    with farm.services.uow.write() as repos:
+        repos.steps.hold(*_held(farm, steps[0]))
+        together.start(lambda: change_job(farm.services, job.id, JobChange(budget={"trials": 128})))
+        together.start(lambda: resume_job(farm.services, job.id))
+        together.join()
+    assert farm.job(job.id).budget["trials"] == 128
+
+
+def _held(farm: Farm, step: Step) -> tuple[str, int]:
+    (mine,) = claimed(farm, [step])
+    return mine.id, mine.fence
+
+
+def test_what_somebody_is_at_is_not_reaped_but_passed_over(farm: Farm) -> None:
+    """Somebody pauses the job: his transaction has one of its steps, and wants the other."""
+    _, steps = tuning(farm, 2)
+    expire(farm, claimed(farm, steps))
+    together = Together()
+    with farm.services.uow.write() as repos:
+        repos.steps.mark_sent([steps[1].id])
+        together.start(lambda: reap(farm.services))
+        together.join()
+    assert [step.state for step in farm.steps(steps[0].subject_id)[-2:]] == [
+        StepState.READY,
+        StepState.LEASED,
+    ]
+
+
+def test_two_reconcilers_reap_steps_of_the_same_jobs(farm: Farm) -> None:
+    first, second = (tuning(farm, 0, seed)[0] for seed in range(2))
+    with farm.services.uow.write() as repos:
+        steps = [plan(repos, job, 0) for job in (second, first)]
+    expire(farm, claimed(farm, steps))
+    together = Together()
+    with farm.services.uow.write() as repos:  # as the other one does
+        repos.events.add(first.id, "retry", {})
+        together.start(lambda: reap(farm.services))
+        wait_for_lock(farm)
+        repos.events.add(second.id, "retry", {})
+    together.join()
+
+
+def expire(farm: Farm, steps: list[Step]) -> None:
+    with farm.services.uow.engine.begin() as connection:
+        for step in steps:
+            connection.exec_driver_sql("UPDATE steps SET lease_until = 1.0 WHERE id = %s", (step.id,))
 
 
 def test_a_step_planned_while_its_job_was_paused_and_resumed_goes_on(farm: Farm) -> None:

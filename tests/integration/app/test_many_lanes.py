@@ -1,0 +1,182 @@
+"""Several jobs on several devices, while users pause them and change them and workers lose what they are at: PostgreSQL."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from app_farm import Farm, make_farm
+from private_postgres import PrivatePostgres
+from waiting import wait_until
+
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.change_job import JobChange, change_job
+from tunefarm_app.pause_job import pause_job, resume_job
+from tunefarm_app.reconcile import reap, send_due
+from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.run_step import run_steps
+from tunefarm_app.settings import Settings
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Job, StepState
+from tunefarm_tuning.errors import ConflictError
+
+DEVICES = 6
+WORKERS = 8
+DEEDS = 60
+MOST_TRIALS = 400
+
+
+@pytest.fixture
+def server() -> Iterator[PrivatePostgres]:
+    made = PrivatePostgres("fsync=off", "deadlock_timeout=100ms")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
+    made = make_farm(
+        Settings(
+            database_url=server.url,
+            broker_url="redis://127.0.0.1:1/0",
+            store_dir=tmp_path / "store",
+            device_retry_sec=0.05,
+            max_attempts=10_000,  # leases are lost all the time
+            step_chain_sec=1.0,
+            step_turn_sec=0.1,
+            calibrate_every_sec=0,
+        )
+    )
+    yield made
+    made.services.close()
+
+
+class Crew:
+    """Workers and a reconciler, in threads; `errors` is what went wrong in them."""
+
+    def __init__(self, farm: Farm) -> None:
+        self._farm = farm
+        self._over = threading.Event()
+        self.errors: list[BaseException] = []
+        bodies = [self._work] * WORKERS + [self._reconcile]
+        self._threads = [threading.Thread(target=self._run, args=(body,), daemon=True) for body in bodies]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, body: Callable[[], None]) -> None:
+        while not self._over.wait(0.01):
+            try:
+                body()
+            except Exception as error:
+                self.errors.append(error)
+
+    def _work(self) -> None:
+        with suppress(IndexError):  # another one was faster
+            run_steps(self._farm.inbox.messages.pop(0), self._farm.services)
+
+    def _reconcile(self) -> None:
+        reap(self._farm.services)
+        send_due(self._farm.services, resend_after_sec=0.5)
+        time.sleep(0.1)
+
+    def close(self) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+
+@pytest.fixture
+def crew(farm: Farm) -> Iterator[Crew]:
+    made = Crew(farm)
+    yield made
+    made.close()
+
+
+def test_jobs_end_as_they_should_whatever_is_done_to_them(server, farm, crew) -> None:
+    model = farm.upload(Scenario(tasks=2, trial_sec=0.005))
+    wait_until(lambda: farm.model(model.id).state == "ready", "the model")
+    for number in range(DEVICES):
+        farm.add_device(f"dev-{number}")
+    jobs = [
+        farm.submit(model, trials=40, round_size=4, seed=seed, priority=priority)
+        for seed, priority in enumerate((0, 0, 0, 5, 9))
+    ]
+    doomed, rest = jobs[0], jobs[1:]
+    chance = random.Random(4)
+    for number in range(DEEDS):
+        _do_something(farm, chance, doomed if number % 10 == 0 else chance.choice(rest))
+        time.sleep(chance.uniform(0.0, 0.05))
+    cancel_job(farm.services, doomed.id)
+    for job in rest:
+        with suppress(ConflictError):
+            resume_job(farm.services, job.id)
+    try:
+        wait_until(
+            lambda: all(farm.job(job.id).state.is_finished for job in jobs), "the jobs", within_sec=120
+        )
+    except AssertionError:
+        for job in jobs:
+            print(farm.job(job.id))
+            for step in farm.steps(job.id):
+                if step.state in ("ready", "leased", "paused"):
+                    print("   ", step)
+        raise
+    finally:
+        log = (server.folder / "log").read_text()
+        print("".join(f"{line}\n" for line in log.splitlines() if "checkpoint" not in line)[-20000:])
+    assert farm.job(doomed.id).state is JobState.CANCELLED
+    for job in rest:
+        _check(farm, job)
+    assert "deadlock detected" not in log
+    assert crew.errors == []
+
+
+def _do_something(farm: Farm, chance: random.Random, job: Job) -> None:
+    deeds: list[Callable[[], object]] = [
+        lambda: pause_job(farm.services, job.id),
+        lambda: resume_job(farm.services, job.id),
+        lambda: resume_job(farm.services, job.id),
+        lambda: _raise_budget(farm, job.id, chance.randrange(1, 9)),
+        lambda: change_job(farm.services, job.id, JobChange(priority=chance.randrange(10))),
+        lambda: _take_leases(farm, job.id, chance.randrange(1, 4)),
+        lambda: _take_leases(farm, job.id, chance.randrange(1, 4)),
+    ]
+    with suppress(ConflictError):  # it has ended, say
+        chance.choice(deeds)()
+
+
+def _raise_budget(farm: Farm, job_id: str, trials: int) -> None:
+    budget = min(farm.job(job_id).budget["trials"] + trials, MOST_TRIALS)
+    change_job(farm.services, job_id, JobChange(budget={"trials": budget}))
+
+
+def _take_leases(farm: Farm, job_id: str, most: int) -> None:
+    """Let leases of steps run out, as if their workers had frozen."""
+    held = [step.id for step in farm.steps(job_id) if step.state is StepState.LEASED][:most]
+    for step_id in held:
+        with farm.services.uow.engine.begin() as connection:
+            connection.exec_driver_sql(
+                "UPDATE steps SET lease_until = 1.0 WHERE id = %s AND state = 'leased'", (step_id,)
+            )
+
+
+def _check(farm: Farm, job: Job) -> None:
+    done = farm.job(job.id)
+    assert (done.state, done.stop_reason, done.error) == (JobState.SUCCEEDED, "trials", None)
+    trials = farm.trials(job.id)
+    assert done.trials == len(trials) == done.budget["trials"]
+    assert len({(trial.position, trial.config_key) for trial in trials}) == len(trials)
+    for step in farm.steps(job.id):
+        assert step.state in (StepState.DONE, StepState.CANCELLED)
+        assert step.in_flight is None
+        assert step.lease_owner is None
+    with farm.services.uow.read() as repos:
+        assert all(device.lease_owner is None for device in repos.devices.in_pool("pool"))
