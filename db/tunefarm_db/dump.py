@@ -107,7 +107,7 @@ def _make_room(connection: Connection, *, replace: bool) -> None:
             ):
                 raise ConflictError(
                     f"the database is not empty (its table {table.name} is not): "
-                    "name an empty one, or say that what is there may go",
+                    "name an empty one, or let what is there go (--replace)",
                     code="not-empty",
                 )
     present.drop_all(connection)

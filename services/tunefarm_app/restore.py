@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(path, mode="r:") as archive:
             yield archive
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise InvalidInputError(
             f"{path} is no backup of tunefarm's, or is damaged: {error}", code="bad-backup"
         ) from error

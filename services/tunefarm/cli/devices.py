@@ -13,7 +13,7 @@ from tunefarm.cli.completion import complete_device, complete_pool
 from tunefarm.cli.connect import Server
 from tunefarm.cli.output import Output
 from tunefarm.cli.roles import become, option
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Device
@@ -212,11 +212,7 @@ def list_devices(
 ) -> None:
     """List the devices, the oldest first."""
     with server.connect() as client:
-        devices = [
-            device
-            for device in client.devices.list()
-            if device_key in (None, device.device_key) and state in (None, device.state)
-        ]
+        devices = client.devices.list(device_key=device_key, state=state)
     if out.json:
         out.data([device.raw for device in devices])
         return
@@ -276,7 +272,7 @@ def _find(client: Client, name: str) -> Device:
     for device in client.devices.list():
         if name in (device.name, device.id):
             return device
-    raise InvalidInputError(
+    raise NotFoundError(
         f"there is no device {name}: `tunefarm device list` shows them", code="device-not-found"
     )
 

@@ -20,8 +20,15 @@ class AsyncDevices:
     async def get(self, device_id: str) -> Device:
         return Device.read(await self._transport.get(f"devices/{segment(device_id)}"))
 
-    async def list(self) -> tuple[Device, ...]:
-        return await get_all(self._transport, "devices", {"limit": 500}, Device.read)
+    async def list(self, *, device_key: str | None = None, state: str | None = None) -> tuple[Device, ...]:
+        """Return all devices, in the order they were first registered.
+
+        Args:
+            device_key: Only devices of this pool.
+            state: Only devices in this state.
+        """
+        query = {"limit": 500, "device_key": device_key, "state": state}
+        return await get_all(self._transport, "devices", query, Device.read)
 
     async def create_token(
         self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0

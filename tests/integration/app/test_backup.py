@@ -214,6 +214,11 @@ def without_last_lines(name: str, data: bytes) -> bytes:
     return gzip.compress(b"".join(gzip.decompress(data).splitlines(keepends=True)[:-3]))
 
 
+def with_broken_middle(name: str, data: bytes) -> bytes:
+    """What is packed there means nothing to gzip any more; its head and its end are whole."""
+    return data[:40] + b"\xff" * 200 + data[240:] if name == DATABASE else data
+
+
 def of_the_future(name: str, data: bytes) -> bytes:
     return data.replace(f'"{schema.head()}"'.encode(), b'"9999"') if name == MANIFEST else data
 
@@ -223,6 +228,7 @@ DAMAGES: dict[str, Callable[[str, bytes], bytes | None]] = {
     "no blob": lambda name, data: None if name.startswith("store/") else data,
     "no database": lambda name, data: None if name == DATABASE else data,
     "a damaged database": lambda name, data: data[:-20] if name == DATABASE else data,
+    "a database with a broken middle": with_broken_middle,
     "a database without its end": without_last_lines,
     "rows that do not fit": lambda name, data: (
         gzip.compress(gzip.decompress(data).replace(b'"sha256"', b'"sha999"', 1))

@@ -30,8 +30,16 @@ def test_devices_are_listed_and_ordered(run: Any) -> None:
     assert json.loads(run("device", "release", "node-1", "--json").stdout)["state"] == "offline"
     run("device", "release", "node-1", code=3)
     assert run("device", "remove", "node-1").stdout == "node-1  removed\n"
-    gone = run("device", "remove", "node-1", code=2)
+    gone = run("device", "remove", "node-1", code=3)
     assert "there is no device node-1" in gone.stderr
+
+
+def test_devices_are_listed_by_pool_and_state(run: Any, farm: Any) -> None:
+    farm.add_device("node-2", device_key="lab")
+    of_lab = json.loads(run("device", "list", "--device-key", "lab", "--state", "online", "--json").stdout)
+    assert [one["name"] for one in of_lab] == ["node-2"]
+    assert run("device", "list", "--device-key", "no-such-pool", "--json").stdout.strip() == "[]"
+    assert "'quarantined'" in run("device", "list", "--state", "broken", code=2).stderr
 
 
 @pytest.mark.parametrize(
