@@ -203,6 +203,23 @@ def test_whose_turn_it_is(uow: UnitOfWork, seed: Any) -> None:
         assert repos.turns.next_of("cpu") == ()  # it waits for its back-off
 
 
+def test_which_jobs_have_a_step_in_trouble(uow: UnitOfWork, seed: Any) -> None:
+    job = seed.job()
+    good, bad = (seed.step(job, round=number) for number in range(2))
+    with uow.write() as repos:
+        assert not repos.steps.in_trouble(job.id)
+        fences = [repos.steps.claim(step.id, "me", LEASE_SEC).fence for step in (good, bad)]
+        assert not repos.steps.in_trouble(job.id), "they are at their first try"
+        repos.steps.release(good.id, fences[0])
+        assert not repos.steps.in_trouble(job.id), "it waits for a device, say"
+        repos.steps.release(bad.id, fences[1], count_attempt=True, error={"code": "x"})
+        assert repos.steps.in_trouble(job.id)
+        again = repos.steps.claim(bad.id, "me", LEASE_SEC)
+        assert repos.steps.in_trouble(job.id)
+        repos.steps.finish(bad.id, again.fence)
+        assert not repos.steps.in_trouble(job.id)
+
+
 def test_a_newcomer_begins_with_the_least_of_those_it_takes_turns_with(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     old, older, done, urgent, foreign, new = (seed.job(model, seed=n) for n in range(6))

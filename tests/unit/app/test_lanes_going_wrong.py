@@ -11,7 +11,7 @@ import pytest
 
 from tunefarm_app import run_step as running
 from tunefarm_app.device_turns import wake_next
-from tunefarm_app.pause_job import resume_job
+from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import send_due
 from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
 from tunefarm_app.run_step import run_steps
@@ -169,6 +169,8 @@ def test_as_many_steps_are_woken_as_devices_are_free(farm) -> None:
     for job in jobs:
         run_steps(rounds(farm, job)[0].id, farm.services)
     assert farm.inbox.messages == []
+    with farm.services.uow.engine.begin() as connection:  # they shall not look again by themselves
+        connection.exec_driver_sql("UPDATE steps SET not_before = not_before + 1000 WHERE state = 'ready'")
     woken = []
     for _ in range(2):
         with farm.services.uow.write() as repos:
@@ -185,6 +187,18 @@ def test_a_job_is_resumed_that_was_paused_in_this_very_moment(farm, tuning_job) 
     assert resume_job(farm.services, tuning_job.id).state is JobState.TUNING
     farm.run_until_quiet()
     assert farm.job(tuning_job.id).state is JobState.SUCCEEDED
+
+
+def test_the_time_of_a_pause_is_not_counted(farm, tuning_job) -> None:
+    farm.run(steps=1)
+    pause_job(farm.services, tuning_job.id)
+    with farm.services.uow.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET counted_until = counted_until - 1000")
+    resume_job(farm.services, tuning_job.id)
+    farm.run_until_quiet()
+    done = farm.job(tuning_job.id)
+    assert done.state is JobState.SUCCEEDED
+    assert 0 < done.tuned_sec < 1000
 
 
 def test_a_round_of_a_job_that_failed_meanwhile_ends_as_cancelled(farm, engine) -> None:
