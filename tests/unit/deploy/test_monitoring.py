@@ -89,6 +89,13 @@ def test_states_in_expressions_are_states() -> None:
             assert set(states.split("|")) <= {state.value for state in DeviceState}
 
 
+def test_alerts_name_only_labels_that_their_expression_keeps() -> None:
+    for rule in (rule for group in ALERTS["groups"] for rule in group["rules"]):
+        named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        for kept in re.findall(r"\b(?:sum|min|max|avg|count)\b\s*(?:by\s*\(([^)]*)\))?", rule["expr"]):
+            assert named <= {label.strip() for label in kept.split(",")}, rule["alert"]
+
+
 def test_metrics_are_documented(metrics: dict[str, set[str]]) -> None:
     page = (DEPLOY.parent / "docs" / "operations.md").read_text()
     assert [name for name in metrics if name not in page] == []
