@@ -1,10 +1,16 @@
-"""A tuner whose proposals are claimed as they are made: what another lane of the job is at is passed over."""
+"""Configs are claimed as they are proposed: what another lane of the job is at is passed over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
+from tunefarm_app.lanes import InFlight, others_in_flight
+from tunefarm_app.step_context import StepContext
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner
@@ -56,3 +62,57 @@ class ClaimingTuner(Tuner):
 
     def close(self) -> None:
         self._tuner.close()
+
+
+class Claims:
+    """What a lane is at, and tells the others: its round, and the next one that it prepares.
+
+    Concurrency: any thread.
+    """
+
+    def __init__(self, context: StepContext, round: InFlight) -> None:  # noqa: A002
+        self._context = context
+        self._lock = threading.Lock()
+        self.round = round
+
+    def claim(self, asked: Sequence[str]) -> Collection[str]:
+        """Add configs to the round, but for those that another lane has; return those of the round."""
+        with self._telling() as repos:
+            self.round = self._with(repos, self.round, asked)
+        return self.round.asked
+
+    def claim_ahead(self, asked: Sequence[str]) -> Collection[str]:
+        """Likewise for the round that is prepared."""
+        with self._telling() as repos:
+            if self.round.ahead is None:
+                return ()
+            ahead = self._with(repos, self.round.ahead, asked)
+            self.round = replace(self.round, ahead=ahead)
+        return ahead.asked
+
+    def prepare(self, repos: Repositories, ahead: InFlight) -> None:
+        """Tell of the round that is prepared, in a transaction with the job's row locked."""
+        with self._lock:
+            self.round = replace(self.round, ahead=ahead)
+            self._note(repos)
+
+    @contextmanager
+    def _telling(self) -> Iterator[Repositories]:
+        with self._context.note() as repos:
+            self._context.job(repos)
+            with self._lock:
+                yield repos
+                self._note(repos)
+
+    def _with(self, repos: Repositories, one: InFlight, asked: Sequence[str]) -> InFlight:
+        taken = {
+            key
+            for other in others_in_flight(repos, self._context.step)
+            if other.position == one.position
+            for key in other.asked
+        }
+        return replace(one, asked=(*one.asked, *(key for key in asked if key not in taken)))
+
+    def _note(self, repos: Repositories) -> None:
+        step = self._context.step
+        repos.steps.note_in_flight(step.id, step.fence, self.round.to_json())

@@ -11,12 +11,12 @@ What the lanes must agree on is agreed on with the job's row locked: each tells 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, DeviceState, Job, Json, Step, StepKind, StepState
-from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.task_scheduler import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,24 +27,34 @@ class InFlight:
         position: Of its task.
         trials: How many at most.
         asked: Keys of the configs that the tuner proposed so far.
+        ahead: The lane's next round, where it is being prepared.
     """
 
     position: int
     trials: int
     asked: tuple[str, ...] = ()
+    ahead: InFlight | None = None
 
     def to_json(self) -> Json:
-        return {"position": self.position, "trials": self.trials, "asked": list(self.asked)}
+        data: Json = {"position": self.position, "trials": self.trials, "asked": list(self.asked)}
+        return data if self.ahead is None else {**data, "ahead": self.ahead.to_json()}
 
     @classmethod
     def from_json(cls, data: Json) -> InFlight:
-        return cls(position=data["position"], trials=data["trials"], asked=tuple(data["asked"]))
+        ahead = data.get("ahead")
+        return cls(
+            position=data["position"],
+            trials=data["trials"],
+            asked=tuple(data["asked"]),
+            ahead=None if ahead is None else cls.from_json(ahead),
+        )
 
 
 def others_in_flight(repos: Repositories, step: Step) -> tuple[InFlight, ...]:
-    """Return what the other lanes of the step's job are at. Lock the job's row first."""
+    """Return what the other lanes of the step's job are at, and what they prepare. Lock the job's row first."""
     told = repos.steps.in_flight(step.subject_id)
-    return tuple(InFlight.from_json(one) for step_id, one in told.items() if step_id != step.id)
+    rounds = [InFlight.from_json(one) for step_id, one in told.items() if step_id != step.id]
+    return tuple(one for each in rounds for one in (each, each.ahead) if one is not None)
 
 
 def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> list[TaskState]:
@@ -52,29 +62,10 @@ def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> l
     trials: dict[int, list[int]] = defaultdict(list)
     for one in rounds:
         trials[one.position].append(one.trials)
-    return [_as_if_over(state, trials[position]) for position, state in enumerate(states)]
-
-
-def _as_if_over(state: TaskState, trials: Sequence[int]) -> TaskState:
-    if not trials:
-        return state
-    past = len(state.history)
-    rounds = (*state.history, *(RoundSummary(trials=count, best_sec=state.best_sec) for count in trials))
-    spent_sec = state.spent_sec * len(rounds) / past if past else state.spent_sec
-    return replace(state, history=rounds, spent_sec=spent_sec)
-
-
-def claim(repos: Repositories, step: Step, mine: InFlight, asked: Collection[str]) -> InFlight:
-    """Add configs to the step's round, but for those that another lane has; return the round. Lock the job's row first."""
-    taken = {
-        key
-        for other in others_in_flight(repos, step)
-        if other.position == mine.position
-        for key in other.asked
-    }
-    mine = replace(mine, asked=(*mine.asked, *(key for key in asked if key not in taken)))
-    repos.steps.note_in_flight(step.id, step.fence, mine.to_json())
-    return mine
+    return [
+        state.as_if_over(trials[position]) if position in trials else state
+        for position, state in enumerate(states)
+    ]
 
 
 def open_lane(repos: Repositories, job: Job) -> Step | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import structlog
 
@@ -26,6 +26,7 @@ from tunefarm_app.finish import fail_subject
 from tunefarm_app.full_disk import as_full_disk, is_full_disk
 from tunefarm_app.import_step import run_import
 from tunefarm_app.logs import OF_A_STEP
+from tunefarm_app.round_ahead import AheadSlot
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.step_lease import JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
@@ -67,19 +68,22 @@ def run_steps(step_id: str, services: Services) -> None:
     A round is sent, and not begun here, when another job waits for the device, or the turn is over.
     """
     started = time.monotonic()
+
+    def lasts() -> bool:
+        return _may_go_on(services, time.monotonic() - started)
+
     current: str | None = step_id
-    while current is not None:
-        following = run_step(current, services)
-        current = None
-        if (
-            len(following) == 1
-            and _goes_on_measuring(following[0])
-            and _may_go_on(services, time.monotonic() - started)
-        ):
-            current = following[0].id
-        else:
-            for step in following:
-                services.dispatcher.send(step.id, step.kind)
+    with closing(AheadSlot(lasts)) as ahead:
+        while current is not None:
+            following = run_step(current, services, ahead)
+            current = None
+            if len(following) == 1 and _goes_on_measuring(following[0]) and lasts():
+                current = following[0].id
+                if following[0].kind is not StepKind.TUNE:
+                    ahead.close()
+            else:
+                for step in following:
+                    services.dispatcher.send(step.id, step.kind)
 
 
 def _goes_on_measuring(step: Step) -> bool:
@@ -96,8 +100,13 @@ def _may_go_on(services: Services, spent_sec: float) -> bool:
     )
 
 
-def run_step(step_id: str, services: Services) -> list[Step]:
+def run_step(step_id: str, services: Services, ahead: AheadSlot | None = None) -> list[Step]:
     """Run one step, if it is to be had; return the steps to start next, in order. Never raises for the step's own sake.
+
+    Args:
+        step_id: Which.
+        services: What to run it with.
+        ahead: Holds what a step of a chain prepares for the next one.
 
     Raises:
         TransientError: If the database is away; the step's lease runs out then.
@@ -125,15 +134,15 @@ def run_step(step_id: str, services: Services) -> list[Step]:
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):
         try:
-            return _run(step, services)
+            return _run(step, services, ahead)
         finally:
             structlog.contextvars.unbind_contextvars(*OF_A_STEP)
 
 
-def _run(step: Step, services: Services) -> list[Step]:
+def _run(step: Step, services: Services, ahead: AheadSlot | None) -> list[Step]:
     started = time.monotonic()
     with StepLease(services, step, limit_sec=deadline_sec(services.settings, step.kind)) as lease:
-        context = StepContext(services=services, step=step, lease=lease)
+        context = StepContext(services=services, step=step, lease=lease, ahead=ahead)
         try:
             _HANDLERS[step.kind](context)
             log.info("step done", attempt=step.attempts, seconds=round(time.monotonic() - started, 3))

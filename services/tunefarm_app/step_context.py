@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tunefarm_app.composition import Services
 from tunefarm_app.engine import Engine
@@ -15,15 +16,23 @@ from tunefarm_db.values import DeviceLease, Job, Step, StepKind
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import CancelledError, InvariantError, TransientError
 
+if TYPE_CHECKING:
+    from tunefarm_app.round_ahead import AheadSlot  # it imports this module
+
 
 @dataclass(slots=True, kw_only=True)
 class StepContext:
-    """A claimed step, what to do it with, and what is to be sent once it is committed."""
+    """A claimed step, what to do it with, and what is to be sent once it is committed.
+
+    Attributes:
+        ahead: Where a round waits that was prepared for a next step; None where no step of a chain follows.
+    """
 
     services: Services
     step: Step
     lease: StepLease
     following: list[Step] = field(default_factory=list)
+    ahead: AheadSlot | None = None
 
     @property
     def engine(self) -> Engine:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tunefarm_app.claiming import Claims
 from tunefarm_app.doubts import find_doubts
 from tunefarm_app.lanes import InFlight, open_lane, others_in_flight, with_in_flight
 from tunefarm_app.step_context import StepContext
@@ -14,7 +15,7 @@ from tunefarm_db.values import DeviceLease, Job, JobTask, Step
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.task_scheduler import TaskScheduler
+from tunefarm_tuning.task_scheduler import TaskScheduler, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,7 @@ class Choice:
         confirming_sec: How long confirming the winners will take, as it looks now.
         gain_per_min: As `TaskScheduler.gain_per_min` says.
         round: What to measure; None if there is nothing: the budget is spent, once the other lanes are done.
+        prepared: It is the one that was prepared ahead.
         exhausted: There is nothing because no task has anything left to try.
     """
 
@@ -34,10 +36,25 @@ class Choice:
     gain_per_min: float | None
     round: InFlight | None
     exhausted: bool
+    prepared: bool = False
 
 
-def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> Choice:
-    """Decide about the step's round and tell the job's other lanes; open another one if there is a device for it."""
+def choose_round(
+    context: StepContext,
+    job: Job,
+    rows: Sequence[JobTask],
+    device: DeviceLease,
+    ahead: InFlight | None = None,
+) -> Choice:
+    """Decide about the step's round and tell the job's other lanes; open another one if there is a device for it.
+
+    Args:
+        context: The step.
+        job: Its job.
+        rows: The job's tasks.
+        device: Where it is to measure.
+        ahead: What this process has prepared. It is taken, unless its task is over, or another lane took its configs since.
+    """
     tasks = _with_known_costs(context, job, rows, device)
     confirming_sec = _confirming_sec(context, job, rows, device)
     scheduler = TaskScheduler()
@@ -53,9 +70,14 @@ def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device
         states = with_in_flight(states, others)
         position = scheduler.next(states)
         if position is not None and why_spent(search, job, gain_per_min, trials=trials) is None:
-            most = int(job.options.get("round_size", 8))
-            size = scheduler.round_size(states, position, most, search, trials=trials, wall_sec=job.tuned_sec)
+            if ahead is not None and _may_be_taken(ahead, states, others):
+                position = ahead.position
+            else:
+                ahead = None
+            size = _round_size(job, states, position, search, trials=trials, wall_sec=job.tuned_sec)
             chosen = InFlight(position=position, trials=size)
+            if ahead is not None:
+                chosen = replace(ahead, trials=min(ahead.trials, size))
             repos.steps.note_in_flight(context.step.id, context.step.fence, chosen.to_json())
             if not others:
                 repos.jobs.update(job.id, counted_until=repos.now())
@@ -69,7 +91,57 @@ def choose_round(context: StepContext, job: Job, rows: Sequence[JobTask], device
         gain_per_min=gain_per_min,
         round=chosen,
         exhausted=position is None,
+        prepared=chosen is not None and ahead is not None,
     )
+
+
+def choose_ahead(context: StepContext, device: DeviceLease, claims: Claims) -> TaskRow | None:
+    """Choose the lane's next round as if the present one were over and had found nothing, and tell the other lanes.
+
+    Never one of the same task: that is to know what the present one finds.
+
+    Returns:
+        Its task, its round being `claims.round.ahead`; None if there is none to be prepared.
+    """
+    with context.services.uow.read() as repos:
+        job = repos.jobs.get(context.job_id)
+        rows = repos.jobs.tasks(job.id)
+    tasks = _with_known_costs(context, job, rows, device)
+    confirming_sec = _confirming_sec(context, job, rows, device)
+    scheduler = TaskScheduler()
+    with context.note() as repos:
+        job = context.job(repos)
+        search = without_confirming(Budget.from_json(job.budget), confirming_sec)
+        present = claims.round
+        under_way = [*others_in_flight(repos, context.step), present]
+        states = with_in_flight([scheduler_state(task) for task in tasks], under_way)
+        trials = job.trials + sum(one.trials for one in under_way)
+        wall_sec = job.tuned_sec + present.trials * scheduler.sec_per_trial(states, present.position)
+        position = scheduler.next(states)
+        if (
+            position is None
+            or position == present.position
+            or search.exhausted_by(
+                trials=trials, wall_sec=wall_sec, trials_since_improvement=job.trials_since_improvement
+            )
+        ):
+            return None
+        size = _round_size(job, states, position, search, trials=trials, wall_sec=wall_sec)
+        claims.prepare(repos, InFlight(position=position, trials=size))
+    return tasks[position]
+
+
+def _may_be_taken(ahead: InFlight, states: Sequence[TaskState], others: Sequence[InFlight]) -> bool:
+    return not states[ahead.position].exhausted and not any(
+        other.position == ahead.position and set(other.asked) & set(ahead.asked) for other in others
+    )
+
+
+def _round_size(
+    job: Job, states: Sequence[TaskState], position: int, search: Budget, *, trials: int, wall_sec: float
+) -> int:
+    most = int(job.options.get("round_size", 8))
+    return TaskScheduler().round_size(states, position, most, search, trials=trials, wall_sec=wall_sec)
 
 
 def found_some(row: JobTask) -> bool:

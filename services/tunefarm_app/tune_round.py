@@ -1,28 +1,22 @@
-"""One round of one task: the tuner rebuilt from the database, candidates built and measured on a leased device."""
+"""One round of one task: candidates built and measured on a leased device."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
-from collections.abc import Collection, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 
 import structlog
 
-from tunefarm_app.claiming import Claim, ClaimingTuner
+from tunefarm_app.claiming import Claims
 from tunefarm_app.full_disk import as_full_disk
-from tunefarm_app.kept_records import KEPT
-from tunefarm_app.lanes import InFlight, claim
-from tunefarm_app.like_tasks import like_histories
+from tunefarm_app.lanes import InFlight
+from tunefarm_app.round_ahead import RoundAhead
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_space, engine_task
+from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tune_progress import TaskRow
-from tunefarm_db.repositories.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import (
     CancelledError,
@@ -31,16 +25,11 @@ from tunefarm_tuning.errors import (
     TunefarmError,
     reason_of,
 )
-from tunefarm_tuning.measure import DeviceInfo, Outcome
-from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import TrialOutcome, run_round
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.round import TrialOutcome
 from tunefarm_tuning.task import TuningTask
-from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 log = structlog.stdlib.get_logger(__name__)
-
-_LOSSES_BEFORE_SETTING_ASIDE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +61,9 @@ def measure_round(
     device: DeviceLease,
     chosen: InFlight,
     began: float,
+    prepared: TaskRound | None = None,
 ) -> Round:
-    """Let the task's tuner try configs on the device.
+    """Let the task's tuner try configs on the device; begin to prepare the lane's next round meanwhile.
 
     Args:
         context: The step.
@@ -82,49 +72,33 @@ def measure_round(
         device: Where to measure.
         chosen: How many configs; the job's other lanes learn which.
         began: Monotonic time at which the round began.
+        prepared: The same round, where this process has prepared it.
     """
     row = task_row.row
     structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
-    with context.services.uow.read() as repos:
-        workload = repos.workloads.get(row.workload_key, row.toolchain)
-        trials = repos.trials.tried(job.id, row.position)
-        stored = repos.spaces.get(row.workload_key, target_key=job.target_key, toolchain=row.toolchain)
-        ids = repos.records.history_ids(
-            row.workload_key,
-            target_key=job.target_key,
-            device_model=device.device.device_model,
-            toolchain=row.toolchain,
-            space_key=row.space_key,
-            except_job=job.id,
-            limit=context.services.settings.history_limit,
-        )
-        earlier = KEPT.records(repos, sorted(ids))
-    task = engine_task(workload, Target.from_json(job.target), row.weight)
+    claims = Claims(context, chosen)
+    found = prepared or TaskRound(context, job, task_row, device, claims.claim)
     info: DeviceInfo | None = None
-    space: ConfigSpace | None = None
-    known = engine_space(stored)
     outcomes: Sequence[TrialOutcome] = ()
     failed: str | None = None
     crowded = False
     try:
-        with context.engine.measuring(device.device, cancellation=context.cancellation) as option:
-            space = known or option.builder.config_space(task)
+        with (
+            context.engine.measuring(device.device, cancellation=context.cancellation) as option,
+            ExitStack() as stack,
+        ):
+            if prepared is not None and not prepared.fits(device, option):
+                prepared.discard()
+                found = TaskRound(context, job, task_row, device, claims.claim)
+            stack.callback(found.discard)
+            stack.enter_context(context.cancellation.attach(found))
             info = option.runner.device
-            tuner = make_tuner(job.tuner, task, space, seed=task_seed(job.seed, task))
-            with closing(tuner), context.cancellation.attach(tuner):
-                _tell(tuner, trials, earlier)
-                if tuner.learns_from_others:
-                    tuner.load_history(like_histories(context, row, task, space, device))
-                claiming = ClaimingTuner(tuner, _claim(context, chosen))
-                outcomes = run_round(
-                    claiming,
-                    task,
-                    chosen.trials,
-                    option,
-                    best_sec=task_row.best_sec,
-                    cancelled=lambda: context.lease.reason is not None,
-                )
-                crowded = claiming.passed_over and not outcomes
+            if found is not prepared:
+                found.prepare(option, chosen.trials)
+            if context.ahead is not None and not option.runner.shares_host:
+                context.ahead.begin(lambda: RoundAhead(context, job, device, option, claims, after=found))
+            outcomes = found.measure(context, option, best_sec=task_row.best_sec, at_most=chosen.trials)
+            crowded = found.passed_over and not outcomes
     except (TransientError, LeaseLostError, CancelledError):
         raise
     except Exception as error:
@@ -137,70 +111,12 @@ def measure_round(
         log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not expected)
     return Round(
         position=row.position,
-        task=task,
+        task=found.task,
         device=info,
-        space=space,
-        new_space=space if known is None else None,
+        space=found.space,
+        new_space=found.space if found.known is None else None,
         outcomes=outcomes,
         failed=failed,
         crowded=crowded,
         spent_sec=time.monotonic() - began,
     )
-
-
-def _claim(context: StepContext, chosen: InFlight) -> Claim:
-    mine = chosen
-
-    def claim_for_us(asked: Sequence[str]) -> Collection[str]:
-        nonlocal mine
-        with context.note() as repos:
-            context.job(repos)
-            mine = claim(repos, context.step, mine, asked)
-        return mine.asked
-
-    return claim_for_us
-
-
-def _tell(tuner: Tuner, trials: Sequence[Tried], earlier: Sequence[TuningRecord]) -> None:
-    """Rebuild the tuner's state from what is on record."""
-    tuner.tell([_told(trial) for trial in trials])
-    tuner.set_aside(_lost_too_often(trials))
-    # What other jobs measured here counts as tried.
-    tuner.tell(
-        [
-            TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
-            for r in earlier
-            if r.space_key == tuner.space.key
-        ]
-    )
-
-
-def _lost_too_often(trials: Sequence[Tried]) -> list[Config]:
-    """Return the configs that were at work each time when a device was lost.
-
-    That is not their fault on record, but to try them for ever would cost every round of the job. Those that merely
-    stood in line when the device went have no time of measuring, and are tried again.
-    """
-    lost = [one for one in trials if one.outcome == Outcome.INFRASTRUCTURE_ERROR and one.run_sec > 0.0]
-    losses = Counter(one.config_key for one in lost)
-    keys = {
-        key
-        for one in lost
-        if losses[one.config_key] >= _LOSSES_BEFORE_SETTING_ASIDE
-        for key in (one.asked_key, one.config_key)
-    }
-    return [_config(key) for key in sorted(keys)]
-
-
-def _told(trial: Tried) -> TrialResult:
-    return TrialResult(
-        asked=_config(trial.asked_key),
-        config=_config(trial.config_key),
-        outcome=Outcome(trial.outcome),
-        cost_sec=trial.cost_sec,
-    )
-
-
-@lru_cache(maxsize=8192)  # of a few tasks: their trials are told again before every round
-def _config(key: str) -> Config:
-    return Config.from_json(json.loads(key))

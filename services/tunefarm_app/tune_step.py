@@ -13,6 +13,7 @@ from tunefarm_app.device_trouble import check_measured
 from tunefarm_app.device_turns import wait_for_device
 from tunefarm_app.doubts import confirm_or_compile, find_doubts
 from tunefarm_app.lanes import plan_round
+from tunefarm_app.round_ahead import RoundAhead
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import record_rows, space_row
 from tunefarm_app.tune_choice import Choice, choose_round, why_spent
@@ -37,6 +38,15 @@ def run_tune(context: StepContext) -> None:
             is an elsewhere.
         ConflictError: ``toolchain-changed`` if the worker's compiler is not the one that the tasks were made with.
     """
+    ahead = context.ahead.take() if context.ahead is not None else None
+    try:
+        _run_tune(context, ahead)
+    finally:
+        if ahead is not None:
+            ahead.discard()
+
+
+def _run_tune(context: StepContext, ahead: RoundAhead | None) -> None:
     with context.services.uow.read() as repos:
         job = repos.jobs.get(context.job_id)
         rows = repos.jobs.tasks(job.id)
@@ -51,15 +61,18 @@ def run_tune(context: StepContext) -> None:
         wait_for_device(context, job)
         return
     began = time.monotonic()
-    choice = choose_round(context, job, rows, device)
+    choice = choose_round(context, job, rows, device, None if ahead is None else ahead.in_flight)
     if choice.round is None:
         with context.commit(device) as repos:
             _go_on(context, repos, context.job(repos), device, choice, exhausted=choice.exhausted)
         return
     task = choice.tasks[choice.round.position]
-    found = measure_round(context, job, task, device, choice.round, began)
+    prepared = ahead.round if ahead is not None and choice.prepared else None
+    found = measure_round(context, job, task, device, choice.round, began, prepared)
     context.lease.check()
     check_measured(context, device, found.outcomes)
+    if context.ahead is not None:
+        context.ahead.settle()
     _commit(context, device, choice, found)
 
 

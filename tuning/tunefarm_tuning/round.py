@@ -15,7 +15,7 @@ from tunefarm_tuning.candidate_feed import CandidateFeed
 from tunefarm_tuning.candidates import Candidate, Candidates
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvariantError
-from tunefarm_tuning.measure import MeasureOption, Outcome
+from tunefarm_tuning.measure import MeasureOption, Outcome, Runner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
@@ -157,13 +157,14 @@ class PreparedRound:
             self.candidates.begun.wait()
 
     def measure(
-        self, best_sec: float | None = None, *, at_most: int | None = None
+        self, best_sec: float | None = None, *, at_most: int | None = None, runner: Runner | None = None
     ) -> tuple[TrialOutcome, ...]:
         """Measure the candidates as they get ready, and tell the tuner what became of them.
 
         Args:
             best_sec: As of `run_round`.
             at_most: Fewer trials than were prepared; the tuner may propose the others again.
+            runner: Another one than it was prepared for: of a device that is as good.
 
         Returns:
             As `run_round`.
@@ -172,7 +173,7 @@ class PreparedRound:
             Exception: Whatever the tuner or the builder raised.
         """
         self._end()
-        batch = Batch(self._task, self._runner, best_sec)
+        batch = Batch(self._task, runner or self._runner, best_sec)
         try:
             repeated = self._measure_each(batch, at_most) if self._feed else self._measure_all(batch)
         finally:

@@ -20,10 +20,13 @@ from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.job_report.assemble import job_report
 from tunefarm_app.job_report.page import report_page
 from tunefarm_app.settings import Settings
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.host import host_device_model
+from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.targets import detect_host_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
@@ -176,3 +179,33 @@ def test_an_unknown_dimension_is_named(farm: Any) -> None:
     bound = imported(farm, data, x=[2, 8])
     assert bound.state is ModelState.READY
     assert bound.inputs[0]["shape"] == [2, 8]
+
+
+def test_rounds_overlap_where_the_device_is_another_machine(
+    farm: Any, tiny_model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_on: list[bool] = []
+    measure = TaskRound.measure
+
+    def watched(self: TaskRound, context: StepContext, *args: Any, **how: Any) -> Any:
+        handed_on.append(self._context is not context)
+        return measure(self, context, *args, **how)
+
+    monkeypatch.setattr(TaskRound, "measure", watched)
+    monkeypatch.setattr(RpcRunner, "shares_host", False)  # it is this one in fact
+    model = imported(farm, tiny_model)
+    with local_rpc() as rpc:
+        farm.add_device(
+            target=detect_host_target().to_json(),
+            device_model=host_device_model(),
+            tracker_host=rpc.device.tracker_host,
+            tracker_port=rpc.device.tracker_port,
+            rpc_key=rpc.device.key,
+        )
+        job = farm.submit(model, trials=20, round_size=4)
+        farm.with_settings(step_turn_sec=3600.0, step_chain_sec=3600.0).run()
+        job = farm.job(job.id)
+    assert job.state is JobState.SUCCEEDED, job.error
+    assert job.trials == 20
+    assert len({(one.position, one.config_key) for one in farm.trials(job.id)}) == 20
+    assert any(handed_on)
