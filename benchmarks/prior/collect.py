@@ -27,9 +27,10 @@ from tunefarm_tuning import extract_tasks, import_model
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import MeasureOption, TimingOption
-from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
 
 RANDOM_TRIALS, GUIDED_ROUNDS, ROUND_SIZE = 20, 4, 8

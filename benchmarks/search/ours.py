@@ -22,11 +22,12 @@ from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.measure import Builder, MeasureOption, Outcome
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import TrialOutcome, run_round
+from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.transfer import TaskHistory
+from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
 
 ROUND_SIZE = 8  # tune's default

@@ -20,8 +20,9 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
 from tunefarm_tuning.measure import Builder, MeasureOption, Outcome
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.round import PreparedRound, TrialOutcome, prepare_round
+from tunefarm_tuning.round import PreparedRound, prepare_round
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 _LOSSES_BEFORE_SETTING_ASIDE = 3

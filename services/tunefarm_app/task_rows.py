@@ -19,7 +19,7 @@ from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
     from tunefarm_tuning.config_space import ConfigSpace
-    from tunefarm_tuning.round import TrialOutcome
+    from tunefarm_tuning.trial_outcome import TrialOutcome
 
 CPU = "cpu"
 GPU = "gpu"

@@ -9,8 +9,8 @@ from typing import Protocol
 from tunefarm_db.repositories.job_tasks import JobTaskChanges
 from tunefarm_db.values import JobTask
 from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.round import TrialOutcome
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.trial_outcome import TrialOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.errors import ConflictError
 from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.round import TrialOutcome
+from tunefarm_tuning.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)
 

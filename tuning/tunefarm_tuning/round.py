@@ -20,8 +20,6 @@ from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
-__all__ = ["PreparedRound", "TrialOutcome", "prepare_round", "run_round"]
-
 
 def run_round(
     tuner: Tuner,
