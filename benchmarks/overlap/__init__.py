@@ -1,0 +1,1 @@
+"""What it brings that building, measuring and search overlap across rounds."""
