@@ -32,7 +32,8 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
 
     None where there is none, or all of them are due already.
     """
-    steps = repos.turns.next_of(device_key, _free(repos, device_key))
+    free = _free(repos, device_key)
+    steps = repos.turns.next_of(device_key, free) if free else ()
     now = repos.now() if steps else 0.0
     asleep = [step.id for step in steps if step.not_before > now]
     return repos.steps.expedite(asleep[0]) if asleep else None
