@@ -58,6 +58,7 @@ def job_page(
         share=share_done(job),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(report) or speedup_so_far(tasks),
+        over_onnxruntime=((report or {}).get("latency") or {}).get("speedup_over_onnxruntime"),
         latencies=latency_lines(report),
         report=report,
         tasks=task_lines(tasks, model_tasks),

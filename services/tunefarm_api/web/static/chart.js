@@ -7,11 +7,24 @@ export const HEIGHT = 300;
 export function scaleOf(values) {
   const low = Math.min(...values), high = Math.max(...values);
   return high > 10 * low
-    ? { distr: 3, range: (_, from, to) => uPlot.rangeLog(from, to, 10, false) }
+    ? { distr: 3, range: (_, from, to) => [from / 1.3, to * 1.3] }
     : { range: (_, from, to) => [Math.max(from - 0.12 * (to - from || to), 0), to + 0.08 * (to - from || to)] };
 }
 
-// On a logarithmic scale: label what is far enough apart to be read.
+// On a logarithmic scale: lines at 1, 2 and 5 of every power of ten.
+function splits(u, _axis, low, high, step) {
+  const found = [];
+  if (u.scales.y.distr !== 3) {
+    for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
+    return found;
+  }
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1) {
+    for (const one of [1, 2, 5]) if (one * 10 ** power >= low && one * 10 ** power <= high) found.push(one * 10 ** power);
+  }
+  return found;
+}
+
+// Label what is far enough apart to be read.
 function sparse(u, ticks) {
   let last = Infinity;
   return ticks.map((tick) => {
@@ -29,7 +42,7 @@ export function axes(acrossText, { whole = false } = {}) {
   const common = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
   return [
     { ...common, ...(whole ? { incrs: WHOLE } : {}), values: (_, ticks) => ticks.map(acrossText) },
-    { ...common, size: 70, values: (_, ticks) => ticks.map((v) => v == null ? "" : fmt(v)), filter: sparse },
+    { ...common, size: 70, splits, values: (_, ticks) => ticks.map((v) => v == null ? "" : fmt(v)), filter: sparse },
   ];
 }
 

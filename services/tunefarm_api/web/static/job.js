@@ -32,7 +32,7 @@ function options() {
       x: { time: false },
       y: scaleOf([...data.ms, ...data.baselines.map((one) => one.ms)].filter((ms) => ms != null)),
     },
-    axes: axes(byTime ? clock : (v) => v.toLocaleString(), { whole: !byTime }),
+    axes: axes(byTime ? clock : (v) => v.toLocaleString(), { whole: !byTime || data.sec.at(-1) > 20 }),
     series: [
       { label: byTime ? "searched" : "trials", value: (_, v) => v == null ? "–" : byTime ? clock(v) : v.toLocaleString() },
       { label: "kernels' best", stroke: css("--curve"), width: 2.5, paths: stepped, points: { show: data.ms.length < 40, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },

@@ -56,3 +56,4 @@ for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event
 for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, () => drop.classList.add("over"));
 for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
 drop.addEventListener("drop", (event) => send(event.dataTransfer.files[0]));
+if (file.files.length) send(file.files[0]); // chosen before this script was there
