@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -13,6 +14,9 @@ from tunefarm.cli.local_farm import started_farm
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
 from tunefarm_tuning.errors import InvalidInputError
+
+_ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
+"""Settings that the farm makes for its parts; they are in its folder."""
 
 
 def register(app: typer.Typer) -> None:
@@ -110,4 +114,24 @@ def _settings(texts: list[str]) -> dict[str, str]:
                 f"--setting {text} cannot be read: write it like ROUND_SIZE=16", code="bad-setting"
             )
         settings[name.upper().removeprefix("TUNEFARM_")] = value
+    if settings:
+        _check_names(settings)
     return settings
+
+
+def _check_names(settings: dict[str, str]) -> None:
+    """Refuse what API and worker would pass over in silence.
+
+    Raises:
+        InvalidInputError: ``bad-setting``.
+    """
+    from tunefarm_app.settings import Settings
+
+    known = [name.upper() for name in Settings.model_fields if name not in _ITS_OWN]
+    for name in settings:
+        if name not in known:
+            near = get_close_matches(name, known, n=2) or ["ROUND_SIZE"]
+            raise InvalidInputError(
+                f"--setting {name} is none that can be given here: write it like {' or '.join(near)}",
+                code="bad-setting",
+            )

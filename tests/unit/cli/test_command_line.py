@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -94,6 +95,25 @@ def test_wrong_usage_is_json_where_json_is_asked_for(arguments: list[str], messa
     assert error["message"].startswith(message)
     assert error["usage"].startswith("Usage: ")
     assert json.loads(result.stdout) == json.loads(line)  # as with every other error
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("KEEP_MODEL_DAYS=30", "write it like KEEP_MODELS_DAYS"),
+        ("TUNEFARM_LEASE_SECONDS=30", "write it like LEASE_SEC"),
+        ("DATABASE_URL=sqlite:///x.db", "none that can be given here"),
+        ("ROUND_SIZE", "cannot be read"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_no_setting(
+    setting: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--home", str(tmp_path / "farm"), "--setting", setting])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "farm").exists()
 
 
 def test_json_changes_nothing_else() -> None:
