@@ -185,7 +185,7 @@ class JobReport(Part):
     summary: list[str] = Field(description="The outcome in sentences.")
     job: ReportedJob = Field(description="The job.")
     model: ReportedModel = Field(description="The network.")
-    target: ReportedTarget = Field(description="What was compiled for.")
+    target: ReportedTarget = Field(description="What the network was compiled for.")
     toolchain: str | None = Field(description="The compiler that kernels were made with.")
     device: ReportedDevice | None = Field(
         description="Where it was checked and timed; null without an artifact."
@@ -207,4 +207,4 @@ class JobReport(Part):
     warnings: list[str] = Field(description="What a reader should know.")
     versions: dict[str, str] = Field(description="Versions of what made the artifact, by package.")
     phases_sec: dict[str, float] = Field(description="Wall-clock of the compiler's phases.")
-    reproduce: ReportReproduce = Field(description="How to do it again.")
+    reproduce: ReportReproduce = Field(description="How to do the same again.")
