@@ -112,6 +112,7 @@ class AsyncClient:
         min_gain: float | None = None,
         tuner: str | None = None,
         seed: int | None = None,
+        priority: int | str | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
         options: Mapping[str, Any] | None = None,
@@ -132,6 +133,7 @@ class AsyncClient:
                 faster (0.01: one percent).
             tuner: Search strategy.
             seed: Seed of the search.
+            priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
             shapes: Shapes of inputs with dynamic dimensions.
             name: What to call the model.
             options: Further options of the server.
@@ -157,6 +159,7 @@ class AsyncClient:
             "min_gain": min_gain,
             "tuner": tuner,
             "seed": seed,
+            "priority": priority,
             "options": options,
         }
         await self.jobs.check(**terms)  # a typo shall not cost an upload

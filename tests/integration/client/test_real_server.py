@@ -106,7 +106,8 @@ def test_cancelling(farm: Any, client: Client, tmp_path: Path) -> None:
 
 def test_pausing(farm: Any, client: Client, tmp_path: Path) -> None:
     file = farm.write_model(tmp_path / "net.onnx", tasks=1, trial_sec=0.02)
-    job = client.tune(file, trials=64, options={"round_size": 4})
+    job = client.tune(file, trials=64, priority=-3, options={"round_size": 4})
+    assert job.job.priority == -3
     assert job.change(priority="high").priority == 10
     assert job.pause().state == job.refresh().state == "paused"
     assert not job.job.is_finished
