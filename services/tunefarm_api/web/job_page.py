@@ -61,7 +61,7 @@ def job_page(
         over_onnxruntime=((report or {}).get("latency") or {}).get("speedup_over_onnxruntime"),
         latencies=latency_lines(report),
         report=report,
-        tasks=task_lines(tasks, model_tasks),
+        tasks=task_lines(tasks, model_tasks, report),
         stop_words=words(job.stop_reason) if job.stop_reason else "",
         can_pause=not job.state.is_finished and job.state is not JobState.PAUSED,
         log=[log_line(event) for event in events],

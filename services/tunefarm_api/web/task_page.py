@@ -13,6 +13,7 @@ from tunefarm_api.web.rendering import page
 from tunefarm_api.web.scatter import histogram, scatter
 from tunefarm_api.web.schedule import schedule_lines
 from tunefarm_api.web.task_view import task_lines
+from tunefarm_app.job_report.words import OUTCOMES
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import JobTask
 from tunefarm_tuning.errors import NotFoundError
@@ -44,6 +45,7 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         model=model,
         line=next(line for line in lines if line.task.position == position),
         histogram=histogram(ends),
+        meanings=OUTCOMES,
         messages=messages,
         fastest=fastest,
         record=record,

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web import show
 from tunefarm_api.web.job_view import Speedup, first_cost_sec
 from tunefarm_api.web.sparkline import staircase
+from tunefarm_app.job_report.words import REASONS
 from tunefarm_db.values import JobTask, ModelTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLine:
-    """One kernel: `share` is its part of the network's time, with the best that is known of each."""
+    """One kernel.
+
+    Attributes:
+        share: Its part of the network's time, with the best that is known of each.
+        covered: Whether the artifact runs it tuned; None where there is no artifact that says so.
+        why_not: Why it does not.
+    """
 
     task: JobTask
     shapes: str
@@ -22,14 +29,32 @@ class TaskLine:
     share: float | None
     speedup: Speedup | None
     spark: str
+    covered: bool | None
+    why_not: str
 
 
-def task_lines(tasks: Iterable[JobTask], model_tasks: Iterable[ModelTask]) -> list[TaskLine]:
-    """Return a line per task: what takes longest first, then those without a kernel that works."""
+def task_lines(
+    tasks: Iterable[JobTask], model_tasks: Iterable[ModelTask], report: Mapping[str, Any] | None = None
+) -> list[TaskLine]:
+    """Return a line per task: what takes longest first, then those without a kernel that works.
+
+    Args:
+        tasks: The job's.
+        model_tasks: What the model says of them.
+        report: The artifact's, where there is one.
+    """
+    coverage = (report or {}).get("coverage") or {}
+    tuned = {hit["workload_key"] for hit in coverage.get("hits") or ()}
+    missed = {miss["workload_key"]: _why(miss) for miss in coverage.get("misses") or ()}
     tasks = list(tasks)
     known = {(one.workload_key, one.toolchain): one for one in model_tasks}
     total_sec = sum(task.weight * (task.best_cost_sec or 0.0) for task in tasks)
-    lines = [_line(task, known.get((task.workload_key, task.toolchain)), total_sec) for task in tasks]
+    lines = []
+    for task in tasks:
+        key = task.workload_key
+        covered = True if key in tuned else False if key in missed else None
+        model_task = known.get((key, task.toolchain))
+        lines.append(_line(task, model_task, total_sec, covered, missed.get(key, "")))
     return sorted(lines, key=lambda line: (-(line.share or 0.0), line.task.position))
 
 
@@ -48,7 +73,14 @@ def shapes_text(args: Iterable[dict[str, Any]]) -> str:
     return ", ".join(show.shape(list(arg.get("shape", ())), str(arg.get("dtype", ""))) for arg in args)
 
 
-def _line(task: JobTask, model_task: ModelTask | None, total_sec: float) -> TaskLine:
+def _why(miss: Mapping[str, Any]) -> str:
+    reason = str(miss.get("reason", ""))
+    return str(miss.get("message") or REASONS.get(reason, reason))
+
+
+def _line(
+    task: JobTask, model_task: ModelTask | None, total_sec: float, covered: bool | None, why_not: str
+) -> TaskLine:
     cost_sec = task.best_cost_sec
     return TaskLine(
         task=task,
@@ -57,4 +89,6 @@ def _line(task: JobTask, model_task: ModelTask | None, total_sec: float) -> Task
         share=task.weight * cost_sec / total_sec if cost_sec and total_sec else None,
         speedup=task_speedup(task),
         spark=staircase(task.history),
+        covered=covered,
+        why_not=why_not,
     )

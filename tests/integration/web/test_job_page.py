@@ -94,6 +94,20 @@ def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, 
     assert "2.36×" in browser.page("/jobs").one("tr", id=done.id).text
 
 
+def test_what_runs_tuned_in_the_artifact_and_what_does_not(browser: Browser, farm, done) -> None:
+    with farm.services.uow.read() as repos:
+        keys = [task.workload_key for task in repos.jobs.tasks(done.id)]
+    misses = [
+        {"workload_key": keys[1], "name": "x", "weight": 1, "reason": "slower-than-untuned", "message": ""}
+    ]
+    coverage = {"tasks": 2, "covered": 1, "hits": [{"workload_key": keys[0]}], "misses": misses}
+    give_report(farm, done, {**REPORT, "coverage": coverage})
+    rows = {row.one("a").text: row.text for row in browser.page(f"/jobs/{done.id}").all("tr") if row.all("a")}
+    assert "✓ tuned" in rows["matmul_0"]
+    assert "its tuned form is slower than the untuned one" in rows["matmul_1"]
+    assert "tuned" not in rows["matmul_2"]
+
+
 def test_a_missing_baseline_says_why(browser: Browser, farm, done) -> None:
     latency = {**REPORT["latency"], "onnxruntime": None, "onnxruntime_missing": "another kind of device"}
     give_report(farm, done, {**REPORT, "latency": latency})

@@ -22,7 +22,7 @@ def test_a_task_with_its_trials(browser: Browser, farm, done) -> None:
     trials = [trial for trial in farm.trials(done.id) if trial.position == 1]
     ends, schedule, messages = page.all("table")
     counted = {
-        row.one("th").text.split()[-1]: int(row.all("td")[-1].text) for row in ends.one("tbody").all("tr")
+        row.one("th").text.split()[1]: int(row.all("td")[-1].text) for row in ends.one("tbody").all("tr")
     }
     assert sum(counted.values()) == len(trials)
     assert counted["ok"] == sum(trial.outcome == "ok" for trial in trials)
