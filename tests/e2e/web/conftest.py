@@ -51,8 +51,9 @@ class Seat:
         return page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
+    """A browser of one file's tests: as long as it lives, no other test of the process can have one, or an event loop."""
     path = os.environ.get("TUNEFARM_TEST_CHROMIUM") or shutil.which("chromium")
     if path is None:
         pytest.skip(NO_BROWSER)
