@@ -89,9 +89,10 @@ def serve(
             out.text(f"API key  {farm.home.key_file}")
             out.text(f"logs     {farm.home.log_dir}")
             out.text(
-                "try      tunefarm tune model.onnx, or this link, once: later ones prints tunefarm dashboard"
+                "try      tunefarm tune model.onnx, or the dashboard, with this link, which is good once:"
             )
             out.text(facts["dashboard"])
+            out.text("`tunefarm dashboard` prints another one")
             out.text("Ctrl-C ends it")
         with suppress(KeyboardInterrupt, Terminated):  # how a server is meant to end
             farm.wait()
