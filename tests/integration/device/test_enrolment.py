@@ -16,6 +16,9 @@ from waiting import wait_until
 from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import remove_device
 from tunefarm_db.values import DeviceState
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.device.enrolment import credential
+from tunefarm_workers.device.settings import AgentSettings
 
 
 @pytest.fixture
@@ -65,6 +68,20 @@ def test_a_token_for_another_pool_is_refused(server: ReplayServer, join: Callabl
     agent = join(server.url, f"--token={token}")
     assert agent.process.wait(120) == 2
     assert not (agent.work_dir / "credential").exists()
+
+
+def test_a_token_that_was_used_is_told_as_such(server: ReplayServer, tmp_path: Path) -> None:
+    _, token = create_enrolment_token(server.services)
+
+    def enrol(name: str) -> str | None:
+        settings = AgentSettings(
+            url=server.url, token=token, api_key=None, device_key="test", name=name, work_dir=tmp_path / name
+        )
+        return credential(settings, lambda _: True)
+
+    assert enrol("first") is not None
+    with pytest.raises(InvalidInputError, match="it was used before, or its time is over"):
+        enrol("second")
 
 
 def test_a_farm_that_was_restored_learns_the_agents_key(

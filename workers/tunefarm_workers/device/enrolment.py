@@ -55,7 +55,7 @@ def _enrol(
                 break
             except InvalidInputError as error:
                 if not any(device.api_key for device in devices):
-                    raise
+                    raise _explained(error) from error
                 log.info("not enrolled again: %s", error.message)
                 return {}
             except TransientError as error:
@@ -69,6 +69,16 @@ def _enrol(
         _keep(device.work_dir / CREDENTIAL_FILE, keys[device.name])
         log.info("enrolled as %s in pool %s", device.name, device.device_key)
     return keys
+
+
+def _explained(error: InvalidInputError) -> InvalidInputError:
+    """Say what is wrong with a token that the API does not know: it cannot tell by itself."""
+    if error.fields.get("status") != 401:
+        return error
+    return InvalidInputError(
+        "the enrolment token is not valid: it was used before, or its time is over (`tunefarm device token` makes another)",
+        code=error.code,
+    )
 
 
 def _keep(path: Path, key: str) -> None:
