@@ -24,7 +24,8 @@ FREE_NOTHING_BYTES = 256 << 20
 OVERDUE_SEC = 60.0
 _MAKE_ROOM = (
     "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS, "
-    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS for what is old, or a larger disk. Nothing is lost "
+    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS for what is old, or a larger disk. Where nothing at all "
+    "is free, something that is not the farm's has to go first: a deletion is noted in the database. Nothing is lost "
     "meanwhile: work goes on when there is room."
 )
 _NOT_LOOKED_AT = "not looked at: the database does not answer"

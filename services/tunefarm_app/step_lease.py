@@ -215,7 +215,7 @@ class StepLease:
         if not ours:
             self._stop(self._why_not_ours())
         elif not device_ours and still_held:
-            self._stop(DeviceLostError("the device was given to another step"))
+            self._stop(DeviceLostError("the device was removed, or given to another step"))
 
     def _stop(self, reason: TunefarmError) -> None:
         if self._reason is None and not self._ended.is_set():
