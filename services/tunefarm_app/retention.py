@@ -5,10 +5,13 @@ Records, trials, reports and jobs stay: they are small, and what the farm has le
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.delete_model import delete_model
+from tunefarm_db.values import Model
 from tunefarm_tuning.errors import ConflictError, NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
@@ -36,10 +39,10 @@ def apply_retention(services: Services) -> int:
 
 
 def _models(services: Services, age_sec: float) -> int:
-    with services.uow.read() as repos:
-        models = repos.retention.unused_models(age_sec, limit=_BATCH)
     gone = 0
-    for model in models:
+    for model in _unused_models(services, age_sec):
+        if gone == _BATCH:
+            break  # the rest goes the next time
         # Uploading a model again renews its file: somebody is about to use it.
         if (
             not services.blobs.is_older(model.sha256, age_sec)
@@ -53,6 +56,17 @@ def _models(services: Services, age_sec: float) -> int:
         log.info("model not kept any longer", model_id=model.id, name=model.name)
         gone += 1
     return gone
+
+
+def _unused_models(services: Services, age_sec: float) -> Iterator[Model]:
+    after = ""
+    while True:
+        with services.uow.read() as repos:
+            models = repos.retention.unused_models(age_sec, after=after, limit=_BATCH)
+        if not models:
+            return
+        yield from models
+        after = models[-1].id
 
 
 def _artifacts(services: Services, age_sec: float) -> int:

@@ -18,14 +18,24 @@ _MODELS = table_of(ModelRow)
 class Retention(Repository):
     """Ages are by the database's clock."""
 
-    def unused_models(self, age_sec: float, *, limit: int) -> tuple[Model, ...]:
-        """Return models that are ready or failed, and had no job at work within `age_sec`, oldest first."""
+    def unused_models(self, age_sec: float, *, after: str = "", limit: int) -> tuple[Model, ...]:
+        """Return models that are ready or failed, and had no job at work within `age_sec`, oldest first.
+
+        Args:
+            age_sec: For how long no job has used them.
+            after: Only models with a later id.
+            limit: At most so many.
+        """
         since = db_now() - age_sec
         used = exists().where(
             JobRow.model_id == ModelRow.id, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= since)
         )
-        query = select(_MODELS).where(
-            ModelRow.state.in_([ModelState.READY, ModelState.FAILED]), ModelRow.updated_at < since, ~used
+        query = (
+            select(_MODELS)
+            .where(
+                ModelRow.state.in_([ModelState.READY, ModelState.FAILED]), ModelRow.updated_at < since, ~used
+            )
+            .where(ModelRow.id > after)
         )
         return self._all(Model, query.order_by(ModelRow.id).limit(limit))
 

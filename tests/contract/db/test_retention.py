@@ -31,6 +31,7 @@ def test_unused_models_and_old_artifacts(uow: UnitOfWork, seed: Any) -> None:
     with uow.read() as repos:
         assert [model.id for model in repos.retention.unused_models(500, limit=9)] == [unused.id]
         assert repos.retention.unused_models(5000, limit=9) == ()
+        assert repos.retention.unused_models(500, after=unused.id, limit=9) == ()
         assert repos.retention.old_artifacts(500) == ("e" * 64,)
         assert repos.retention.old_artifacts(5000) == ()
         assert not repos.retention.is_needed("e" * 64, 500)

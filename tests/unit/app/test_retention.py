@@ -74,6 +74,18 @@ def test_everything_is_kept_unless_told(farm: Any, model: Model) -> None:
     assert farm.model(model.id).state is ModelState.READY
 
 
+def test_models_that_were_uploaded_again_hide_no_others(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefarm_app.retention._BATCH", 2)
+    models = [farm.ready_model(Scenario(tasks=1, seed=seed)) for seed in range(6)]
+    make_old(farm)
+    for model in models[:3]:
+        farm.services.blobs.path_of(model.sha256).touch()
+    keeps = keeping(farm, keep_models_days=OLD_DAYS - 1).services
+    assert [apply_retention(keeps) for _ in range(3)] == [2, 1, 0]
+    states = [farm.model(model.id).state for model in models]
+    assert states == [ModelState.READY] * 3 + [ModelState.DELETED] * 3
+
+
 def test_an_unused_model_goes_and_what_was_learned_stays(farm: Any, model: Model) -> None:
     job = finished(farm, model)
     trials = farm.trials(job.id)
