@@ -12,6 +12,7 @@ lines of a cell the last one counts.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     began = time.monotonic()
     for cell in measure_cells(cells, load_recording(options.recording)):
-        line = {**cell.to_json(), "made_at": time.time(), "noisy": options.noisy}
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        line = {**cell.to_json(), "made_at": time.time(), "noisy": options.noisy, "nice": nice}
         json_lines.append(options.lines, line)
         print(
             f"{cell.asked.devices} devices, {cell.asked.jobs} jobs: {cell.per_sec:.2f} trials/s,"

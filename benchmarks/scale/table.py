@@ -20,6 +20,13 @@ _COLUMNS = (
     "memory (MiB)",
     "processes",
 )
+_HOW = (
+    "Farms of real processes (Valkey, API, Celery workers) with devices that replay 480 recorded trials of ResNet-18, each for",
+    "as long as it took. *Devices at work* is the share of their time in which devices build and measure what was recorded; linear is",
+    "where that share stays as it is with one device. Memory counts what processes share once.",
+    "",
+    "Command: `python -m benchmarks.scale.run lines.jsonl --devices … [--database postgresql] [--jobs 1]`, then `--table`.",
+)
 _HEAD = (f"| {' | '.join(_COLUMNS)} |", "|" + "---:|" * len(_COLUMNS))
 
 Line = Mapping[str, Any]
@@ -31,7 +38,7 @@ def make_table(lines: Iterable[Line]) -> str:
     groups: dict[tuple[Any, ...], list[Line]] = {}
     for line in cells.values():
         groups.setdefault((*_kind(line)[:3], _sharing(line)), []).append(line)
-    parts = ["# How big a farm", ""]
+    parts = ["# How big a farm", "", *_HOW, ""]
     for key in sorted(groups, key=str):
         group = sorted(groups[key], key=lambda line: line["asked"]["devices"])
         alone = [one for one in groups.get((*key[:3], False), []) if one["asked"]["devices"] == 1]
@@ -94,10 +101,13 @@ def _cpu_ms(line: Line, part: str) -> float:
 
 def _notes(group: list[Line], linear: float) -> list[str]:
     reached = [line["asked"]["devices"] for line in group if _pace(line) / linear >= AIM]
-    full = [line["asked"]["devices"] for line in group if line["idle"] < 0.1]
     notes = [f"At least {AIM} of linear up to {max(reached)} devices."] if reached else []
-    if full:
-        notes.append(f"The machine's {group[0]['cores']} cores are used up from {min(full)} devices on.")
+    largest = group[-1]
+    used = sum(part["cpu_sec"] for part in largest["usage"].values()) / largest["watched_sec"]
+    devices, cores = largest["asked"]["devices"], largest["cores"]
+    notes.append(f"With {devices} devices the farm uses {used:.2f} of the machine's {cores} cores.")
     if any(line.get("noisy") for line in group):
-        notes.append("Others worked on the machine meanwhile: these figures are noisy.")
+        notes.append("Others worked on the machine meanwhile, as the column says: these figures are noisy.")
+    if any(line.get("nice", 0) < 0 for line in group):
+        notes.append("The farm's processes had a higher priority than theirs (`nice -n -15`).")
     return notes

@@ -72,7 +72,7 @@ def test_the_table_says_how_far_it_is_linear_and_what_is_used_up() -> None:
     assert "| 4 | 8.00 | 1.00 |" in alone
     assert "| 8 | 8.00 | 0.50 |" in alone
     assert "At least 0.9 of linear up to 4 devices." in alone
-    assert "used up from 8 devices on" in alone
+    assert "With 8 devices the farm uses 0.30 of the machine's 2 cores." in alone
     assert "noisy" not in alone
     assert "one job on all devices" in shared
     assert "| 4 | 8.00 | 1.00 |" in shared
