@@ -59,8 +59,8 @@ class Settings(BaseSettings):
             report stays.
         keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
             where it is not set. That it failed, and how, stays.
-        engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function: no TVM, no device
-            sessions, artifacts that cannot be run. For tests and simulations of the service itself.
+        engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function, or from recorded trials:
+            no TVM, no device sessions, artifacts that cannot be run. For tests and simulations of the service itself.
         log_level: Level of the JSON log on standard error.
     """
 
