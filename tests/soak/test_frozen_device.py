@@ -14,7 +14,8 @@ from soak_audit import audit
 from waiting import gone
 
 from tunefarm_db.device_state import DeviceState
-from tunefarm_tuning.measure import Outcome, TimingOption
+from tunefarm_db.values import Job
+from tunefarm_tuning.measure import TimingOption
 
 # freezes, trials of a job
 SIZES = {"small": (1, 12), "middle": (6, 40), "big": (20, 100)}
@@ -22,9 +23,10 @@ ROUND_SIZE = 4
 USABLE = (DeviceState.ONLINE, DeviceState.LEASED)
 
 
-def freeze(real: RealFarm, number: int) -> tuple[str, float]:
+def freeze(real: RealFarm, number: int, keep_busy: Callable[[], None]) -> tuple[str, float]:
     """Freeze what measures, or the server before it too; return the step, and when it was."""
     while True:
+        keep_busy()
         step, session = real.measuring(), real.session()
         if step is None or session is None:
             time.sleep(0.02)
@@ -47,19 +49,23 @@ def test_a_job_gets_over_frozen_devices(
     tmp_path: Path, size: str, rng: random.Random, report: Callable[..., None]
 ) -> None:
     freezes, trials = SIZES[size]
-    with real_farm(tmp_path, lease_sec=10.0, max_attempts=3) as real:
+    with real_farm(tmp_path, lease_sec=10.0, max_losses=3) as real:
         farm = real.farm
         model = farm.ready_model(network())
-        jobs = [farm.submit(model, trials=trials, seed=0, round_size=ROUND_SIZE)]
+        jobs: list[Job] = []
+
+        def keep_busy() -> None:
+            if not farm.open_jobs():
+                jobs.append(farm.submit(model, trials=trials, seed=len(jobs), round_size=ROUND_SIZE))
+
         ended_sec: list[float] = []
         usable_sec: list[float] = []
         for number in range(freezes):
-            if not farm.open_jobs():
-                jobs.append(farm.submit(model, trials=trials, seed=len(jobs), round_size=ROUND_SIZE))
+            keep_busy()
             done = farm.done_steps()
             farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
             time.sleep(rng.random())
-            step_id, began = freeze(real, number)
+            step_id, began = freeze(real, number, keep_busy)
             fence = farm.step(step_id).fence
             farm.wait(
                 lambda step_id=step_id, fence=fence: (
@@ -79,6 +85,6 @@ def test_a_job_gets_over_frozen_devices(
             candidate_timeout_sec=TimingOption().timeout_sec,
             step_ended_within_sec=round(max(ended_sec), 1),
             usable_within_sec=round(max(usable_sec), 1),
-            infrastructure_errors=farm.count(f"trials WHERE outcome = '{Outcome.INFRASTRUCTURE_ERROR}'"),
+            outcomes=dict(farm.rows("SELECT outcome, count(*) FROM trials GROUP BY outcome")),
         )
         report(figures)
