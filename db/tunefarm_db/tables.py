@@ -225,6 +225,7 @@ class StepRow(Base):
     lease_owner: Mapped[str | None]
     lease_until: Mapped[float | None]
     attempts: Mapped[int] = mapped_column(default=0)
+    faults: Mapped[int] = mapped_column(default=0, server_default="0")
     not_before: Mapped[float] = mapped_column(default=db_now())
     sent_at: Mapped[float | None]
     error: Mapped[Json | None]

@@ -240,6 +240,7 @@ class Step:
         subject_id: What it works on: the model of an import, the job of the rest.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
+        faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.
         not_before: It is not due before this time.
         sent_at: When the dispatcher last sent it to the broker.
         in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.lanes`.
@@ -256,6 +257,7 @@ class Step:
     lease_owner: str | None
     lease_until: float | None
     attempts: int
+    faults: int
     not_before: float
     sent_at: float | None
     error: Json | None

@@ -86,7 +86,7 @@ class Reconciler:
 def reap(services: Services) -> tuple[Step, ...]:
     """Take back steps whose workers are gone; what was tried too often fails, and its job with it."""
     with services.uow.write() as repos:
-        reaped = repos.steps.reap_expired(services.settings.max_attempts)
+        reaped = repos.steps.reap_expired(services.settings.max_losses)
         # In one order of jobs: two reconcilers that lock the same ones must not wait for each other.
         for step in sorted(reaped, key=lambda step: step.subject_id):
             if step.state is StepState.FAILED:

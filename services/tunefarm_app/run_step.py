@@ -4,7 +4,8 @@ What happens to a step that goes wrong is decided here alone:
 
 - the input is wrong: the job (or model) fails with that error, at once; a job whose winners were to be confirmed is
   compiled without that;
-- the device or something else outside was away, or we have a bug: again after a pause, `max_attempts` times in all;
+- the device or something else outside was away: again after a pause, `max_losses` times in all;
+- we have a bug, or it took too long: again after a pause, until that was so `max_attempts` times;
 - a disk is full, the worker's or the store's: again after a pause, for as long as it takes somebody to make room;
 - the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say;
 - the job was paused: nothing is written, the step waits for it to be resumed.
@@ -28,7 +29,7 @@ from tunefarm_app.import_step import run_import
 from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.round_ahead import AheadSlot
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.step_lease import JobPausedError, StepLease, WorkerStoppingError
+from tunefarm_app.step_lease import TOO_LONG, JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
 from tunefarm_app.sweep import remove_useless
 from tunefarm_app.tune_step import run_tune
@@ -114,7 +115,7 @@ def run_step(step_id: str, services: Services, ahead: AheadSlot | None = None) -
     settings = services.settings
     with services.uow.write() as repos:
         step = repos.steps.claim(
-            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_attempts
+            step_id, services.owner, settings.lease_sec, max_attempts=settings.max_losses
         )
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
@@ -179,9 +180,12 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
     shown = known or InvariantError(
         f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
     )
+    settings = services.settings
     final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
     waits = is_full_disk(shown)
-    failed = final or (step.attempts >= services.settings.max_attempts and not waits)
+    fault = not isinstance(shown, TransientError) or shown.code == TOO_LONG
+    tries, most = (step.faults + 1, settings.max_attempts) if fault else (step.attempts, settings.max_losses)
+    failed = final or (tries >= most and not waits)
     try:
         with services.uow.write() as repos:
             if failed:
@@ -194,6 +198,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
                     step.fence,
                     delay_sec=_FULL_DISK_SEC if waits else backoff_sec,
                     count_attempt=not waits,
+                    fault=fault,
                     error=shown.to_json(),
                 )
                 told = waits and (step.error or {}).get("code") == shown.code

@@ -35,7 +35,8 @@ class Settings(BaseSettings):
         round_size: Candidates of one tuning step.
         lease_sec: How long a step or a device is held without a sign of life. A killed worker's step starts
             again after this time.
-        max_attempts: How often a step is tried before its job fails.
+        max_attempts: How often a step goes wrong by itself before its job fails.
+        max_losses: How often a step is tried in all, its worker killed or its device gone each time, before its job fails.
         step_time_limit_sec: Wall-clock of one import, extract or tune step.
         compile_time_limit_sec: Wall-clock of one compile step.
         step_turn_sec: A worker goes on with a job's next round by itself, its compilers being warm; after this long
@@ -77,6 +78,7 @@ class Settings(BaseSettings):
     round_size: Annotated[int, Field(ge=1, le=256)] = 8
     lease_sec: Annotated[float, Field(ge=1.0)] = 60.0
     max_attempts: PositiveInt = 3
+    max_losses: PositiveInt = 20
     step_time_limit_sec: PositiveFloat = 300.0
     compile_time_limit_sec: PositiveFloat = 1800.0
     step_turn_sec: Annotated[float, Field(ge=0.0)] = 30.0

@@ -30,6 +30,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 _LOOK_SEC = 1.0
 
+TOO_LONG = "step-timeout"
+"""Code of the error of a step that was not done within its deadline."""
+
 
 class WorkerStoppingError(TransientError):
     """The worker was told to stop: the step is for another one."""
@@ -157,7 +160,7 @@ class StepLease:
                     self._stop(
                         TransientError(
                             f"the {self._step.kind} step was not done within {self._limit_sec:g} s",
-                            code="step-timeout",
+                            code=TOO_LONG,
                             limit_sec=self._limit_sec,
                         )
                     )

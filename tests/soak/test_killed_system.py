@@ -76,7 +76,6 @@ class System:
             settings={
                 "ENGINE": engine,
                 "LEASE_SEC": "5",
-                "MAX_ATTEMPTS": "100",
                 "ROUND_SIZE": str(round_size),
             },
         )

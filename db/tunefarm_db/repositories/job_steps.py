@@ -103,6 +103,7 @@ class JobSteps(Repository):
             .values(
                 state=StepState.READY,
                 attempts=0,
+                faults=0,
                 error=None,
                 finished_at=None,
                 not_before=db_now(),

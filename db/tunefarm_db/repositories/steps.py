@@ -146,6 +146,7 @@ class Steps(JobSteps):
         *,
         delay_sec: float = 0.0,
         count_attempt: bool = False,
+        fault: bool = False,
         error: Json | None = None,
     ) -> Step:
         """Hand the step back: due again after `delay_sec`.
@@ -155,6 +156,7 @@ class Steps(JobSteps):
             fence: The fence it is held under.
             delay_sec: Back-off.
             count_attempt: Whether this counts as a try (the step went wrong) or not (no device was free).
+            fault: Whether it went wrong by itself.
             error: What went wrong.
 
         Raises:
@@ -169,6 +171,7 @@ class Steps(JobSteps):
                 not_before=db_now() + delay_sec,
                 sent_at=None,
                 attempts=StepRow.attempts if count_attempt else StepRow.attempts - 1,
+                faults=StepRow.faults + 1 if fault else StepRow.faults,
                 error=error,
             )
         )

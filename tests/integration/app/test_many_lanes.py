@@ -49,7 +49,7 @@ def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
             broker_url="redis://127.0.0.1:1/0",
             store_dir=tmp_path / "store",
             device_retry_sec=0.05,
-            max_attempts=10_000,  # leases are lost all the time
+            max_losses=10_000,  # leases are lost all the time
             step_chain_sec=1.0,
             step_turn_sec=0.1,
             calibrate_every_sec=0,

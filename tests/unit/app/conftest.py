@@ -21,6 +21,7 @@ def settings(tmp_path: Path) -> Settings:
         broker_url="redis://127.0.0.1:1/0",
         store_dir=tmp_path / "store",
         device_retry_sec=0.01,
+        max_losses=3,
         lease_sec=30.0,
         calibrate_every_sec=0,
     )

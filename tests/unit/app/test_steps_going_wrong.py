@@ -20,6 +20,7 @@ from tunefarm_app.reconcile import Reconciler, reap, send_due
 from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_step
+from tunefarm_app.settings import Settings
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
@@ -83,6 +84,38 @@ def test_a_step_that_kills_its_workers_fails_its_job(farm, tuning_job) -> None:
     assert job.error["code"] == "step-abandoned"
     farm.run()
     assert farm.trials(job.id) == []
+
+
+@pytest.mark.parametrize(("faults", "state"), [(2, JobState.SUCCEEDED), (3, JobState.FAILED)])
+def test_kills_of_workers_are_no_faults_of_their_step(farm, faults, state) -> None:
+    """By default a step outlives many kills; and a fault after them is its first."""
+
+    class Buggy(ReplayEngine):
+        broke = 0
+
+        def compile(self, *args, **kwargs):
+            self.broke += 1
+            if self.broke <= faults:
+                raise KeyError("missing")
+            return super().compile(*args, **kwargs)
+
+    engine = Buggy()
+    model = farm.ready_model(Scenario(tasks=0))
+    farm.add_device()
+    job = farm.submit(model)
+    farm = farm.with_settings(max_losses=Settings.model_fields["max_losses"].default)
+    farm.run(steps=1)
+    (step_id,) = farm.inbox.messages
+    farm.inbox.messages.clear()
+    for attempt in range(6):
+        with farm.services.uow.write() as repos:
+            assert repos.steps.claim(step_id, f"worker-{attempt}", 30.0, max_attempts=99) is not None
+        end_leases(farm)
+        reap(farm.services)
+    for _ in range(faults + 1):
+        _again(farm, engine)
+    assert farm.job(job.id).state is state
+    assert farm.steps(job.id)[-1].faults == 2
 
 
 def test_an_import_that_kills_its_workers_fails_the_model(farm) -> None:
