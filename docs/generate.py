@@ -95,12 +95,23 @@ def _client() -> str:
     from tunefarm.client.jobs import Jobs
     from tunefarm.client.keys import Keys
     from tunefarm.client.models import Models
+    from tunefarm.client.webhooks import Webhooks
 
     parts = [
         "# The Python client\n",
         "`tunefarm.Client` blocks. `tunefarm.AsyncClient` has the same methods, to be awaited; its iterators are asynchronous.\n",
     ]
-    for kind in (client.Client, client.AsyncClient, client.JobHandle, Models, Jobs, Devices, Records, Keys):
+    for kind in (
+        client.Client,
+        client.AsyncClient,
+        client.JobHandle,
+        Models,
+        Jobs,
+        Devices,
+        Records,
+        Keys,
+        Webhooks,
+    ):
         parts.append(f"## `{kind.__name__}`\n")
         parts.append(_text(inspect.getdoc(kind)))
         parts += [] if kind is client.AsyncClient else _methods(kind)

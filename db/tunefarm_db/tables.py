@@ -27,6 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from tunefarm_db.columns import EnumText, JsonText, db_now
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
+from tunefarm_db.webhook_values import DeliveryState
 
 
 class Base(DeclarativeBase):
@@ -53,6 +54,7 @@ class Base(DeclarativeBase):
         StepKind: EnumText(StepKind),
         StepState: EnumText(StepState),
         DeviceState: EnumText(DeviceState),
+        DeliveryState: EnumText(DeliveryState),
     }
 
 
@@ -383,6 +385,52 @@ class EventRow(Base):
     kind: Mapped[str]
     data: Mapped[Json]
     created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class WebhookRow(Base):
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    url: Mapped[str]
+    kinds: Mapped[list[Any]]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    secret: Mapped[str]
+    failures: Mapped[int] = mapped_column(default=0)
+    failing_since: Mapped[float | None]
+    disabled_at: Mapped[float | None]
+    disabled_reason: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class WebhookDeliveryRow(Base):
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index(None, "webhook_id", "id"),
+        Index(
+            "ix_webhook_deliveries_pending",
+            "webhook_id",
+            "job_id",
+            "seq",
+            sqlite_where=text("state = 'pending'"),
+            postgresql_where=text("state = 'pending'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    # No foreign key: a webhook that is deleted while a job writes an event must not make that fail.
+    webhook_id: Mapped[str]
+    job_id: Mapped[str | None]
+    seq: Mapped[int | None]
+    kind: Mapped[str]
+    state: Mapped[DeliveryState] = mapped_column(default=DeliveryState.PENDING)
+    attempts: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[float] = mapped_column(default=db_now())
+    lease_until: Mapped[float | None]
+    status: Mapped[int | None]
+    latency_sec: Mapped[float | None]
+    error: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    finished_at: Mapped[float | None]
 
 
 class ArtifactRow(Base):

@@ -16,6 +16,7 @@ from tunefarm_db.repositories.artifacts import Artifacts
 from tunefarm_db.repositories.blobs import Blobs
 from tunefarm_db.repositories.calibrations import Calibrations
 from tunefarm_db.repositories.counters import Counters
+from tunefarm_db.repositories.deliveries import Deliveries
 from tunefarm_db.repositories.devices import Devices
 from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
@@ -30,6 +31,7 @@ from tunefarm_db.repositories.steps import Steps
 from tunefarm_db.repositories.transfer import Transfer
 from tunefarm_db.repositories.trials import Trials
 from tunefarm_db.repositories.turns import Turns
+from tunefarm_db.repositories.webhooks import Webhooks
 from tunefarm_db.repositories.workloads import Workloads
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
@@ -53,6 +55,8 @@ class Repositories:
         self.calibrations = Calibrations(connection)
         self.api_keys = ApiKeys(connection)
         self.events = Events(connection)
+        self.webhooks = Webhooks(connection)
+        self.deliveries = Deliveries(connection)
         self.artifacts = Artifacts(connection)
         self.counters = Counters(connection)
         self.overview = Overview(connection)

@@ -29,6 +29,7 @@ from tunefarm_api.routes import (
     models,
     records,
     sign_in_links,
+    webhooks,
 )
 from tunefarm_api.web.front import PageFront
 from tunefarm_api.web.live import Live
@@ -36,6 +37,7 @@ from tunefarm_api.web.pages import PAGES
 from tunefarm_app.composition import compose, for_requests
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.settings import Settings
+from tunefarm_app.webhook_sender import WebhookSender
 from tunefarm_db.schema import check_schema
 
 _DESCRIPTION = """
@@ -55,7 +57,7 @@ def create_app(
     Args:
         settings: Where database, store and broker are, and the limits.
         allowed_hosts: Host names that requests may use (`gate.LOOPBACK_HOSTS` for a server on loopback); None for any.
-        reconcile: Whether this process runs the reconciler too.
+        reconcile: Whether this process runs the reconciler too, and tells webhooks.
     """
 
     @asynccontextmanager
@@ -66,13 +68,15 @@ def create_app(
         app.state.live = Live()
         try:
             await run_in_threadpool(check_schema, services.uow.engine)
-            reconciler = Reconciler(services)
+            reconciler, sender = Reconciler(services), WebhookSender(services)
             if reconcile:
                 reconciler.start()
+                sender.start()
             try:
                 yield
             finally:
                 if reconcile:
+                    await run_in_threadpool(sender.stop)
                     await run_in_threadpool(reconciler.stop)
         finally:
             answering.dispatcher.close()
@@ -100,6 +104,7 @@ def create_app(
         devices,
         records,
         keys,
+        webhooks,
         sign_in_links,
     ):
         app.include_router(module.router)

@@ -1,6 +1,7 @@
 """Retention: models, artifacts and failures that have been kept for as long as they are to be. Nothing goes unless a setting says so.
 
 Records, trials, reports and jobs stay: they are small, and what the farm has learned. Of failures, only the messages go.
+The log of deliveries to webhooks alone goes by itself, after some days.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MESSAGES_MOST = 100_000
 
 
 def apply_retention(services: Services) -> int:
-    """Remove what is older than the settings say; return how many models, artifacts and messages of failures went."""
+    """Remove what is older than the settings say; return how many models, artifacts, messages of failures and deliveries went."""
     settings = services.settings
     gone = 0
     if settings.keep_models_days is not None:
@@ -35,7 +36,7 @@ def apply_retention(services: Services) -> int:
         gone += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
     if settings.keep_failures_days is not None:
         gone += _failures(services, settings.keep_failures_days * DAY_SEC)
-    return gone
+    return gone + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
 
 
 def _models(services: Services, age_sec: float) -> int:
@@ -104,4 +105,17 @@ def _failures(services: Services, age_sec: float) -> int:
         gone += len(trials) + len(records)
     if gone:
         log.info("messages of failures not kept any longer", messages=gone)
+    return gone
+
+
+def _deliveries(services: Services, age_sec: float) -> int:
+    gone = 0
+    while gone < _MESSAGES_MOST:
+        with services.uow.write() as repos:
+            went = repos.deliveries.forget(age_sec, limit=_MESSAGES_AT_ONCE)
+        gone += went
+        if went < _MESSAGES_AT_ONCE:
+            break
+    if gone:
+        log.info("deliveries not kept any longer", deliveries=gone)
     return gone

@@ -60,6 +60,10 @@ class Settings(BaseSettings):
             report stays.
         keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
             where it is not set. That it failed, and how, stays.
+        keep_deliveries_days: What was sent to a webhook, and how that went, is forgotten so many days after it ended.
+        webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Whoever may register one can
+            have the API process send requests there: to what listens on its machine, and in its network. Addresses of
+            cloud metadata services are refused in any case.
         engine: ``tvm``, or ``replay`` for a farm that answers from a synthetic cost function, or from recorded trials:
             no TVM, no device sessions, artifacts that cannot be run. For tests and simulations of the service itself.
         log_level: Level of the JSON log on standard error.
@@ -95,6 +99,8 @@ class Settings(BaseSettings):
     keep_models_days: PositiveFloat | None = None
     keep_artifacts_days: PositiveFloat | None = None
     keep_failures_days: PositiveFloat | None = None
+    keep_deliveries_days: PositiveFloat = 7.0
+    webhook_allow_private: bool = False
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"
 

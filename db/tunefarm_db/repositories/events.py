@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import insert, select, update
 
 from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
+from tunefarm_db.repositories.deliveries import Deliveries
 from tunefarm_db.tables import EventRow, JobRow, table_of
 from tunefarm_db.values import Event, Json
 from tunefarm_tuning.errors import NotFoundError
@@ -17,7 +18,7 @@ class Events(Repository):
     """Numbers are given out under the job's row lock: whoever has seen number n will never miss one below it."""
 
     def add(self, job_id: str, kind: str, data: Json) -> Event:
-        """Append an event.
+        """Append an event, and have the webhooks told that want it.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -33,6 +34,7 @@ class Events(Repository):
         values = {"job_id": job_id, "seq": seq, "kind": kind, "data": data}
         event = self._first(Event, insert(_EVENTS).values(values).returning(_EVENTS))
         assert event is not None
+        Deliveries(self._connection).queue(event)
         return event
 
     def after(self, job_id: str, seq: int = 0, *, limit: int = MAX_LIMIT) -> tuple[Event, ...]:

@@ -23,6 +23,7 @@ from tunefarm.cli import (
     top,
     tune,
     version,
+    webhooks,
 )
 from tunefarm.cli.commands import group
 
@@ -38,7 +39,7 @@ def make_app() -> typer.Typer:
     )
     for part in (tune, top, artifact_run, serve, dashboard, roles, doctor, backup, version):
         part.register(app)
-    for part in (models, job_orders, devices, records, keys, database):
+    for part in (models, job_orders, devices, records, keys, webhooks, database):
         app.add_typer(part.app)
     return app
 

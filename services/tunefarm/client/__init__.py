@@ -35,6 +35,7 @@ from tunefarm.client.results import (
     Trial,
 )
 from tunefarm.client.retry import NO_RETRY, RetryPolicy
+from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [
     "NO_RETRY",
@@ -62,6 +63,7 @@ __all__ = [
     "ModelFailedError",
     "ModelTask",
     "NewApiKey",
+    "NewWebhook",
     "NotFoundError",
     "Page",
     "ProtocolError",
@@ -73,4 +75,6 @@ __all__ = [
     "Trial",
     "UnavailableError",
     "WaitTimeoutError",
+    "Webhook",
+    "WebhookDelivery",
 ]

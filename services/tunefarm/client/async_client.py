@@ -19,6 +19,7 @@ from tunefarm.client.models import AsyncModels, Shapes
 from tunefarm.client.retry import RetryPolicy
 from tunefarm.client.streams import ByteProgress
 from tunefarm.client.transport import Transport
+from tunefarm.client.webhooks import AsyncWebhooks
 
 
 class AsyncClient:
@@ -71,6 +72,7 @@ class AsyncClient:
         self.devices = AsyncDevices(self._transport)
         self.records = AsyncRecords(self._transport)
         self.keys = AsyncKeys(self._transport)
+        self.webhooks = AsyncWebhooks(self._transport)
 
     @property
     def url(self) -> str:

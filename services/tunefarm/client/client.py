@@ -14,6 +14,7 @@ from tunefarm.client.keys import Keys
 from tunefarm.client.links import BlockingLink
 from tunefarm.client.models import Models
 from tunefarm.client.retry import RetryPolicy
+from tunefarm.client.webhooks import Webhooks
 
 
 class _Core(AsyncClient):
@@ -56,6 +57,7 @@ class Client(Blocking[AsyncClient]):
         self.devices = Devices(core.devices)
         self.records = Records(core.records)
         self.keys = Keys(core.keys)
+        self.webhooks = Webhooks(core.webhooks)
 
     @property
     def url(self) -> str:

@@ -31,7 +31,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
     engine = make_engine(database_url)
     found = {
         index["name"]: index["dialect_options"].get(f"{engine.dialect.name}_where")
-        for table in ("models", "records", "trials")
+        for table in ("models", "records", "trials", "webhook_deliveries")
         for index in inspect(engine).get_indexes(table)
     }
     engine.dispose()
@@ -42,6 +42,7 @@ def test_partial_indexes_are_partial(database_url: str) -> None:
         "ix_records_failed",
         "ix_trials_lost",
         "uq_trials_job_id_position_config_key",
+        "ix_webhook_deliveries_pending",
     ):
         assert found[name] is not None, name
 

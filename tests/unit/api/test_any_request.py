@@ -110,11 +110,15 @@ def caller(
 ) -> Caller:
     with services.uow.write() as repos:
         other = repos.models.add(name="other", sha256="cd" * 32, size_bytes=9)
+        webhook = repos.webhooks.add(url="https://8.8.8.8/", kinds=[], job_id=None, secret="whsec_eA==")
+        delivery = repos.deliveries.queue_test(webhook.id)
     known = {
         "job_id": finished_job["id"],
         "model_id": finished_job["model_id"],
         "device_id": device["id"],
         "device_key": device["device_key"],
+        "webhook_id": webhook.id,
+        "delivery_id": delivery.id,
         "deletable": other.id,
     }
     return Caller(client, describe(app), known)

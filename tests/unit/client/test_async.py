@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tunefarm
-from tunefarm.client import AsyncClient, AsyncJobHandle, Client, JobHandle, farm, jobs, keys, models
+from tunefarm.client import AsyncClient, AsyncJobHandle, Client, JobHandle, farm, jobs, keys, models, webhooks
 from tunefarm.client.blocking import each, finish
 
 LIMIT_SEC = 60.0
@@ -25,6 +25,7 @@ PAIRS = [
     (farm.AsyncDevices, farm.Devices),
     (farm.AsyncRecords, farm.Records),
     (keys.AsyncKeys, keys.Keys),
+    (webhooks.AsyncWebhooks, webhooks.Webhooks),
 ]
 
 

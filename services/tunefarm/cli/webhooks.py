@@ -1,0 +1,155 @@
+"""``tunefarm webhooks``: who is told of what happens to jobs."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tunefarm.cli import show
+from tunefarm.cli.commands import command, group
+from tunefarm.cli.connect import Server
+from tunefarm.cli.output import Output
+from tunefarm_tuning.errors import TransientError
+
+if TYPE_CHECKING:
+    from tunefarm.client import WebhookDelivery
+
+app = group(
+    "webhooks", "Webhooks: URLs that are told of what happens to jobs. Needs a key with the scope write."
+)
+
+WebhookId = Annotated[
+    str, typer.Argument(metavar="WEBHOOK_ID", help="The webhook's id, as `webhooks list` shows it.")
+]
+
+
+@command(app, "create")
+def create_webhook(
+    out: Output,
+    server: Server,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Where it is told, by POST: https://… or http://…")
+    ],
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            "-k",
+            help="What it is told of: finished, succeeded, failed, cancelled, phase, round, device-trouble and so on; "
+            "everything where it is left out. Can be given several times.",
+        ),
+    ] = None,
+    job_id: Annotated[
+        str | None, typer.Option("--job", metavar="JOB_ID", help="The one job that it is told of.")
+    ] = None,
+) -> None:
+    """Register a URL. The secret that its deliveries are signed with is shown this once."""
+    with server.connect() as client:
+        made = client.webhooks.create(url, kinds=kinds or (), job_id=job_id)
+    if out.json:
+        out.data(made.raw)
+        return
+    out.note(f"webhook {made.id}: {', '.join(made.kinds) or 'everything'}")
+    out.text(made.secret)
+
+
+@command(app, "list")
+def list_webhooks(out: Output, server: Server) -> None:
+    """List the webhooks, the disabled ones too."""
+    with server.connect() as client:
+        webhooks = client.webhooks.list()
+    if out.json:
+        out.data([webhook.raw for webhook in webhooks])
+        return
+    out.table(
+        ("webhook", "URL", "kinds", "job", "made", ">failures", "disabled"),
+        (
+            (
+                webhook.id,
+                webhook.url,
+                ", ".join(webhook.kinds) or "everything",
+                webhook.job_id or "all",
+                show.when(webhook.created_at),
+                webhook.failures,
+                webhook.disabled_reason or show.NONE,
+            )
+            for webhook in webhooks
+        ),
+    )
+
+
+@command(app, "delete")
+def delete_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
+    """Tell a URL of nothing any more, and forget its deliveries."""
+    with server.connect() as client:
+        client.webhooks.delete(webhook_id)
+    if out.json:
+        out.data({"id": webhook_id, "deleted": True})
+    else:
+        out.text(f"{webhook_id} is deleted")
+
+
+@command(app, "enable")
+def enable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
+    """Let a webhook that was disabled be told again, of what happens from now on."""
+    with server.connect() as client:
+        webhook = client.webhooks.enable(webhook_id)
+    if out.json:
+        out.data(webhook.raw)
+    else:
+        out.text(f"{webhook.id} is enabled")
+
+
+@command(app, "deliveries")
+def list_deliveries(
+    out: Output,
+    server: Server,
+    webhook_id: WebhookId,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="Only deliveries in this state: pending, delivered, failed."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")] = 50,
+) -> None:
+    """List what a webhook was told, and is to be, newest first, and how that went."""
+    with server.connect() as client:
+        deliveries = list(islice(client.webhooks.deliveries(webhook_id, state=state), limit))
+    if out.json:
+        out.data([delivery.raw for delivery in deliveries])
+        return
+    out.table(
+        ("delivery", "kind", "job", ">event", "when", "state", ">attempts", ">status", ">took", "error"),
+        (_row(delivery) for delivery in deliveries),
+    )
+
+
+@command(app, "test")
+def test_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
+    """Send a webhook a delivery of the kind test, and say how that went."""
+    with server.connect() as client:
+        delivery = client.webhooks.test(webhook_id)
+    if out.json:
+        out.data(delivery.raw)
+    elif not delivery.error:
+        out.text(f"{delivery.id}: answered {delivery.status} in {show.latency(delivery.latency_sec)}")
+    if delivery.error:
+        raise TransientError(
+            f"the webhook cannot be told: {delivery.error}", code="webhook-failed", id=delivery.id
+        )
+
+
+def _row(delivery: WebhookDelivery) -> tuple[object, ...]:
+    return (
+        delivery.id,
+        delivery.kind,
+        delivery.job_id or show.NONE,
+        show.NONE if delivery.seq is None else delivery.seq,
+        show.when(delivery.created_at),
+        delivery.state,
+        delivery.attempts,
+        show.NONE if delivery.status is None else delivery.status,
+        show.latency(delivery.latency_sec),
+        delivery.error,
+    )

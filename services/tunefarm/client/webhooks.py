@@ -1,0 +1,189 @@
+"""``client.webhooks``: who is told of what happens to jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from tunefarm.client.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.errors import WaitTimeoutError
+from tunefarm.client.fields import Fields
+from tunefarm.client.paging import get_all, walk
+from tunefarm.client.transport import Transport, segment
+
+_POLL_SEC = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A URL that is told of what happens to jobs, without its secret.
+
+    Attributes:
+        kinds: What it is told of; empty for everything.
+        job_id: The one job that it is told of; None for all.
+        disabled_at: When it failed for too long; None while it is good.
+    """
+
+    id: str
+    url: str
+    kinds: tuple[str, ...]
+    job_id: str | None
+    failures: int
+    failing_since: float | None
+    disabled_at: float | None
+    disabled_reason: str
+    created_at: float
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        return cls(**_webhook_fields(Fields(data, "webhook")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWebhook(Webhook):
+    """A webhook that was just registered. `secret` is shown this once."""
+
+    secret: str = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "webhook")
+        return cls(**_webhook_fields(f), secret=f.text("secret"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDelivery:
+    """One event for one webhook, and how it went.
+
+    Attributes:
+        id: What the receiver gets as ``webhook-id``.
+        state: ``pending``, ``delivered``, ``failed`` (given up).
+        status: HTTP status of the last answer; None where there was none.
+        error: Why the last attempt failed; empty where it did not.
+    """
+
+    id: str
+    job_id: str | None
+    seq: int | None
+    kind: str
+    state: str
+    attempts: int
+    status: int | None
+    latency_sec: float | None
+    error: str
+    created_at: float
+    finished_at: float | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, data: object) -> Self:
+        f = Fields(data, "delivery")
+        return cls(
+            id=f.text("id"),
+            job_id=f.optional_text("job_id"),
+            seq=None if f.optional_number("seq") is None else f.integer("seq"),
+            kind=f.text("kind"),
+            state=f.text("state"),
+            attempts=f.integer("attempts", 0),
+            status=None if f.optional_number("status") is None else f.integer("status"),
+            latency_sec=f.optional_number("latency_sec"),
+            error=f.text("error", ""),
+            created_at=f.number("created_at", 0.0),
+            finished_at=f.optional_number("finished_at"),
+            raw=f.data,
+        )
+
+
+class AsyncWebhooks:
+    """Who is told of what happens to jobs. Needs a key with the scope ``write``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def create(self, url: str, *, kinds: Sequence[str] = (), job_id: str | None = None) -> NewWebhook:
+        """Register a URL. The secret that deliveries are signed with is in the answer this once.
+
+        Args:
+            url: Where it is told, by POST.
+            kinds: What it is told of (``finished``, ``failed``, ``phase``, ``device-trouble``…); everything where it
+                is left out.
+            job_id: The one job that it is told of; all where it is left out.
+
+        Raises:
+            InvalidRequestError: ``webhook-url``, ``webhook-address``, ``unknown-kind``.
+            NotFoundError: If there is no such job.
+        """
+        body = {"url": url, "kinds": list(kinds), "job_id": job_id}
+        return NewWebhook.read(await self._transport.post("webhooks", body))
+
+    async def get(self, webhook_id: str) -> Webhook:
+        return Webhook.read(await self._transport.get(f"webhooks/{segment(webhook_id)}"))
+
+    async def list(self) -> tuple[Webhook, ...]:
+        """Return all webhooks, the disabled ones too, oldest first."""
+        return await get_all(self._transport, "webhooks", {}, Webhook.read)
+
+    async def delete(self, webhook_id: str) -> None:
+        """Tell the URL of nothing any more, and forget its deliveries."""
+        await self._transport.delete(f"webhooks/{segment(webhook_id)}")
+
+    async def enable(self, webhook_id: str) -> Webhook:
+        """Let a webhook that was disabled be told again, of what happens from now on."""
+        path = f"webhooks/{segment(webhook_id)}/enable"
+        return Webhook.read(await self._transport.post(path, repeatable=True))
+
+    async def test(self, webhook_id: str, *, timeout_sec: float = 30.0) -> WebhookDelivery:
+        """Have the webhook told of nothing in particular; return how the first attempt went.
+
+        Raises:
+            ConflictError: ``webhook-disabled``.
+            WaitTimeoutError: If nothing was heard of it within `timeout_sec`.
+        """
+        base = f"webhooks/{segment(webhook_id)}"
+        delivery = WebhookDelivery.read(await self._transport.post(f"{base}/test"))
+        until = time.monotonic() + timeout_sec
+        while delivery.state == "pending" and not delivery.error:
+            if time.monotonic() >= until:
+                raise WaitTimeoutError(f"the test was not sent within {timeout_sec:g} s", code="wait-timeout")
+            await self._transport.link.sleep(_POLL_SEC)
+            path = f"{base}/deliveries/{segment(delivery.id)}"
+            delivery = WebhookDelivery.read(await self._transport.get(path))
+        return delivery
+
+    async def deliveries(
+        self, webhook_id: str, *, state: str | None = None
+    ) -> AsyncIterator[WebhookDelivery]:
+        """Yield what the webhook was told, and is to be, newest first."""
+        path = f"webhooks/{segment(webhook_id)}/deliveries"
+        async for delivery in walk(self._transport, path, {"state": state}, WebhookDelivery.read):
+            yield delivery
+
+
+class Webhooks(Blocking[AsyncWebhooks]):
+    """Who is told of what happens to jobs. Needs a key with the scope ``write``."""
+
+    create = blocking(AsyncWebhooks.create)
+    get = blocking(AsyncWebhooks.get)
+    list = blocking(AsyncWebhooks.list)
+    delete = blocking(AsyncWebhooks.delete)
+    enable = blocking(AsyncWebhooks.enable)
+    test = blocking(AsyncWebhooks.test)
+    deliveries = blocking_each(AsyncWebhooks.deliveries)
+
+
+def _webhook_fields(f: Fields) -> dict[str, Any]:
+    return {
+        "id": f.text("id"),
+        "url": f.text("url"),
+        "kinds": tuple(str(kind) for kind in f.items("kinds")),
+        "job_id": f.optional_text("job_id"),
+        "failures": f.integer("failures", 0),
+        "failing_since": f.optional_number("failing_since"),
+        "disabled_at": f.optional_number("disabled_at"),
+        "disabled_reason": f.text("disabled_reason", ""),
+        "created_at": f.number("created_at", 0.0),
+        "raw": f.data,
+    }

@@ -1,0 +1,122 @@
+"""``/v1/webhooks``: who is told of what happens to jobs.
+
+All of it needs the scope ``write``, to look as well: a URL can be as good as a password to what it leads to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Limit, Page, cursor_of
+from tunefarm_api.schemas.webhook import NewWebhook, Webhook, WebhookCreate, WebhookDelivery
+from tunefarm_app.webhooks import create_webhook, delete_webhook, enable_webhook, try_webhook
+from tunefarm_db.webhook_values import DeliveryState
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[needs("write")],
+    summary="Register a webhook",
+    responses=problems(404, 409),
+)
+def add_webhook(body: WebhookCreate, request: Request, services: ServicesDep) -> NewWebhook:
+    """It is told of what happens from now on, at least once, and in order within a job.
+
+    The answer holds the secret that deliveries are signed with, this once.
+    """
+    webhook = create_webhook(
+        services, url=body.url, kinds=body.kinds, job_id=body.job_id, by_key_id=key_of(request).id
+    )
+    return NewWebhook.model_validate(webhook)
+
+
+@router.get("", dependencies=[needs("write")], summary="List webhooks", responses=problems())
+def list_webhooks(services: ServicesDep) -> Page[Webhook]:
+    """Oldest first, the disabled ones too. Always one part."""
+    with services.uow.read() as repos:
+        webhooks = repos.webhooks.list()
+    return Page[Webhook](items=[Webhook.model_validate(each) for each in webhooks], next_cursor=None)
+
+
+@router.get(
+    "/{webhook_id}", dependencies=[needs("write")], summary="Look at a webhook", responses=problems(404)
+)
+def get_webhook(webhook_id: str, services: ServicesDep) -> Webhook:
+    with services.uow.read() as repos:
+        return Webhook.model_validate(repos.webhooks.get(webhook_id))
+
+
+@router.delete(
+    "/{webhook_id}",
+    status_code=204,
+    dependencies=[needs("write")],
+    summary="Delete a webhook",
+    responses=problems(404),
+)
+def remove_webhook(webhook_id: str, request: Request, services: ServicesDep) -> None:
+    """What is waiting for it is not sent any more, and its deliveries are forgotten."""
+    delete_webhook(services, webhook_id, by_key_id=key_of(request).id)
+
+
+@router.post(
+    "/{webhook_id}/enable",
+    dependencies=[needs("write")],
+    summary="Enable a webhook again",
+    responses=problems(404),
+)
+def enable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
+    """It is told of what happens from now on. One that is not disabled stays as it is."""
+    return Webhook.model_validate(enable_webhook(services, webhook_id, by_key_id=key_of(request).id))
+
+
+@router.post(
+    "/{webhook_id}/test",
+    status_code=202,
+    dependencies=[needs("write")],
+    summary="Try a webhook",
+    responses=problems(404, 409),
+)
+def send_test(webhook_id: str, services: ServicesDep) -> WebhookDelivery:
+    """Sends it a delivery of the kind `test`, in a moment: look at the delivery to see how that went."""
+    return WebhookDelivery.model_validate(try_webhook(services, webhook_id))
+
+
+@router.get(
+    "/{webhook_id}/deliveries",
+    dependencies=[needs("write")],
+    summary="List a webhook's deliveries",
+    responses=problems(404),
+)
+def list_deliveries(
+    webhook_id: str,
+    services: ServicesDep,
+    state: Annotated[DeliveryState | None, Query(description="Only deliveries in this state.")] = None,
+    limit: Limit = 50,
+    cursor: Annotated[str | None, cursor_of("whd")] = None,
+) -> Page[WebhookDelivery]:
+    """Newest first. They are kept for some days after they ended (`TUNEFARM_KEEP_DELIVERIES_DAYS`)."""
+    with services.uow.read() as repos:
+        repos.webhooks.get(webhook_id)
+        page = repos.deliveries.page(webhook_id, state=state, cursor=cursor, limit=limit)
+    return Page[WebhookDelivery](
+        items=[WebhookDelivery.model_validate(each) for each in page.items], next_cursor=page.next_cursor
+    )
+
+
+@router.get(
+    "/{webhook_id}/deliveries/{delivery_id}",
+    dependencies=[needs("write")],
+    summary="Look at a delivery",
+    responses=problems(404),
+)
+def get_delivery(webhook_id: str, delivery_id: str, services: ServicesDep) -> WebhookDelivery:
+    with services.uow.read() as repos:
+        return WebhookDelivery.model_validate(repos.deliveries.get(webhook_id, delivery_id))

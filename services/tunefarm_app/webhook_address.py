@@ -1,0 +1,157 @@
+"""Where a webhook may lead: not into the farm's own network, whatever its URL calls that.
+
+A request is refused by the addresses that a host stands for, and not by how it is spelt: ``127.1``, ``0x7f000001`` and a
+name in DNS are asked of the resolver alike. Whoever connects uses the very addresses that were checked, so that a name
+which leads elsewhere a moment later gains nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.untrusted_text import clean
+
+MAX_URL_LENGTH = 2000
+
+Resolver = Callable[[str, int], tuple[str, ...]]
+"""Host and port to addresses; raises `OSError`."""
+
+_METADATA = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",  # most clouds
+            "169.254.170.2",  # containers of AWS
+            "169.254.170.23",
+            "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",  # Google
+            "100.100.100.200",  # Alibaba
+            "192.0.0.192",  # Oracle
+            "168.63.129.16",  # Azure: a public address, yet only its own machines reach it
+        ),
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A webhook's URL, taken apart.
+
+    Attributes:
+        path: With the query.
+    """
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+
+def parse_url(url: str) -> Place:
+    """Take a URL apart.
+
+    Raises:
+        InvalidInputError: ``webhook-url`` if it is none that could be sent to.
+    """
+    if len(url) > MAX_URL_LENGTH:
+        raise _bad_url(f"it is longer than {MAX_URL_LENGTH} characters")
+    if not all("!" <= c <= "~" and c != "\\" for c in url):
+        raise _bad_url("it has characters that a URL cannot have; write a name's others in Punycode")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise _bad_url(clean(str(error))) from error
+    if parts.scheme not in ("http", "https"):
+        raise _bad_url("it must begin with https:// or http://")
+    if not parts.hostname:
+        raise _bad_url("it names no host")
+    if "@" in parts.netloc:
+        raise _bad_url("it must not hold a user or a password: the signature tells who sends")
+    if "#" in url:
+        raise _bad_url("it must not have a fragment (#): that is never sent")
+    if port == 0:
+        raise _bad_url("it has no port that could be sent to")
+    tls = parts.scheme == "https"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Place(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
+
+
+def _bad_url(why: str) -> InvalidInputError:
+    return InvalidInputError(f"this is no URL for a webhook: {why}", code="webhook-url")
+
+
+def system_resolver(host: str, port: int) -> tuple[str, ...]:
+    """Ask the system; every spelling of an address is one to it as well."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def checked_addresses(
+    place: Place, *, allow_private: bool, resolve: Resolver = system_resolver
+) -> tuple[str, ...]:
+    """Resolve the host, once; return its addresses, each of which may be connected to.
+
+    Args:
+        place: Where the webhook leads.
+        allow_private: Whether the farm's own machine and network will do.
+        resolve: Asks for the addresses.
+
+    Raises:
+        InvalidInputError: ``webhook-address`` if there is none, or one of them may not be connected to.
+    """
+    try:
+        addresses = resolve(place.host, place.port)
+    except (OSError, UnicodeError) as error:
+        raise _bad_address(f"the host {clean(place.host)} is not known here") from error
+    if not addresses:
+        raise _bad_address(f"the host {clean(place.host)} has no address")
+    for address in addresses:
+        if not _is_allowed(address, allow_private=allow_private):
+            raise _bad_address(
+                f"the host {clean(place.host)} leads to {clean(address)}, which is not a public address"
+            )
+    return addresses
+
+
+def _bad_address(why: str) -> InvalidInputError:
+    return InvalidInputError(why, code="webhook-address")
+
+
+def _is_allowed(text: str, *, allow_private: bool) -> bool:
+    try:
+        address = _plain(ip_address(text.partition("%")[0]))
+    except ValueError:
+        return False
+    if address in _METADATA or address.is_multicast:
+        return False
+    return allow_private or _is_public(address)
+
+
+def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that an IPv6 one carries, where it does."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
+    # Python counts some reserved IPv6 ranges as global.
+    return address.is_global and not (
+        address.is_private
+        or address.is_loopback
+        or address.is_link_local
+        or address.is_reserved
+        or address.is_unspecified
+    )

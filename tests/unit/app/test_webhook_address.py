@@ -1,0 +1,126 @@
+"""Where webhooks may lead, however that is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_app.webhook_address import checked_addresses, parse_url
+from tunefarm_app.webhook_request import sign
+from tunefarm_tuning.errors import InvalidInputError
+
+PRIVATE = [
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0x7f.1",
+    "0177.0.0.1",
+    "localhost",
+    "LOCALHOST",
+    "0.0.0.0",
+    "0",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.1.1",
+    "100.64.0.1",
+    "198.18.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[::ffff:10.0.0.1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::1]",
+    "[fe80::1]",
+    "[fec0::1]",
+    "[fd00::1]",
+]
+METADATA = ["169.254.169.254", "2852039166", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "100.100.100.200"]
+METADATA += ["168.63.129.16", "[64:ff9b::a9fe:a9fe]"]
+MULTICAST = ["224.0.0.1", "224.0.1.1", "239.1.1.1", "[ff02::1]", "[ff0e::1]"]
+
+
+def refused(url: str, *, allow_private: bool = False) -> str:
+    with pytest.raises(InvalidInputError) as caught:
+        checked_addresses(parse_url(url), allow_private=allow_private)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("host", PRIVATE + METADATA + MULTICAST)
+def test_only_public_addresses(host: str) -> None:
+    assert refused(f"http://{host}:8080/hook") == "webhook-address"
+
+
+@pytest.mark.parametrize("host", METADATA + MULTICAST)
+def test_some_are_never_allowed(host: str) -> None:
+    assert refused(f"https://{host}/", allow_private=True) == "webhook-address"
+
+
+def test_what_is_allowed() -> None:
+    for host in ("8.8.8.8", "[2606:4700:4700::1111]", "134744072", "[::ffff:8.8.8.8]"):
+        assert len(checked_addresses(parse_url(f"https://{host}/x"), allow_private=False)) == 1
+    for host in ("127.0.0.1", "10.0.0.1", "[::1]", "localhost"):
+        assert checked_addresses(parse_url(f"http://{host}/x"), allow_private=True)
+
+
+def test_one_bad_address_of_a_name_is_enough() -> None:
+    place = parse_url("https://hooks.example.org/")
+    for bad in ("127.0.0.1", "fe80::1%eth0", "nonsense"):
+        with pytest.raises(InvalidInputError, match="not a public address"):
+            checked_addresses(place, allow_private=False, resolve=lambda _h, _p, bad=bad: ("8.8.8.8", bad))
+    with pytest.raises(InvalidInputError, match="has no address"):
+        checked_addresses(place, allow_private=False, resolve=lambda _h, _p: ())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "ftp://8.8.8.8/",
+        "file:///etc/passwd",
+        "8.8.8.8/hook",
+        "https://",
+        "https:///path",
+        "https://user:password@8.8.8.8/",
+        "https://8.8.8.8@127.0.0.1/",
+        "https://8.8.8.8/#part",
+        "https://8.8.8.8:99999/",
+        "https://8.8.8.8:0/",
+        "https://8.8.8.8:x/",
+        "https://8.8.8.8/a b",
+        "https://8.8.8.8/\r\nX: y",
+        "https://8.8.8.8\\@127.0.0.1/",
+        "https://bücher.example/",
+        "https://[::1",
+        "https://8.8.8.8/" + "x" * 2000,
+    ],
+)
+def test_what_is_no_url_for_a_webhook(url: str) -> None:
+    assert refused(url) == "webhook-url"
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "nowhere.invalid", "%31%32%37.0.0.1"])
+def test_hosts_that_nobody_knows(host: str) -> None:
+    assert refused(f"https://{host}/") == "webhook-address"
+
+
+def test_the_parts_of_a_url() -> None:
+    place = parse_url("HTTPS://Hooks.Example.org/a/b?c=d")
+    assert (place.tls, place.host, place.port, place.path) == (True, "hooks.example.org", 443, "/a/b?c=d")
+    place = parse_url("http://[::1]:81?x")
+    assert (place.tls, place.host, place.port, place.path) == (False, "::1", 81, "/?x")
+
+
+def test_the_specifications_own_example() -> None:
+    """From the tests of its reference implementations."""
+    signature = sign(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        1614265330,
+        b'{"test": 2432232314}',
+    )
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="

@@ -1,0 +1,417 @@
+"""Webhooks are told: a real receiver, a real database, senders that die, race and meet what they should not."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hook_receiver import Receiver, hook_receiver, is_signed
+from sqlalchemy import text
+from waiting import wait_until as wait_for
+
+from tunefarm_app.reconcile import Reconciler
+from tunefarm_app.webhook_request import Attempt, send
+from tunefarm_app.webhook_sender import Patience, WebhookSender, settle
+from tunefarm_app.webhooks import create_webhook, delete_webhook, enable_webhook, try_webhook
+from tunefarm_db.values import Job
+from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, Webhook
+from tunefarm_tuning.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError
+
+wait_until = partial(wait_for, within_sec=90.0)
+SOON = Patience(first_sec=0.01, most_sec=0.02)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with hook_receiver() as made:
+        yield made
+
+
+@pytest.fixture
+def farm(farm: Any) -> Any:
+    return farm.with_settings(webhook_allow_private=True)
+
+
+@pytest.fixture
+def senders(farm: Any) -> Iterator[Any]:
+    started: list[WebhookSender] = []
+
+    def start(count: int = 1, **options: Any) -> None:
+        for _ in range(count):
+            sender = WebhookSender(farm.services, **{"every_sec": 0.01, "patience": SOON, **options})
+            started.append(sender)
+            sender.start()
+
+    yield start
+    for sender in started:
+        sender.stop()
+
+
+def deliveries(farm: Any, webhook: Webhook) -> list[Delivery]:
+    with farm.services.uow.read() as repos:
+        return list(repos.deliveries.page(webhook.id, limit=500).items)[::-1]
+
+
+def wait_for_end(farm: Any, webhook: Webhook) -> list[Delivery]:
+    wait_until(
+        lambda: all(each.finished_at for each in deliveries(farm, webhook)),
+        lambda: f"deliveries: {deliveries(farm, webhook)}",
+    )
+    return deliveries(farm, webhook)
+
+
+def claim(farm: Any, lease_sec: float = 60.0) -> ClaimedDelivery | None:
+    with farm.services.uow.read() as repos:
+        (first,) = repos.deliveries.due(1)
+    with farm.services.uow.write() as repos:
+        claimed: ClaimedDelivery | None = repos.deliveries.claim(first, lease_sec)
+    return claimed
+
+
+def happen(farm: Any, job: Job, count: int = 1) -> None:
+    for number in range(count):
+        with farm.services.uow.write() as repos:
+            repos.events.add(job.id, "round", {"number": number})
+
+
+def test_a_whole_job_is_told_in_order(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    before = len(farm.events(tuning_job.id))
+    senders()
+    farm.run_until_quiet()
+    told = wait_for_end(farm, webhook)
+    kinds = farm.events(tuning_job.id)[before:]
+    assert [each.kind for each in told] == kinds
+    assert [got.message["type"] for got in receiver.got] == [f"job.{kind}" for kind in kinds]
+    assert [got.seq for got in receiver.got] == list(range(before + 1, before + 1 + len(kinds)))
+    assert receiver.ids() == [each.id for each in told]
+    assert all(is_signed(got, webhook.secret) for got in receiver.got)
+    last = receiver.got[-1]
+    assert last.path == "/hook?farm=1"
+    assert last.headers["content-type"] == "application/json"
+    assert last.message["data"]["job_id"] == tuning_job.id
+    assert last.message["data"]["event"]["state"] == "succeeded"
+    for each in told:
+        assert (each.state, each.attempts, each.status, each.error) == ("delivered", 1, 200, "")
+        assert each.latency_sec is not None
+    assert webhook.secret not in repr(webhook)
+
+
+def test_only_what_was_asked_for(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    other = farm.submit(farm.ready_model(), trials=16)
+    failed = create_webhook(farm.services, url=receiver.url, kinds=["failed"])
+    cancelled = create_webhook(farm.services, url=receiver.url, kinds=["cancelled", "phase"])
+    of_one = create_webhook(farm.services, url=receiver.url, job_id=other.id, kinds=["finished"])
+    happen(farm, tuning_job)
+    for job in (tuning_job, other):
+        with farm.services.uow.write() as repos:
+            repos.events.add(job.id, "finished", {"state": "cancelled"})
+    assert deliveries(farm, failed) == []
+    assert [each.job_id for each in deliveries(farm, cancelled)] == [tuning_job.id, other.id]
+    assert [each.job_id for each in deliveries(farm, of_one)] == [other.id]
+
+
+def test_no_event_no_delivery(farm: Any, tuning_job: Job, receiver: Receiver) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    with pytest.raises(NotFoundError), farm.services.uow.write() as repos:  # noqa: PT012
+        repos.events.add(tuning_job.id, "round", {})
+        repos.jobs.get("job_none")
+    assert deliveries(farm, webhook) == []
+
+
+def test_a_failed_attempt_is_made_again_and_later_events_wait(
+    farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
+) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    receiver.answer = lambda _got: 500 if len(receiver.got) <= 3 else 204
+    happen(farm, tuning_job, 3)
+    senders(2)
+    first, second, third = wait_for_end(farm, webhook)
+    assert receiver.ids() == [first.id] * 4 + [second.id, third.id]
+    assert len({got.body for got in receiver.got[:4]}) == 1
+    assert (first.attempts, first.status, first.error) == (4, 204, "")
+    with farm.services.uow.read() as repos:
+        assert repos.webhooks.get(webhook.id).failures == 0
+
+
+def test_two_senders_at_once_tell_each_event_once(
+    farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
+) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    happen(farm, tuning_job, 30)
+    senders(3)
+    told = wait_for_end(farm, webhook)
+    assert receiver.ids() == [each.id for each in told]
+    assert len(told) == 30
+
+
+def test_killed_between_sending_and_writing_it_down(
+    farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
+) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    happen(farm, tuning_job, 2)
+    claimed = claim(farm)
+    assert claimed is not None
+    attempt = send(claimed, allow_private=True)
+    assert attempt.status == 200
+    # Nobody else takes it while the lease lasts, nor the next one of the job.
+    with farm.services.uow.read() as repos:
+        assert repos.deliveries.due(10) == ()
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(text("UPDATE webhook_deliveries SET lease_until = 1.0 WHERE attempts = 1"))
+    senders()
+    first, second = wait_for_end(farm, webhook)
+    assert receiver.ids() == [first.id, first.id, second.id]
+    assert first.attempts == 2
+    # It was not killed, only slow: what it writes now counts no more.
+    with pytest.raises(LeaseLostError), farm.services.uow.write() as repos:
+        settle(repos, claimed, Attempt(status=500, error="late", latency_sec=1.0), SOON)
+    assert deliveries(farm, webhook)[0] == first
+    with farm.services.uow.read() as repos:
+        assert repos.webhooks.get(webhook.id).failures == 0
+
+
+def test_redirects_are_not_followed(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    with hook_receiver() as elsewhere:
+        receiver.answer, receiver.location = (lambda _got: 307), elsewhere.url
+        happen(farm, tuning_job)
+        senders()
+        wait_until(lambda: len(receiver.got) > 1, "a second attempt")
+        assert elsewhere.got == []
+    assert "redirects are not followed" in deliveries(farm, webhook)[0].error
+
+
+def test_given_up_after_some_time(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    receiver.answer = lambda got: 500 if got.seq == first_seq else 200
+    happen(farm, tuning_job, 2)
+    first_seq = deliveries(farm, webhook)[0].seq
+    senders(patience=Patience(first_sec=0.01, give_up_sec=0.0))
+    first, second = wait_for_end(farm, webhook)
+    assert (first.state, first.attempts, first.status) == ("failed", 1, 500)
+    assert (second.state, second.status) == ("delivered", 200)
+
+
+def test_disabled_after_too_many_failures(
+    farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
+) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    receiver.answer = lambda _got: 503
+    happen(farm, tuning_job, 2)
+    senders(patience=Patience(first_sec=0.01, most_sec=0.01, disable_after=4, disable_after_sec=0.0))
+    told = wait_for_end(farm, webhook)
+    assert [(each.state, each.attempts) for each in told] == [("failed", 4), ("failed", 0)]
+    with farm.services.uow.read() as repos:
+        disabled = repos.webhooks.get(webhook.id)
+    assert disabled.disabled_at is not None
+    assert "4 attempts in a row failed" in disabled.disabled_reason
+    happen(farm, tuning_job)
+    assert len(deliveries(farm, webhook)) == 2
+    with pytest.raises(ConflictError):
+        try_webhook(farm.services, webhook.id)
+    receiver.answer = lambda _got: 200
+    assert enable_webhook(farm.services, webhook.id).disabled_at is None
+    happen(farm, tuning_job)
+    assert wait_for_end(farm, webhook)[-1].state == "delivered"
+
+
+def test_a_day_must_pass_before_a_webhook_is_disabled(farm: Any, receiver: Receiver) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    with farm.services.uow.write() as repos:
+        for _ in range(50):
+            repos.webhooks.failed(webhook.id)
+        now, failing = repos.now(), repos.webhooks.get(webhook.id)
+    assert not Patience().is_over(failing, now)
+    assert Patience().is_over(failing, now + 86_401)
+    waits = [Patience().wait_sec(attempts) for attempts in range(1, 2000)]
+    assert 2.5 <= waits[0] <= 7.5
+    assert max(waits) <= 5400
+    assert min(waits[20:]) >= 1800
+
+
+def test_gone_is_gone(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    receiver.answer = lambda _got: 410
+    happen(farm, tuning_job, 2)
+    senders()
+    wait_for_end(farm, webhook)
+    assert len(receiver.got) == 1
+    with farm.services.uow.read() as repos:
+        assert "410" in repos.webhooks.get(webhook.id).disabled_reason
+
+
+def test_a_receiver_that_never_ends_its_answer(
+    farm: Any, tuning_job: Job, senders: Any, receiver: Receiver
+) -> None:
+    """It sends a byte now and then; another webhook is told meanwhile."""
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+
+        def drip() -> None:
+            held: list[socket.socket] = []
+            while not stop.wait(0.05):
+                try:
+                    held.append(listener.accept()[0])
+                    held[-1].sendall(b"HTTP/1.1 200 OK\r\n")
+                except OSError:
+                    pass
+                for each in held:
+                    try:
+                        each.sendall(b"x")
+                    except OSError:
+                        pass
+            for each in held:
+                each.close()
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            slow = create_webhook(farm.services, url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
+            quick = create_webhook(farm.services, url=receiver.url)
+            happen(farm, tuning_job)
+            senders(timeout_sec=1.0)
+            wait_for_end(farm, quick)
+            wait_until(lambda: deliveries(farm, slow)[0].error, "the end of the slow attempt")
+            assert "no answer within 1 s" in deliveries(farm, slow)[0].error
+        finally:
+            stop.set()
+            dripping.join()
+
+
+def test_over_tls(
+    farm: Any, tuning_job: Job, senders: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate must be good, for the name in the URL."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    make += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run([*make, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    with hook_receiver(tls) as receiver:
+        webhook = create_webhook(farm.services, url=receiver.url)
+        other_name = create_webhook(farm.services, url=receiver.url.replace("localhost", "127.0.0.1"))
+        happen(farm, tuning_job)
+        senders(timeout_sec=30.0)
+        wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
+        assert "certificate is not good" in deliveries(farm, webhook)[0].error
+        assert receiver.got == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        (told,) = wait_for_end(farm, webhook)
+        assert (told.state, told.status) == ("delivered", 200)
+        assert is_signed(receiver.got[0], webhook.secret)
+        wait_until(lambda: "mismatch" in deliveries(farm, other_name)[0].error, "the other name's refusal")
+        assert len(receiver.got) == 1
+
+
+def test_nobody_listens(farm: Any, tuning_job: Job, senders: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    webhook = create_webhook(farm.services, url=f"https://127.0.0.1:{port}/")
+    happen(farm, tuning_job)
+    senders()
+    wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
+    assert deliveries(farm, webhook)[0].error == "Connection refused"
+
+
+def test_a_receiver_that_speaks_no_http(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url.replace("http:", "https:"))
+    happen(farm, tuning_job)
+    senders()
+    wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
+    assert deliveries(farm, webhook)[0].status is None
+
+
+def test_a_name_that_leads_elsewhere_a_moment_later(
+    farm: Any, tuning_job: Job, receiver: Receiver, senders: Any
+) -> None:
+    """DNS rebinding: what was registered when its name was of a public address is looked at again."""
+    webhook = create_webhook(farm.services, url=receiver.url)
+    port = receiver.url.split(":")[2].split("/")[0]
+    with farm.services.uow.engine.begin() as connection:
+        statement = text("UPDATE webhooks SET url = :url")
+        connection.execute(statement, {"url": f"http://hooks.example.org:{port}/hook"})
+    happen(farm, tuning_job)
+    asked: list[str] = []
+
+    def resolve(host: str, _port: int) -> tuple[str, ...]:
+        asked.append(host)
+        return ("127.0.0.1",)
+
+    strict = farm.with_settings(webhook_allow_private=False)
+    sender = WebhookSender(strict.services, every_sec=0.01, patience=SOON, resolve=resolve)
+    sender.start()
+    wait_until(lambda: deliveries(farm, webhook)[0].error, "an attempt")
+    sender.stop()
+    assert "not a public address" in deliveries(farm, webhook)[0].error
+    assert receiver.got == []
+    # Where it is allowed, the name is resolved once for each attempt, and the connection is to that address.
+    asked.clear()
+    senders(resolve=resolve)
+    wait_for_end(farm, webhook)
+    assert asked == ["hooks.example.org"]
+    assert receiver.got[0].headers["host"] == f"hooks.example.org:{port}"
+
+
+def test_deleted_while_something_waits(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    happen(farm, tuning_job)
+    delete_webhook(farm.services, webhook.id)
+    # An event that was being written at that time leaves one behind.
+    with farm.services.uow.write() as repos:
+        repos.deliveries.queue_test(webhook.id)
+        assert repos.deliveries.due(10) == ()
+    Reconciler(farm.services).tick()
+    assert deliveries(farm, webhook) == []
+    assert receiver.got == []
+
+
+def test_the_log_is_kept_for_some_days(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url)
+    happen(farm, tuning_job, 3)
+    senders()
+    old = wait_for_end(farm, webhook)[0]
+    with farm.services.uow.engine.begin() as connection:
+        statement = text("UPDATE webhook_deliveries SET finished_at = finished_at - 8 * 86400 WHERE id = :id")
+        connection.execute(statement, {"id": old.id})
+    Reconciler(farm.services).tick()
+    assert [each.seq for each in deliveries(farm, webhook)] == [old.seq + 1, old.seq + 2]
+
+
+def test_a_test(farm: Any, receiver: Receiver, senders: Any) -> None:
+    webhook = create_webhook(farm.services, url=receiver.url, kinds=["finished"])
+    delivery = try_webhook(farm.services, webhook.id)
+    senders()
+    (told,) = wait_for_end(farm, webhook)
+    assert (told.id, told.kind, told.status) == (delivery.id, "test", 200)
+    assert receiver.got[0].message["type"] == "test"
+    assert is_signed(receiver.got[0], webhook.secret)
+
+
+def test_what_cannot_be_registered(farm: Any, receiver: Receiver) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        create_webhook(farm.services, url=receiver.url, kinds=["finish"])
+    assert caught.value.code == "unknown-kind"
+    strict = farm.with_settings(webhook_allow_private=False)
+    with pytest.raises(InvalidInputError) as caught:
+        create_webhook(strict.services, url=receiver.url)
+    assert caught.value.code == "webhook-address"
+    with farm.services.uow.write() as repos:
+        for _ in range(100):
+            repos.webhooks.add(url=receiver.url, kinds=[], job_id=None, secret="whsec_")
+    with pytest.raises(ConflictError) as full:
+        create_webhook(farm.services, url=receiver.url)
+    assert full.value.code == "too-many-webhooks"
