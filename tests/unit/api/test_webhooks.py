@@ -6,11 +6,15 @@ import json
 from typing import Any
 
 import pytest
+from hook_receiver import hook_receiver
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
+from waiting import wait_until
 
+from tunefarm_api.app import create_app
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
+from tunefarm_app.settings import Settings
 
 URL = "https://8.8.8.8/hooks/token"
 
@@ -101,3 +105,20 @@ def test_it_takes_the_scope_write(client: TestClient, services: Services, proble
         ("GET", f"{path}/deliveries"),
     ):
         problem(client.request(method, place, json={"url": URL}), 403, "forbidden")
+
+
+def test_the_api_process_tells_them(settings: Settings) -> None:
+    app = create_app(settings.model_copy(update={"webhook_allow_private": True}))
+    with hook_receiver() as receiver, TestClient(app) as client:
+        token = create_api_key(app.state.services, name="test", scopes=["write"])[1]
+        client.headers["Authorization"] = f"Bearer {token}"
+        webhook = client.post("/v1/webhooks", json={"url": receiver.url}).json()
+        path = f"/v1/webhooks/{webhook['id']}"
+        sent = f"{path}/deliveries/{client.post(f'{path}/test').json()['id']}"
+        told = wait_until(
+            lambda: (now := client.get(sent).json())["state"] != "pending" and now,
+            "the delivery",
+            within_sec=90,
+        )
+        assert (told["state"], told["attempts"], told["status"]) == ("delivered", 1, 200)
+        assert receiver.ids() == [told["id"]]
