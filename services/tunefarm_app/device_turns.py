@@ -30,12 +30,12 @@ _LOOKS_BEFORE_TELLING = 3
 def wake_next(repos: Repositories, device_key: str) -> Step | None:
     """Make a step due now whose turn it is on a free device of this pool, and return it for sending.
 
-    None where there is none, or all of them are due already.
+    None where there is none, or all of them are due and sent already.
     """
     free = _free(repos, device_key)
     steps = repos.turns.next_of(device_key, free) if free else ()
     now = repos.now() if steps else 0.0
-    asleep = [step.id for step in steps if step.not_before > now]
+    asleep = [step.id for step in steps if step.not_before > now or step.sent_at is None]
     return repos.steps.expedite(asleep[0]) if asleep else None
 
 
