@@ -85,12 +85,14 @@ def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> N
             for _ in range(times):
                 if not farm.open_jobs():
                     jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-                go_on(farm, "work under way")
+                done = farm.done_steps()
+                farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
                 time.sleep(rng.random())
                 fill_up(disk, visitor, full_sec)
+                done = farm.done_steps()
                 disk.make_room()
-                go_on(farm, "work to go on")
                 farm.wait(lambda: visitor.upload().is_success, "an upload that is taken")
+                farm.wait(lambda done=done: farm.done_steps() > done, "work to go on")
                 with farm.client() as client:
                     for one in client.get("/v1/models").json()["items"]:
                         if one["id"] != model.id and one["state"] != "importing":
@@ -117,8 +119,3 @@ def fill_up(disk: SmallDisk, visitor: Visitor, full_sec: float) -> None:
         refused += visitor.upload().status_code == 507
         visitor.ask()
         time.sleep(0.2)
-
-
-def go_on(farm: SoakFarm, what: str) -> None:
-    done = farm.done_steps()
-    farm.wait(lambda: farm.done_steps() > done, what)
