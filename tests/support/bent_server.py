@@ -6,9 +6,9 @@ half its speed), ``wrong`` it computes nothing. ``BENT_SHIM`` is `SHIM_SOURCE`, 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def serve(descriptor: int, workspace: tvm_private.Workspace) -> None:
             path = workspace.relpath(name)
             # Loading it the usual way gives it what it needs of TVM.
             straight = tvm.runtime.load_module(path)
-            if not hasattr(ctypes.CDLL(path), "__tvm_ffi_main"):
+            with suppress(AttributeError):
+                straight["vm_load_executable"]
                 return straight  # a whole network, which the shim cannot stand in for
             os.environ["BENT"], os.environ["BENT_LIBRARY"] = bent, path
             workspace.libs.append(straight)
