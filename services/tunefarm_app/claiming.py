@@ -76,7 +76,7 @@ class Claims:
         self.round = round
 
     def claim(self, asked: Sequence[str]) -> Collection[str]:
-        """Add configs to the round, but for those that another lane has; return those of the round."""
+        """Add configs to the round, but for those that another lane has or had; return those of the round."""
         with self._telling() as repos:
             self.round = self._with(repos, self.round, asked)
         return self.round.asked
@@ -111,6 +111,8 @@ class Claims:
             if other.position == one.position
             for key in other.asked
         }
+        # What another lane has committed since the tuner was told of trials.
+        taken |= repos.trials.met(self._context.job_id, one.position, asked)
         return replace(one, asked=(*one.asked, *(key for key in asked if key not in taken)))
 
     def _note(self, repos: Repositories) -> None:

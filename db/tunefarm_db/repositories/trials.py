@@ -6,7 +6,7 @@ from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from sqlalchemy import Select, func, insert, select, text, tuple_, union_all
+from sqlalchemy import Select, func, insert, or_, select, text, tuple_, union_all
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
@@ -113,6 +113,16 @@ class Trials(Repository):
             text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
         )
         return frozenset(self._run(query).scalars())
+
+    def met(self, job_id: str, position: int, keys: Sequence[str]) -> frozenset[str]:
+        """Return which of these configs the task has a trial of, as asked or as applied; infrastructure errors are none."""
+        query = select(TrialRow.asked_key, TrialRow.config_key).where(
+            TrialRow.job_id == job_id,
+            TrialRow.position == position,
+            or_(TrialRow.asked_key.in_(list(keys)), TrialRow.config_key.in_(list(keys))),
+            text("outcome != 'infrastructure-error'"),  # as the index has it, to be used
+        )
+        return frozenset(key for row in self._run(query) for key in row) & frozenset(keys)
 
     def losses_in_a_row(self, job_id: str) -> int:
         """Return during how many of the job's latest trials their device was lost: since the last one that ended by itself.

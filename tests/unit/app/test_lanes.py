@@ -13,14 +13,17 @@ from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.change_job import JobChange, change_job
+from tunefarm_app.claiming import Claims
 from tunefarm_app.lanes import InFlight, open_lane, share_of_devices, with_in_flight
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import send_due
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_steps
+from tunefarm_app.step_context import StepContext
+from tunefarm_app.step_lease import StepLease
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
-from tunefarm_db.values import DeviceLease, StepKind, StepState
+from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState
 from tunefarm_tuning.errors import DeviceLostError
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
 
@@ -39,6 +42,7 @@ class GatedEngine(ReplayEngine):
     @contextmanager
     def measuring(self, device: Any, *, cancellation: Any) -> Iterator[Any]:
         if device.name in self.broken:
+            self.broken.discard(device.name)
             raise DeviceLostError("it went up in smoke")
         with self._lock:
             self.busy[device.name] += 1
@@ -279,6 +283,7 @@ def test_a_lane_that_fails_for_good_leaves_the_job_to_the_others(farm, engine, w
     workers.until(lambda: finished(farm, job))
     workers.join()
     assert (farm.job(job.id).state, farm.job(job.id).trials) == (JobState.SUCCEEDED, 48)
+    assert farm.events(job.id).count("lane-lost") == 1
 
 
 def test_pausing_stops_all_lanes_and_resuming_starts_them(farm, engine, workers) -> None:
@@ -313,6 +318,41 @@ def test_cancelling_and_another_budget_with_lanes(farm, engine, workers) -> None
     engine.gate.set()
     workers.join()
     assert farm.job(other.id).trials == 0
+
+
+def test_what_another_lane_committed_meanwhile_is_not_tried_again(farm, tuning_job) -> None:
+    """A tuner that was told of the trials before that would propose the very same."""
+    (step_id,) = farm.inbox.messages
+    with farm.services.uow.write() as repos:
+        step = repos.steps.claim(step_id, "me", 60.0)
+        assert step is not None
+        trials = [
+            NewTrial(
+                position=position,
+                ordinal=ordinal,
+                config_key=applied,
+                asked_key=asked,
+                outcome=outcome,
+                cost_sec=None,
+                message="",
+                build_sec=0.0,
+                run_sec=0.0,
+                measured_at=0.0,
+                record_id=None,
+            )
+            for ordinal, (position, asked, applied, outcome) in enumerate(
+                [
+                    (0, "asked", "applied", "run-error"),
+                    (0, "lost", "lost", "infrastructure-error"),
+                    (1, "other", "other", "run-error"),
+                ]
+            )
+        ]
+        repos.trials.add_many(tuning_job.id, 7, trials)
+    with StepLease(farm.services, step, limit_sec=60.0) as lease:
+        context = StepContext(services=farm.services, step=step, lease=lease)
+        claims = Claims(context, InFlight(position=0, trials=8))
+        assert list(claims.claim(["asked", "applied", "lost", "other", "new"])) == ["lost", "other", "new"]
 
 
 def test_rounds_under_way_count_as_rounds_without_gain() -> None:
