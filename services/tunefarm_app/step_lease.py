@@ -223,5 +223,5 @@ class StepLease:
     def _stop(self, reason: TunefarmError) -> None:
         if self._reason is None and not self._ended.is_set():
             self._reason = reason
+            self.cancellation.cancel()  # first: a log that cannot be written must not keep the work going
             self._log.info("step is to stop", reason=reason.code)
-            self.cancellation.cancel()
