@@ -523,7 +523,7 @@ def test_a_worker_that_is_told_to_stop_hands_its_step_back(farm) -> None:
     farm.run(steps=1)
     stopping = farm.with_settings(drain_sec=0.0)
     stopping.services = replace(stopping.services, draining=lambda: True)
-    stopping.run()
+    stopping.run(steps=1)  # the step is sent again at once, for another worker
     (step,) = [s for s in farm.steps(job.id) if s.kind is StepKind.COMPILE]
     assert (step.state, step.attempts, step.error) == (StepState.READY, 0, None)
     assert farm.job(job.id).state is JobState.COMPILING
