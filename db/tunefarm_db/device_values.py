@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -23,6 +24,32 @@ class DeviceState(StrEnum):
 
 UP_STATES: frozenset[DeviceState] = frozenset({DeviceState.ONLINE, DeviceState.LEASED})
 """Of a device that takes part: free, or at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    """How many devices of a pool are in each state; a state that none is in is not named."""
+
+    by_state: Mapping[DeviceState, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_state.values())
+
+    @property
+    def up(self) -> int:
+        return sum(count for state, count in self.by_state.items() if state in UP_STATES)
+
+    @property
+    def free(self) -> int:
+        return self.by_state.get(DeviceState.ONLINE, 0)
+
+    def __str__(self) -> str:
+        """Return it as people are told: ``"0 of 3 online (1 draining, 2 offline)"``."""
+        down = ", ".join(
+            f"{count} {state}" for state, count in sorted(self.by_state.items()) if state not in UP_STATES
+        )
+        return f"{self.up} of {self.total} online" + (f" ({down})" if down else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from tunefarm_db.device_values import UP_STATES as UP_STATES  # noqa: PLC0414  (
 from tunefarm_db.device_values import Device as Device  # noqa: PLC0414  (also found here)
 from tunefarm_db.device_values import DeviceLease as DeviceLease  # noqa: PLC0414  (also found here)
 from tunefarm_db.device_values import DeviceState as DeviceState  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_values import PoolCounts as PoolCounts  # noqa: PLC0414  (also found here)
 from tunefarm_db.job_state import JobState
 
 Json = dict[str, Any]

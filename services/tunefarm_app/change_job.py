@@ -9,6 +9,7 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.job_lock import locked_job
+from tunefarm_app.lanes import plan_round
 from tunefarm_app.priority import parse_priority
 from tunefarm_app.submit_job import check_budget
 from tunefarm_db.job_state import JobState
@@ -116,13 +117,7 @@ def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: B
     else:
         repos.jobs.move(job.id, JobState.TUNING, stop_reason=None, progress=progress)
     repos.events.add(job.id, "phase", {"phase": "tuning", "stop_reason": None})
-    following = repos.steps.add(
-        StepKind.TUNE,
-        subject_id=job.id,
-        model_id=job.model_id,
-        job_id=job.id,
-        round=repos.steps.next_round(StepKind.TUNE, job.id),
-    )
+    following = plan_round(repos, job)
     if paused:
         repos.steps.pause(job.id)
         return None

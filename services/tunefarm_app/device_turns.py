@@ -15,7 +15,7 @@ from tunefarm_app.lanes import ends_without_device
 from tunefarm_app.waiting import FOR_A_WORKER
 from tunefarm_db.repositories.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import UP_STATES, DeviceState, Job, Json, Step
+from tunefarm_db.values import Job, Json, PoolCounts, Step
 
 if TYPE_CHECKING:
     from tunefarm_app.step_context import StepContext  # it imports this module
@@ -32,7 +32,7 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
 
     None where there is none, or all of them are due and sent already.
     """
-    free = _free(repos, device_key)
+    free = repos.devices.counts(device_key).free
     steps = repos.turns.next_of(device_key, free) if free else ()
     now = repos.now() if steps else 0.0
     asleep = [step.id for step in steps if step.not_before > now or step.sent_at is None]
@@ -42,7 +42,7 @@ def wake_next(repos: Repositories, device_key: str) -> Step | None:
 def may_take(repos: Repositories, job_id: str, device_key: str) -> bool:
     """Return whether there are more free devices in the pool than jobs that wait and come before this one."""
     ahead = repos.turns.ahead_of(job_id, device_key).total
-    return ahead == 0 or _free(repos, device_key) > ahead
+    return ahead == 0 or repos.devices.counts(device_key).free > ahead
 
 
 def wait_for_device(context: StepContext, job: Job) -> None:
@@ -70,29 +70,25 @@ def wait_for_device(context: StepContext, job: Job) -> None:
 
 
 def _tell(repos: Repositories, job: Job, waits: int) -> None:
-    text = _why(repos, job)
+    pool = repos.devices.counts(job.device_key)
+    text = _why(repos, job, pool)
     told = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
-    up = sum(_counts(repos, job.device_key).get(state, 0) for state in UP_STATES)
-    if told != text and (up == 0 or waits == _LOOKS_BEFORE_TELLING):
+    if told != text and (pool.up == 0 or waits == _LOOKS_BEFORE_TELLING):
         repos.events.add(job.id, "waiting", {"waiting": text, "device_key": job.device_key})
         told = text
     progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": told}
     repos.jobs.update(job.id, progress=progress)
 
 
-def _why(repos: Repositories, job: Job) -> str:
-    counts = _counts(repos, job.device_key)
-    up, free = sum(counts.get(state, 0) for state in UP_STATES), counts.get(DeviceState.ONLINE, 0)
+def _why(repos: Repositories, job: Job, pool: PoolCounts) -> str:
+    if pool.up == 0:
+        return f"waiting for a device of {job.device_key}: {pool}"
     ahead = repos.turns.ahead_of(job.id, job.device_key)
-    pool = f"{up} of {sum(counts.values())} online"
-    if up == 0:
-        rest = ", ".join(
-            f"{count} {state}" for state, count in sorted(counts.items()) if state not in UP_STATES
-        )
-        return f"waiting for a device of {job.device_key}: {pool}" + (f" ({rest})" if rest else "")
-    if free == 0:
+    if pool.free == 0:
         before = f", and {_jobs(ahead)} before it" if ahead.total else ""
-        return f"waiting for a device of {job.device_key}: {pool}, all at work{before}"
+        return (
+            f"waiting for a device of {job.device_key}: {pool.up} of {pool.total} online, all at work{before}"
+        )
     return f"waiting for its turn on a device of {job.device_key}: {_jobs(ahead)} before it"
 
 
@@ -100,11 +96,3 @@ def _jobs(ahead: Ahead) -> str:
     if ahead.higher:
         return f"{ahead.higher} {'job' if ahead.higher == 1 else 'jobs'} of higher priority"
     return f"{ahead.total} {'job' if ahead.total == 1 else 'jobs'}"
-
-
-def _counts(repos: Repositories, device_key: str) -> dict[DeviceState, int]:
-    return repos.devices.count_by_state(device_key)
-
-
-def _free(repos: Repositories, device_key: str) -> int:
-    return _counts(repos, device_key).get(DeviceState.ONLINE, 0)

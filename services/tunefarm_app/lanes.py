@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import UP_STATES, DeviceState, Job, Json, Step, StepKind, StepState
+from tunefarm_db.values import Job, Json, PoolCounts, Step, StepKind, StepState
 from tunefarm_tuning.task_scheduler import TaskState
 
 
@@ -76,13 +76,13 @@ def open_lane(repos: Repositories, job: Job) -> Step | None:
     Returns:
         The lane's first step, to be sent once it is committed; None where the job has enough.
     """
-    counts = repos.devices.count_by_state(job.device_key)
-    up, free = sum(counts.get(state, 0) for state in UP_STATES), counts.get(DeviceState.ONLINE, 0)
-    if up <= 1:
+    pool = repos.devices.counts(job.device_key)
+    if pool.up <= 1:
         return None
     lanes = len(repos.steps.open_ids(job.id))
-    idle = free > repos.turns.waiting(job.device_key)
-    if lanes >= up or not (idle or lanes < share_of_devices(repos, job)) or repos.steps.in_trouble(job.id):
+    idle = pool.free > repos.turns.waiting(job.device_key)
+    wanted = idle or lanes < share_of_devices(repos, job, pool)
+    if lanes >= pool.up or not wanted or repos.steps.in_trouble(job.id):
         return None
     step = plan_round(repos, job)
     repos.steps.mark_sent([step.id])
@@ -108,13 +108,13 @@ def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
     if step.kind is not StepKind.TUNE:
         return False
     lanes = len(repos.steps.open_ids(job.id))
-    if lanes <= share_of_devices(repos, job):
+    if lanes <= share_of_devices(repos, job, repos.devices.counts(job.device_key)):
         return False
     repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
     return True
 
 
-def share_of_devices(repos: Repositories, job: Job) -> int:
+def share_of_devices(repos: Repositories, job: Job, pool: PoolCounts) -> int:
     """Return how many devices of its pool the job may wait for: one at least.
 
     Jobs of one priority share what there is; where one of a higher priority is at work, the others take what it leaves.
@@ -122,6 +122,4 @@ def share_of_devices(repos: Repositories, job: Job) -> int:
     rivals = repos.turns.rivals(job)
     if rivals.higher:
         return 1
-    counts = repos.devices.count_by_state(job.device_key)
-    up = sum(counts.get(state, 0) for state in UP_STATES)
-    return max(1, -(-up // (rivals.equal + 1)))
+    return max(1, -(-pool.up // (rivals.equal + 1)))

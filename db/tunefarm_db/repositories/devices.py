@@ -11,7 +11,7 @@ from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import DeviceRow, table_of
-from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page
+from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page, PoolCounts
 from tunefarm_tuning.errors import NotFoundError
 
 _DEVICES = table_of(DeviceRow)
@@ -248,13 +248,13 @@ class Devices(Repository):
         )
         return self._run(statement).rowcount == 1
 
-    def count_by_state(self, device_key: str) -> dict[DeviceState, int]:
-        """Return how many devices of the pool are in each state; empty where the pool is unknown."""
+    def counts(self, device_key: str) -> PoolCounts:
+        """Return how many devices of the pool are in each state; none where the pool is unknown."""
         state = shown_state().label("shown")
         query = (
             select(state, func.count()).where(DeviceRow.device_key == device_key, _PRESENT).group_by(state)
         )
-        return {row[0]: row[1] for row in self._run(query)}
+        return PoolCounts({row[0]: row[1] for row in self._run(query)})
 
     def _update(self, device_id: str, changes: dict[str, Any]) -> Device:
         statement = update(_DEVICES).where(DeviceRow.id == device_id, _PRESENT).values(changes)

@@ -26,8 +26,8 @@ def test_registering_again_renews(uow: UnitOfWork, seed: Any) -> None:
     with uow.read() as repos:
         assert repos.devices.keys() == ("cpu", "cpu-2")
         assert [d.name for d in repos.devices.in_pool("cpu")] == ["node-2"]
-        assert repos.devices.count_by_state("cpu-2") == {DeviceState.ONLINE: 1}
-        assert repos.devices.count_by_state("gpu") == {}
+        assert repos.devices.counts("cpu-2").by_state == {DeviceState.ONLINE: 1}
+        assert repos.devices.counts("gpu").by_state == {}
         with pytest.raises(NotFoundError):
             repos.devices.get("dev_nothing")
 
@@ -106,7 +106,7 @@ def test_a_removed_device_is_gone_until_it_joins_again(uow: UnitOfWork, seed: An
         assert repos.devices.apply(device.id, DeviceEvent.REMOVE).state is DeviceState.REMOVED
         assert not repos.devices.renew_lease(device.id, lease.fence, LEASE_SEC)
         assert repos.devices.list().items == repos.devices.in_pool("cpu") == repos.devices.keys() == ()
-        assert repos.devices.count_by_state("cpu") == {}
+        assert repos.devices.counts("cpu").by_state == {}
         assert repos.devices.find("node-1") is None
         for call in (repos.devices.get, repos.devices.heartbeat):
             with pytest.raises(NotFoundError):
@@ -123,7 +123,7 @@ def test_a_leased_device_shows_it(uow: UnitOfWork, seed: Any, expire: Any) -> No
         lease = repos.devices.lease("cpu", "a", LEASE_SEC)
         assert lease is not None
         assert lease.device.state is repos.devices.get(device.id).state is DeviceState.LEASED
-        assert repos.devices.count_by_state("cpu") == {DeviceState.LEASED: 1}
+        assert repos.devices.counts("cpu").by_state == {DeviceState.LEASED: 1}
         assert repos.devices.list(state=DeviceState.ONLINE).items == ()
         draining = repos.devices.apply(device.id, DeviceEvent.DRAIN, "by a person")
         assert draining.state is DeviceState.DRAINING

@@ -195,7 +195,8 @@ def test_the_share_of_a_job(farm) -> None:
 
     def shares() -> list[int]:
         with farm.services.uow.read() as repos:
-            return [share_of_devices(repos, repos.jobs.get(job.id)) for job in jobs]
+            pool = repos.devices.counts("pool")
+            return [share_of_devices(repos, repos.jobs.get(job.id), pool) for job in jobs]
 
     def tuning(job: Any) -> None:
         with farm.services.uow.write() as repos:
