@@ -11,14 +11,17 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.job_line import job_lines
+from tunefarm_api.web.paths import UPLOAD
 from tunefarm_api.web.rendering import page
 from tunefarm_db.job_state import OPEN_STATES, JobState
 from tunefarm_db.repositories.overview import JobOrder
+from tunefarm_db.values import UP_STATES
 
 router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE = 25
 _MOST_PAGES = 100_000
+_MOST_DEVICES = 500
 
 GROUPS = {"open": OPEN_STATES, "ended": frozenset(JobState) - OPEN_STATES}
 """What one can filter by beside single states."""
@@ -60,6 +63,8 @@ def jobs_page(
         )
         lines = job_lines(repos, found)
         pools = repos.overview.pools()
+        devices = () if found else repos.devices.list(limit=_MOST_DEVICES).items
+        has_models = not found and bool(repos.models.list(limit=1).items)
     asked = {"state": state, "model": model.strip(), "pool": pool, "order": order.value}
     return page(
         "jobs.html",
@@ -74,6 +79,10 @@ def jobs_page(
         states=[*GROUPS, *JobState],
         orders=ORDERS,
         pools=pools,
+        has_models=has_models,
+        devices_up=sum(device.state in UP_STATES for device in devices),
+        max_bytes=services.settings.max_upload_bytes,
+        upload_url=UPLOAD,
         url_of=lambda shown: _url({**asked, "page": str(shown)}),
     )
 

@@ -1,21 +1,45 @@
-"""A real Chromium before the real API, with a farm that answers from a landscape."""
+"""A real Chromium before the real API: most tests with a farm that answers from a landscape, one with one that compiles."""
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from replay_server import ReplayServer, replay_server
 
 PATIENCE_MS = 60_000
 
+_DROP = """
+([selector, name, base64]) => {
+  const bytes = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name));
+  const target = document.querySelector(selector);
+  for (const kind of ["dragenter", "dragover", "drop"]) {
+    target.dispatchEvent(new DragEvent(kind, { dataTransfer: transfer, bubbles: true, cancelable: true }));
+  }
+}
+"""
+
 NO_BROWSER = "no chromium on the PATH: apt-get install chromium, or set TUNEFARM_TEST_CHROMIUM to one"
+
+
+class Farm(Protocol):
+    """Whatever serves the dashboard."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def api_key(self) -> str: ...
 
 
 @dataclass
@@ -23,8 +47,8 @@ class Seat:
     """Somebody before a browser. Whatever the browser complains about is kept, and fails the test at its end."""
 
     context: BrowserContext
-    server: ReplayServer
-    complaints: list[str]
+    server: Farm
+    complaints: list[str] = field(default_factory=list)
 
     def open(self, path: str = "/jobs") -> Page:
         page = self.context.new_page()
@@ -50,6 +74,14 @@ class Seat:
         page.wait_for_url("**/jobs")
         return page
 
+    def drop(self, page: Page, name: str, content: bytes) -> None:
+        """Drop a file on the page's field for models."""
+        page.evaluate(_DROP, ["#drop", name, base64.b64encode(content).decode()])
+
+    def forgive_restart(self) -> None:
+        """Forget what the browser says of a server that was away."""
+        self.complaints[:] = [one for one in self.complaints if "net::ERR_" not in one]
+
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
@@ -59,6 +91,7 @@ def chromium() -> Iterator[Browser]:
         pytest.skip(NO_BROWSER)
     # Chromium's own sandbox refuses to run as root, as containers do.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         yield browser
@@ -73,9 +106,9 @@ def server(tmp_path: Path) -> Iterator[ReplayServer]:
 
 
 @pytest.fixture(params=[{}], ids=["plain"])
-def seat(request: pytest.FixtureRequest, chromium: Browser, server: ReplayServer) -> Iterator[Seat]:
+def seat(request: pytest.FixtureRequest, chromium: Browser, server: Farm) -> Iterator[Seat]:
     context = chromium.new_context(**{"viewport": {"width": 1280, "height": 800}, **request.param})
-    seat = Seat(context, server, [])
+    seat = Seat(context, server)
     yield seat
     context.close()
     assert seat.complaints == []

@@ -16,8 +16,6 @@ from tunefarm_app.submit_model import submit_model
 from tunefarm_db.values import Job
 from tunefarm_tuning.budget import Budget
 
-expect.set_options(timeout=60_000)
-
 
 def model_of(server: ReplayServer, name: str = "net.onnx", **scenario) -> str:
     services = server.services
