@@ -114,6 +114,9 @@ def _client() -> str:
     ):
         parts.append(f"## `{kind.__name__}`\n")
         parts.append(_text(inspect.getdoc(kind)))
+        if kind is client.Client:
+            made = kind.__init__
+            parts.append(f"### `Client{_signature(made)}`\n\n{_text(inspect.getdoc(made))}")
         parts += [] if kind is client.AsyncClient else _methods(kind)
     parts.append("## Retries\n")
     parts.append(_text(inspect.getdoc(client.RetryPolicy)))

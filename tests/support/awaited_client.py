@@ -35,6 +35,9 @@ class Awaited:
 
         return call
 
+    def __repr__(self) -> str:
+        return repr(self._value)
+
     def __enter__(self) -> Self:
         return self
 

@@ -18,7 +18,7 @@ from tunefarm.cli.output import Output
 from tunefarm.cli.report import show_report
 
 if TYPE_CHECKING:
-    from tunefarm.client import Job, JobTask
+    from tunefarm.client import ClientError, Job, JobTask
 
 app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
 
@@ -165,7 +165,11 @@ def watch_job(
                 board.on_job(job)
                 progress.update()
 
-            job = handle.wait(on_job, check=False)
+            def on_away(_: ClientError) -> None:
+                board.on_away()
+                progress.update()
+
+            job = handle.wait(on_job, check=False, on_away=on_away)
     show_state(out, job)
     raise_for_state(job)
 

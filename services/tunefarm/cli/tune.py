@@ -33,7 +33,7 @@ from tunefarm.live.board import Board
 from tunefarm_tuning.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Client, Job, JobHandle, Model
+    from tunefarm.client import Client, ClientError, Job, JobHandle, Model
 
 DEFAULT_MINUTES = 10.0
 _CANCEL_TIMEOUT_SEC = 60.0
@@ -204,9 +204,13 @@ def _follow(out: Output, handle: JobHandle, board: Board, progress: View) -> Non
         board.on_job(job)
         progress.update()
 
+    def on_away(_: ClientError) -> None:
+        board.on_away()
+        progress.update()
+
     while True:
         try:
-            handle.wait(on_job, check=False)
+            handle.wait(on_job, check=False, on_away=on_away)
             break
         except KeyboardInterrupt:
             progress.pause()

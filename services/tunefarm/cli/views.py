@@ -42,6 +42,7 @@ class _Lines:
 
     def __init__(self, output: Output, board: Board, phases: Sequence[Phase]) -> None:
         self._output = output
+        self._board = board
         self._phases = [(phase, board.phases[phase]) for phase in phases]
         self._said: dict[Phase, tuple[Status, str]] = {}
         self._said_at: dict[Phase, float] = {}
@@ -57,7 +58,7 @@ class _Lines:
             if state.status is Status.WAITING:
                 continue
             said, now = self._said.get(phase), time.monotonic()
-            news = (state.status, state.text)
+            news = (state.status, self._board.text(phase))
             due = now - self._said_at.get(phase, 0.0) >= _LINE_EVERY_SEC
             if said == news or (said is not None and said[0] is state.status and not due):
                 continue
@@ -67,5 +68,5 @@ class _Lines:
                 else ""
             )
             verb = {Status.RUNNING: "…", Status.DONE: " done", Status.STOPPED: " stopped"}[state.status]
-            self._output.note(f"{phase.value}{verb}{percent}{': ' if state.text else ''}{state.text}")
+            self._output.note(f"{phase.value}{verb}{percent}{': ' if news[1] else ''}{news[1]}")
             self._said[phase], self._said_at[phase] = news, now

@@ -23,6 +23,7 @@ from tunefarm.client.errors import (
 )
 from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
 from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
+from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import (
     Event,
     Job,
@@ -68,6 +69,7 @@ __all__ = [
     "Page",
     "ProtocolError",
     "Record",
+    "ReportPage",
     "RetryPolicy",
     "ServerError",
     "SignInLink",

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
 import httpx
 
 from tunefarm.client.errors import AuthenticationError, InvalidRequestError
+from tunefarm.endpoint import default_home, running_endpoint
 
 _PRINTABLE = re.compile(r"[!-~]+")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def find_server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return URL and API key: as given, else the environment's, else those of this user's farm on this machine.
+
+    Raises:
+        InvalidRequestError: ``no-server``.
+    """
+    url = url or os.environ.get("TUNEFARM_URL")
+    api_key = api_key or os.environ.get("TUNEFARM_API_KEY")
+    if url:
+        return url, api_key
+    found = running_endpoint(default_home().expanduser())
+    if found is None:
+        raise InvalidRequestError(
+            "no server is named and no farm runs on this machine: pass the server's URL, set TUNEFARM_URL, "
+            "or start a farm with `tunefarm serve`",
+            code="no-server",
+        )
+    return found.url, api_key or found.api_key
 
 
 def base_url(url: str) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tunefarm.client.fields import Fields
+from tunefarm.client.shown import Shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Device(Shown):
     """A machine of the farm.
 
     Attributes:

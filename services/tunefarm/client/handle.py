@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm.client.blocking import Blocking, blocking, blocking_each
-from tunefarm.client.errors import JobCancelledError, JobFailedError
+from tunefarm.client.errors import ClientError, JobCancelledError, JobFailedError
 from tunefarm.client.jobs import AsyncJobs
+from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import Event, Job, JobTask, Record, Trial
+from tunefarm.client.shown import line
 from tunefarm.client.streams import ByteProgress
-from tunefarm.client.waiting import wait_until
+from tunefarm.client.waiting import AWAY_SEC, wait_until
 from tunefarm.live.waiting import job_bars, somebody_watches
 
 JobProgress = Callable[[Job], None]
+AwayProgress = Callable[[ClientError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,10 @@ class AsyncJobHandle:
         return self.job.id
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}: {self.job.state}>"
+        return f"<{type(self).__name__} {line(self.job)}>"
+
+    def _repr_html_(self) -> str:
+        return self.job._repr_html_()
 
     async def refresh(self) -> Job:
         """Ask the server how the job is."""
@@ -56,8 +62,10 @@ class AsyncJobHandle:
         poll_sec: float = 1.0,
         check: bool = True,
         progress_bar: bool | None = None,
+        away_sec: float = AWAY_SEC,
+        on_away: AwayProgress | None = None,
     ) -> Job:
-        """Wait until the job has ended, and return it.
+        """Wait until the job has ended, and return it. Ctrl-C ends the waiting; the job goes on.
 
         Args:
             on_progress: Called with the job after every look.
@@ -66,14 +74,20 @@ class AsyncJobHandle:
             check: Raise for a job that did not succeed.
             progress_bar: Draw how it goes on. Left out: in a terminal and in a notebook, where there is no
                 `on_progress`.
+            away_sec: How long the server may be away meanwhile, as while it is restarted.
+            on_away: Called with the error, after every look that the server did not answer.
 
         Raises:
             JobFailedError: If it failed.
             JobCancelledError: If it was cancelled.
             WaitTimeoutError: If it takes longer than `timeout_sec`.
-            UnavailableError: If the server stays away; the job goes on, and `wait` can be called again.
+            UnavailableError: If the server stays away for longer than `away_sec`; `wait` can be called again.
         """
-        with _drawn(progress_bar, on_progress) as seen:
+        if on_progress is not None and not callable(on_progress):
+            raise TypeError(
+                "the first argument of wait is a function, called with the job; a limit is timeout_sec=…"
+            )
+        with _told_of_an_interrupt(self), _drawn(progress_bar, on_progress, on_away) as (seen, away):
             job = await wait_until(
                 self._jobs.link,
                 self.refresh,
@@ -82,12 +96,15 @@ class AsyncJobHandle:
                 timeout_sec=timeout_sec,
                 poll_sec=poll_sec,
                 too_long=f"job {self.id} has not ended",
+                away_sec=away_sec,
+                on_away=away,
             )
         if check:
             raise_for_state(job)
         return job
 
     async def cancel(self) -> Job:
+        """Ask for the job's end; it may take some seconds until its state says so. What it measured stays."""
         self.job = await self._jobs.cancel(self.id)
         return self.job
 
@@ -96,41 +113,61 @@ class AsyncJobHandle:
         *,
         trials: int | None = None,
         seconds: float | None = None,
+        minutes: float | None = None,
         patience: int | None = None,
         min_gain: float | None = None,
         priority: int | str | None = None,
     ) -> Job:
+        """Change budget or priority of a job that has not ended; what is not named stays (see `Jobs.change`)."""
         self.job = await self._jobs.change(
-            self.id, trials=trials, seconds=seconds, patience=patience, min_gain=min_gain, priority=priority
+            self.id,
+            trials=trials,
+            seconds=seconds,
+            minutes=minutes,
+            patience=patience,
+            min_gain=min_gain,
+            priority=priority,
         )
         return self.job
 
     async def retry(self) -> Job:
+        """Let the job, which failed, go on with the step that failed."""
         self.job = await self._jobs.retry(self.id)
         return self.job
 
     async def pause(self) -> Job:
+        """Pause the job: it holds no device and spends no budget until `resume`."""
         self.job = await self._jobs.pause(self.id)
         return self.job
 
     async def resume(self) -> Job:
+        """Let the job, which was paused, go on."""
         self.job = await self._jobs.resume(self.id)
         return self.job
 
     async def tasks(self) -> tuple[JobTask, ...]:
+        """Return the job's kernels and how far each is."""
         return await self._jobs.tasks(self.id)
 
     def trials(self) -> AsyncIterator[Trial]:
+        """Yield the job's trials in the order in which they were measured."""
         return self._jobs.trials(self.id)
 
     def records(self) -> AsyncIterator[Record]:
+        """Yield the records that the job made."""
         return self._jobs.records(self.id)
 
     async def events(self, *, after: int = 0) -> tuple[Event, ...]:
+        """Return what happened to the job after event number `after`, oldest first, 500 at most."""
         return await self._jobs.events(self.id, after=after)
 
     async def report(self) -> Mapping[str, Any]:
+        """Return the report of the job, which has ended, as its document (see `Jobs.report`)."""
         return await self._jobs.report(self.id)
+
+    async def report_page(self) -> ReportPage:
+        """Return the report as a page; as the last line of a notebook's cell it is shown there."""
+        return await self._jobs.report_page(self.id)
 
     async def save_report(self, file: Path | str) -> Path:
         """Write the report as one HTML file."""
@@ -159,7 +196,10 @@ class JobHandle(Blocking[AsyncJobHandle]):
         return self._core.id
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}: {self.job.state}>"
+        return f"<{type(self).__name__} {line(self.job)}>"
+
+    def _repr_html_(self) -> str:
+        return self.job._repr_html_()
 
     refresh = blocking(AsyncJobHandle.refresh)
     wait = blocking(AsyncJobHandle.wait)
@@ -173,26 +213,44 @@ class JobHandle(Blocking[AsyncJobHandle]):
     records = blocking_each(AsyncJobHandle.records)
     events = blocking(AsyncJobHandle.events)
     report = blocking(AsyncJobHandle.report)
+    report_page = blocking(AsyncJobHandle.report_page)
     save_report = blocking(AsyncJobHandle.save_report)
     download = blocking(AsyncJobHandle.download)
 
 
 @contextmanager
-def _drawn(progress_bar: bool | None, on_progress: JobProgress | None) -> Iterator[JobProgress | None]:
-    """Yield what is told of each look at a job: the bars, if there are any, and then `on_progress`."""
+def _drawn(
+    progress_bar: bool | None, on_progress: JobProgress | None, on_away: AwayProgress | None
+) -> Iterator[tuple[JobProgress | None, AwayProgress | None]]:
+    """Yield what is told of each look at a job: the bars, if there are any, and then the caller's functions."""
     if progress_bar is None:
         progress_bar = on_progress is None and somebody_watches()
     if not progress_bar:
-        yield on_progress
+        yield on_progress, on_away
         return
-    with job_bars() as draw:
+    with job_bars() as bars:
 
         def seen(job: Job) -> None:
-            draw(job)
+            bars.on_job(job)
             if on_progress is not None:
                 on_progress(job)
 
-        yield seen
+        def away(error: ClientError) -> None:
+            bars.on_away()
+            if on_away is not None:
+                on_away(error)
+
+        yield seen, away
+
+
+@contextmanager
+def _told_of_an_interrupt(handle: AsyncJobHandle) -> Iterator[None]:
+    """Say what became of the job to whoever pressed Ctrl-C."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"Job {handle.id} goes on: wait() waits for it again, cancel() ends it.")
+        raise
 
 
 def raise_for_state(job: Job) -> None:

@@ -44,3 +44,8 @@ def budget_of(
         "min_gain_per_min": min_gain,
     }
     return {name: limit for name, limit in budget.items() if limit is not None}
+
+
+def wall_sec_of(seconds: float | None, minutes: float | None) -> float | None:
+    """Return the time that both give together; None where neither is given."""
+    return None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)

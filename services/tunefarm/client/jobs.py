@@ -9,9 +9,10 @@ from typing import Any
 
 from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import InvalidRequestError, ProtocolError
-from tunefarm.client.job_terms import budget_of, terms_of
+from tunefarm.client.job_terms import budget_of, terms_of, wall_sec_of
 from tunefarm.client.links import Link
 from tunefarm.client.paging import get_all, get_page, walk
+from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
 from tunefarm.client.streams import ByteProgress, file_name
 from tunefarm.client.transport import Transport, segment
@@ -36,6 +37,7 @@ class AsyncJobs:
         device_key: str | None = None,
         trials: int | None = None,
         seconds: float | None = None,
+        minutes: float | None = None,
         patience: int | None = None,
         min_gain: float | None = None,
         tuner: str | None = None,
@@ -44,7 +46,7 @@ class AsyncJobs:
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
-        """Create a job. It needs a limit of `trials`, `seconds`, `patience` or `min_gain`; the first reached ends it.
+        """Create a job. It needs a limit of `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends it.
 
         Args:
             model_id: A model that was imported.
@@ -52,6 +54,7 @@ class AsyncJobs:
             device_key: The pool that measures.
             trials: Candidates to try, over all tasks.
             seconds: Wall-clock to search.
+            minutes: The same in minutes; added to `seconds`.
             patience: Stop after so many trials without a better kernel.
             min_gain: Stop when a minute of search is expected to make the model less than this share faster
                 (0.01: one percent).
@@ -65,8 +68,9 @@ class AsyncJobs:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
+        wall_sec = wall_sec_of(seconds, minutes)
         terms = terms_of(
-            target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
+            target, device_key, trials, wall_sec, patience, min_gain, tuner, seed, priority, options
         )
         body = {"model_id": model_id, **terms}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
@@ -78,6 +82,7 @@ class AsyncJobs:
         device_key: str | None = None,
         trials: int | None = None,
         seconds: float | None = None,
+        minutes: float | None = None,
         patience: int | None = None,
         min_gain: float | None = None,
         tuner: str | None = None,
@@ -91,8 +96,9 @@ class AsyncJobs:
             InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
             ConflictError: If no device has been registered yet.
         """
+        wall_sec = wall_sec_of(seconds, minutes)
         terms = terms_of(
-            target, device_key, trials, seconds, patience, min_gain, tuner, seed, priority, options
+            target, device_key, trials, wall_sec, patience, min_gain, tuner, seed, priority, options
         )
         await self._transport.post("jobs/check", terms, repeatable=True)
 
@@ -141,6 +147,7 @@ class AsyncJobs:
         *,
         trials: int | None = None,
         seconds: float | None = None,
+        minutes: float | None = None,
         patience: int | None = None,
         min_gain: float | None = None,
         priority: int | str | None = None,
@@ -152,6 +159,7 @@ class AsyncJobs:
             trials: Candidates to try in all. This and the other limits are as in `create`, and count from the end of
                 the present round on; a search that a limit has ended goes on if that is raised.
             seconds: Wall-clock to search in all.
+            minutes: The same in minutes; added to `seconds`.
             patience: Stop after so many trials without a better kernel.
             min_gain: Stop when a minute of search is expected to win less than this share.
             priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
@@ -160,7 +168,7 @@ class AsyncJobs:
             ConflictError: If it has ended, or (``search-ended``) the budget can change nothing any more.
             InvalidRequestError: If there is no such priority or budget.
         """
-        budget = budget_of(trials, seconds, patience, min_gain)
+        budget = budget_of(trials, wall_sec_of(seconds, minutes), patience, min_gain)
         changes = {"priority": priority, "budget": budget or None}
         named = {name: value for name, value in changes.items() if value is not None}
         return Job.read(await self._transport.patch(f"jobs/{segment(job_id)}", named))
@@ -200,6 +208,14 @@ class AsyncJobs:
         if not isinstance(report, dict):
             raise ProtocolError("the server's report is not a JSON object", code="bad-answer")
         return report
+
+    async def report_page(self, job_id: str) -> ReportPage:
+        """Return the report as one HTML page, which a notebook shows (see `save_report` for a file).
+
+        Raises:
+            ConflictError: If the job has not ended.
+        """
+        return ReportPage(html=await self._transport.text(f"jobs/{segment(job_id)}/report.html"))
 
     async def save_report(self, job_id: str, file: Path | str) -> Path:
         """Write the report as one HTML file, complete in itself, and return its path. An older file is replaced.
@@ -259,5 +275,6 @@ class Jobs(Blocking[AsyncJobs]):
     records = blocking_each(AsyncJobs.records)
     events = blocking(AsyncJobs.events)
     report = blocking(AsyncJobs.report)
+    report_page = blocking(AsyncJobs.report_page)
     save_report = blocking(AsyncJobs.save_report)
     download = blocking(AsyncJobs.download)

@@ -5,11 +5,12 @@ Each keeps the whole answer in `raw`, for what this version has no name for. Tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from tunefarm.client.fields import Fields
+from tunefarm.client.shown import Shown, html_table
 
 T = TypeVar("T")
 
@@ -18,10 +19,26 @@ FINISHED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Part of a list; `next_cursor` gets the next part, None where this is the last."""
+    """Part of a list; `next_cursor` gets the next part, None where this is the last.
+
+    Iterating yields this part's items; the lists' `all` methods go on to the end.
+    """
 
     items: tuple[T, ...]
     next_cursor: str | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, position: int) -> T:
+        return self.items[position]
+
+    def _repr_html_(self) -> str:
+        more = "" if self.next_cursor is None else "<p>… and more: this is the first part</p>"
+        return html_table(self.items) + more
 
     @classmethod
     def read(cls, data: object, item: Callable[[object], T]) -> Page[T]:
@@ -62,8 +79,8 @@ class Tensor:
         return cls(name=f.text("name"), shape=tuple(int(d) for d in f.items("shape")), dtype=f.text("dtype"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Model(Shown):
     """An uploaded model.
 
     Attributes:
@@ -108,8 +125,8 @@ class Model:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTask:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelTask(Shown):
     """A kernel of a model that can be tuned; `weight` is how often one inference runs it."""
 
     position: int
@@ -171,8 +188,8 @@ class Progress:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Job(Shown):
     """A tuning job.
 
     Attributes:
@@ -241,8 +258,8 @@ class Job:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTask:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JobTask(Shown):
     """One of a job's kernels, and how far its tuning is.
 
     Attributes:
@@ -281,8 +298,8 @@ class JobTask:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Trial(Shown):
     """One config that a job tried, and how it ended (`outcome` is ``ok`` or a class of failure)."""
 
     position: int
@@ -307,8 +324,8 @@ class Trial:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Record(Shown):
     """A measured fact from the server's history."""
 
     workload_key: str
@@ -337,8 +354,8 @@ class Record:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Event(Shown):
     """Something that happened to a job; `seq` counts from 1 within the job."""
 
     seq: int

@@ -60,6 +60,11 @@ class Transport:
     async def get(self, path: str, query: Query | None = None) -> Any:
         return await self._send(lambda: self._request("GET", path, query), self._json, repeatable=True)
 
+    async def text(self, path: str, query: Query | None = None) -> str:
+        """Return an answer that is plain text."""
+        body = await self._send(lambda: self._request("GET", path, query), self._body, repeatable=True)
+        return body.decode(errors="replace")
+
     async def post(
         self,
         path: str,

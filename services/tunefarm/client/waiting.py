@@ -6,10 +6,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tunefarm.client.errors import WaitTimeoutError
+from tunefarm.client.errors import UnavailableError, WaitTimeoutError
 from tunefarm.client.links import Link
 
 T = TypeVar("T")
+
+AWAY_SEC = 300.0
+"""How long a server may be away while something is waited for: it is restarted, or its machine is."""
 
 
 async def wait_until(
@@ -21,6 +24,8 @@ async def wait_until(
     timeout_sec: float | None,
     poll_sec: float,
     too_long: str,
+    away_sec: float = AWAY_SEC,
+    on_away: Callable[[UnavailableError], None] | None = None,
 ) -> T:
     """Return what `look` returned when that was done.
 
@@ -32,14 +37,30 @@ async def wait_until(
         timeout_sec: How long to wait at most; None for ever.
         poll_sec: Time between two looks.
         too_long: Says that it takes too long.
+        away_sec: How long the server may be away: what is waited for goes on without anybody looking.
+        on_away: Called with the error, after every look that the server did not answer.
+
+    Raises:
+        WaitTimeoutError: If it takes longer than `timeout_sec`.
+        UnavailableError: If the server is away for longer than `away_sec`.
     """
-    deadline = None if timeout_sec is None else time.monotonic() + timeout_sec
+    began = heard = time.monotonic()
     while True:
-        seen = await look()
-        if on_progress is not None:
-            on_progress(seen)
-        if is_done(seen):
-            return seen
-        if deadline is not None and time.monotonic() >= deadline:
-            raise WaitTimeoutError(f"{too_long} after {timeout_sec:g} s", code="wait-timeout")
+        away: UnavailableError | None = None
+        try:
+            seen = await look()
+        except UnavailableError as error:
+            if time.monotonic() - heard >= away_sec:
+                raise
+            away = error
+            if on_away is not None:
+                on_away(error)
+        else:
+            heard = time.monotonic()
+            if on_progress is not None:
+                on_progress(seen)
+            if is_done(seen):
+                return seen
+        if timeout_sec is not None and time.monotonic() - began >= timeout_sec:
+            raise WaitTimeoutError(f"{too_long} after {timeout_sec:g} s", code="wait-timeout") from away
         await link.sleep(poll_sec)

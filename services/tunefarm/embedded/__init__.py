@@ -7,7 +7,8 @@ The same code as a distributed farm runs, over the same protocols; only who star
 from __future__ import annotations
 
 from tunefarm.embedded.farm import EmbeddedFarm
-from tunefarm.embedded.home import Endpoint, FarmHome, default_home
+from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmEvent, FarmOptions
+from tunefarm.endpoint import Endpoint, default_home
 
 __all__ = ["EmbeddedFarm", "Endpoint", "FarmEvent", "FarmHome", "FarmOptions", "default_home"]

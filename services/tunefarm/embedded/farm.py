@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmEvent, FarmOptions
 from tunefarm_tuning.errors import InvariantError, TransientError, TunefarmError, error_from_json
+
+if TYPE_CHECKING:
+    from tunefarm.client import Client
 
 START_PATIENCE_SEC = 300.0
 _STOP_PATIENCE_SEC = 60.0
@@ -26,8 +29,9 @@ class EmbeddedFarm:
     ::
 
         with EmbeddedFarm(home) as farm:
-            farm.wait_ready()
-            client = Client(farm.url, farm.api_key)
+            client = farm.connect()
+
+    In a notebook, where no block goes over several cells: ``farm = EmbeddedFarm("farm").start()``.
 
     Ownership: the farm's processes end with the block, and with this process however that ends: killed too.
     Concurrency: any thread. `on_event` is called from a thread of the handle.
@@ -42,7 +46,7 @@ class EmbeddedFarm:
 
     def __init__(
         self,
-        home: Path | None = None,
+        home: Path | str | None = None,
         options: FarmOptions | None = None,
         *,
         on_event: Callable[[FarmEvent], None] | None = None,
@@ -105,6 +109,17 @@ class EmbeddedFarm:
         """
         self._wait_for(lambda: self._ready, timeout_sec, "not all of its parts were up")
 
+    def connect(self) -> Client:
+        """Wait until every part is up, and return a client of the farm.
+
+        Raises:
+            TransientError: As of `wait_ready`.
+        """
+        from tunefarm.client import Client
+
+        self.wait_ready()
+        return Client(self.url, self.api_key)
+
     def wait(self) -> None:
         """Wait until the farm ends; a signal can end it, and so can its own failure.
 
@@ -135,6 +150,12 @@ class EmbeddedFarm:
             process.wait()
         reader.join()
         process.stdout.close()
+
+    def __repr__(self) -> str:
+        state = (
+            "not started" if self._process is None else "ended" if self._ended else self._url or "starting"
+        )
+        return f"<EmbeddedFarm in {self.home.path}: {state}>"
 
     def __enter__(self) -> Self:
         return self.start()

@@ -7,11 +7,9 @@ import fcntl
 import json
 import os
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
+from tunefarm.endpoint import ENDPOINT_NAME, KEY_NAME, LOCK_NAME, Endpoint, default_home, running_endpoint
 from tunefarm_tuning.errors import ConflictError
 
 _LOCK_PATIENCE_SEC = 2.0
@@ -19,38 +17,19 @@ _LOG_BYTES = 5 << 20
 _LOGS_KEPT = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where a running farm is reached.
-
-    Attributes:
-        pid: The supervisor's.
-    """
-
-    url: str
-    api_key: str
-    pid: int
-
-
-def default_home() -> Path:
-    """Return where this user's farm lives: ``$TUNEFARM_HOME``, else a folder in the user's data."""
-    configured = os.environ.get("TUNEFARM_HOME")
-    return Path(configured) if configured else Path(platformdirs.user_data_dir("tunefarm"))
-
-
 class FarmHome:
     """The folder. Nothing in it is made before `prepare`."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = (path or default_home()).expanduser().absolute()
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = Path(path or default_home()).expanduser().absolute()
         self.database_path = self.path / "tunefarm.db"
         self.store_dir = self.path / "store"
         self.log_dir = self.path / "logs"
         self.valkey_dir = self.path / "valkey"
         self.device_dir = self.path / "device"
-        self.key_file = self.path / "api-key"
-        self._lock_file = self.path / "lock"
-        self._endpoint_file = self.path / "endpoint.json"
+        self.key_file = self.path / KEY_NAME
+        self._lock_file = self.path / LOCK_NAME
+        self._endpoint_file = self.path / ENDPOINT_NAME
 
     @property
     def database_url(self) -> str:
@@ -81,19 +60,7 @@ class FarmHome:
 
     def running(self) -> Endpoint | None:
         """Return where the farm of this folder is reached; None where none runs, or it is not up yet."""
-        try:
-            with self._lock_file.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return None
-        except FileNotFoundError:
-            return None
-        except BlockingIOError:
-            pass
-        try:
-            said = json.loads(self._endpoint_file.read_text(encoding="utf-8"))
-            return Endpoint(url=said["url"], pid=said["pid"], api_key=self.read_api_key())
-        except (OSError, ValueError, KeyError):
-            return None
+        return running_endpoint(self.path)
 
     def announce(self, url: str) -> None:
         """Write down where the farm is reached."""

@@ -33,6 +33,7 @@ class Bars:
             def render(self, task: Task) -> ProgressBar:
                 return super().render(task) if task.started else ProgressBar(total=1.0, width=self.bar_width)
 
+        self._board = board
         self._phases = [(phase, board.phases[phase]) for phase in phases]
         self.progress: Progress = Progress(
             TextColumn("{task.description:<8}", markup=False),
@@ -64,7 +65,8 @@ class Bars:
             total = 1.0 if state.fraction is not None or state.status is not Status.RUNNING else None
             if self.progress.tasks[bar].total != total:
                 self.progress.update(bar, total=total)
-            self.progress.update(bar, completed=state.fraction or 0.0, text=_plain(state.text))
+            text = _plain(self._board.text(phase))
+            self.progress.update(bar, completed=state.fraction or 0.0, text=text)
             if state.status in (Status.DONE, Status.STOPPED):
                 self.progress.stop_task(bar)
 

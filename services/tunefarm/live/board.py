@@ -32,6 +32,7 @@ class Status(StrEnum):
 
 
 PHASES = tuple(Phase)
+AWAY = "the server does not answer; asking again"
 
 _STEPS: Mapping[Phase, tuple[str, ...]] = {
     Phase.COMPILE: ("load", "reference", "check-kernels", "build-model"),
@@ -61,11 +62,22 @@ class Board:
     """All phases. The `on_*` methods take in what the client reports."""
 
     phases: dict[Phase, PhaseState] = field(default_factory=lambda: {phase: PhaseState() for phase in PHASES})
+    away: bool = False
+    """The server did not answer when it was last asked."""
 
     def on_upload(self, sent: int, total: int) -> None:
         self._enter(Phase.UPLOAD, sent / total if total else None, show.size(total))
 
+    def on_away(self) -> None:
+        self.away = True
+
+    def text(self, phase: Phase) -> str:
+        """Return what there is to say of a phase."""
+        state = self.phases[phase]
+        return AWAY if self.away and state.status is Status.RUNNING else state.text
+
     def on_model(self, model: Model) -> None:
+        self.away = False
         if model.state == "importing":
             self._enter(Phase.IMPORT, None, "")
         elif model.state == "ready":
@@ -77,6 +89,7 @@ class Board:
             self.stop()
 
     def on_job(self, job: Job) -> None:
+        self.away = False
         phase = _phase(job)
         if phase is None:
             if not job.is_finished:

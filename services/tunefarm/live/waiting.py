@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,30 +25,39 @@ def somebody_watches() -> bool:
     return (sys.stderr.isatty() and os.environ.get("TERM") != "dumb") or _in_notebook()
 
 
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Is told of every look at a job."""
+
+    board: Board
+    draw: Callable[[], None]
+
+    def on_job(self, job: Job) -> None:
+        self.board.on_job(job)
+        self.draw()
+
+    def on_away(self) -> None:
+        self.board.on_away()
+        self.draw()
+
+
 @contextmanager
-def job_bars() -> Iterator[Callable[[Job], None]]:
-    """Draw bars until the block ends; what is yielded is called with the job after every look."""
+def job_bars() -> Iterator[JobView]:
+    """Draw bars until the block ends."""
     from rich.console import Console
 
     if _in_notebook():
-        with notebook_bars(Console(), import_module("IPython.display").display) as show:
-            yield show
+        yield notebook_bars(Console(), import_module("IPython.display").display)
         return
     from tunefarm.live.bars import Bars
 
     board = Board()
     bars = Bars(Console(stderr=True, markup=False, highlight=False, emoji=False), board, _OF_A_JOB)
-
-    def on_job(job: Job) -> None:
-        board.on_job(job)
-        bars.update()
-
     with bars.progress:
-        yield on_job
+        yield JobView(board, bars.update)
 
 
-@contextmanager
-def notebook_bars(console: Console, display: Callable[..., Any]) -> Iterator[Callable[[Job], None]]:
+def notebook_bars(console: Console, display: Callable[..., Any]) -> JobView:
     """Draw bars in the output of a notebook's cell, where the same place can be written again.
 
     Rich would do so by widgets, which are seldom installed, and need a notebook that allows them.
@@ -62,9 +72,8 @@ def notebook_bars(console: Console, display: Callable[..., Any]) -> Iterator[Cal
     bars = Bars(console, board, _OF_A_JOB)
     place: Any = None
 
-    def on_job(job: Job) -> None:
+    def draw() -> None:
         nonlocal place
-        board.on_job(job)
         bars.update()
         table = bars.progress.make_tasks_table(bars.progress.tasks)
         if place is None:
@@ -72,7 +81,7 @@ def notebook_bars(console: Console, display: Callable[..., Any]) -> Iterator[Cal
         else:
             place.update(table)
 
-    yield on_job
+    return JobView(board, draw)
 
 
 def _in_notebook() -> bool:

@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
             data, self.close_connection = data[: reply.cut], True
         self.wfile.write(data)
 
-    do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+    do_GET = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815
 
     def log_message(self, *args: Any) -> None:
         pass

@@ -34,7 +34,8 @@ def test_both_kinds_have_the_same(awaited: type, blocks: type) -> None:
     def methods(kind: type) -> dict[str, Any]:
         return {
             name: member
-            for name, member in vars(kind).items()
+            for base in kind.__mro__
+            for name, member in vars(base).items()
             if not name.startswith("_") and inspect.isfunction(member)
         }
 

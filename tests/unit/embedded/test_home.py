@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm.embedded.home import FarmHome, default_home
+from tunefarm.embedded.home import FarmHome
+from tunefarm.endpoint import default_home
 from tunefarm_tuning.errors import ConflictError
 
 

@@ -1,0 +1,52 @@
+"""Where a farm on this machine is reached: what it writes down in its folder, and how its user's programs find it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+LOCK_NAME = "lock"
+KEY_NAME = "api-key"
+ENDPOINT_NAME = "endpoint.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a running farm is reached.
+
+    Attributes:
+        pid: The supervisor's.
+    """
+
+    url: str
+    api_key: str
+    pid: int
+
+
+def default_home() -> Path:
+    """Return where this user's farm lives: ``$TUNEFARM_HOME``, else a folder in the user's data."""
+    configured = os.environ.get("TUNEFARM_HOME")
+    return Path(configured) if configured else Path(platformdirs.user_data_dir("tunefarm"))
+
+
+def running_endpoint(home: Path) -> Endpoint | None:
+    """Return where the farm of a folder is reached; None where none runs, or it is not up yet."""
+    try:
+        with (home / LOCK_NAME).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+    except BlockingIOError:
+        pass  # a farm holds it
+    except OSError:  # there is no such folder, or it is another user's
+        return None
+    try:
+        said = json.loads((home / ENDPOINT_NAME).read_text(encoding="utf-8"))
+        key = (home / KEY_NAME).read_text(encoding="utf-8").strip()
+        return Endpoint(url=said["url"], pid=said["pid"], api_key=key)
+    except (OSError, ValueError, KeyError):
+        return None

@@ -1,0 +1,96 @@
+"""What a REPL and a notebook show: one line, a table; nothing of it is obeyed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunefarm.client import Device, Event, Job, JobTask, Model, ModelTask, Page, Record, ReportPage, Trial
+
+JOB = {
+    "id": "job_1",
+    "state": "tuning",
+    "trials": 24,
+    "failures": 2,
+    "best_latency_sec": 0.00123,
+    "target_key": "llvm",
+    "progress": {"tasks_total": 6, "tasks_with_record": 5},
+}
+
+
+def test_a_line() -> None:
+    line = "state tuning, target llvm, trials 24 (2 failed), kernels 5 of 6, best 1.23 ms>"
+    assert repr(Job.read(JOB)) == f"<Job job_1: {line}"
+    assert (
+        repr(Device.read({"id": "dev_1", "name": "here", "state": "online"}))
+        == "<Device dev_1: name here, state online>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (
+            Model,
+            {"id": "mdl_1", "state": "ready", "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}]},
+        ),
+        (ModelTask, {"name": "conv", "workload_key": "w"}),
+        (Job, JOB),
+        (JobTask, {"position": 0, "name": "conv", "workload_key": "w", "best_cost_sec": 1e-3}),
+        (Trial, {"outcome": "ok", "cost_sec": 1e-3}),
+        (Record, {"workload_key": "w", "outcome": "ok"}),
+        (Event, {"seq": 1, "kind": "phase", "data": {"to": "tuning"}}),
+        (Device, {"id": "dev_1", "state": "online"}),
+    ],
+)
+def test_every_kind(kind: Any, data: dict[str, Any]) -> None:
+    value = kind.read(data)
+    assert repr(value).startswith(f"<{kind.__name__} ")
+    assert "\n" not in repr(value)
+    assert value._repr_html_().startswith("<table><tr><th")
+    page = Page.read({"items": [data, data], "next_cursor": "more"}, kind.read)
+    assert page._repr_html_().count("<tr>") == 3
+    assert "more" in page._repr_html_()
+
+
+def test_a_strangers_name_is_text() -> None:
+    model = Model.read({"id": "mdl_1", "state": "ready", "name": "<script>\x1b[31m\n" + "x" * 1000})
+    assert "\x1b" not in repr(model)
+    assert "\n" not in repr(model)
+    assert len(repr(model)) < 400
+    assert "<script>" not in model._repr_html_()
+    assert "&lt;script&gt;" in model._repr_html_()
+
+
+def test_a_page_is_like_a_list() -> None:
+    page = Page.read({"items": [JOB, JOB]}, Job.read)
+    assert [job.id for job in page] == ["job_1", "job_1"]
+    assert len(page) == 2
+    assert page[0] == page[-1]
+    assert not Page(items=())
+    assert Page(items=())._repr_html_() == "<em>none</em>"
+
+
+def test_a_job_and_its_report(server: Any, client: Any, make_reply: Any) -> None:
+    server.replies = [make_reply(body=JOB)]
+    job = client.job("job_1")
+    assert "job_1: state tuning" in repr(job)
+    assert job._repr_html_() == job.job._repr_html_()
+    html = '<!doctype html><p class="a">é</p>'
+    server.replies = [make_reply(body=html.encode(), content_type="text/html")]
+    page = job.report_page()
+    assert page == ReportPage(html=html)
+    assert server.asked[-1].path == "/v1/jobs/job_1/report.html"
+    assert "sandbox" in page._repr_html_()
+    assert "&lt;p class=&quot;a&quot;&gt;" in page._repr_html_()
+    assert "kB" in repr(page)
+
+
+def test_minutes(server: Any, client: Any, make_reply: Any) -> None:
+    server.replies = [make_reply(body=JOB)]
+    client.jobs.create("mdl_1", minutes=2)
+    client.jobs.check(minutes=1, seconds=30)
+    client.job("job_1").change(minutes=3)
+    budgets = [asked.json["budget"] for asked in server.asked if asked.body]
+    assert budgets == [{"wall_sec": 120.0}, {"wall_sec": 90.0}, {"wall_sec": 180.0}]
