@@ -26,7 +26,7 @@ from benchmarks.search import json_lines
 from benchmarks.search.compare_table import make_table
 from benchmarks.search.machine import machine_facts
 from benchmarks.search.ours import run_ours
-from benchmarks.search.peak import SAMPLES, measure_peak
+from benchmarks.search.peak import measure_peak
 from benchmarks.search.retime import retime
 from benchmarks.search.stock import TRIALS as STOCK_TRIALS
 from benchmarks.search.stock import add_stock_options, run_stock
@@ -56,9 +56,9 @@ class Comparison:
         runs = (line for line in self._lines if line["kind"] == "run")
         return next((run for run in runs if (run["workload"], run["seed"], run["side"]) == key), None)
 
-    def measure_peak(self, samples: int = SAMPLES) -> None:
+    def measure_peak(self) -> None:
         """Measure the core's peak, at each start: its clock rises and falls over the day, and the highest counts."""
-        self._add({"kind": "machine", **machine_facts(), "peak": measure_peak(samples=samples)})
+        self._add({"kind": "machine", **machine_facts(), "peak": measure_peak()})
 
     def run(self, one: BenchTask, seed: int, sides: Sequence[str]) -> None:
         """Run the sides that are not in the file yet, then time all kernels of the task and seed again."""

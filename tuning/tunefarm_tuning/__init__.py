@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from tunefarm_tuning.host import host_device_model as host_device_model
     from tunefarm_tuning.importing import ImportLimits as ImportLimits
     from tunefarm_tuning.importing import import_model as import_model
+    from tunefarm_tuning.kernel_source import KernelSource as KernelSource
+    from tunefarm_tuning.kernel_source import SourceText as SourceText
+    from tunefarm_tuning.kernel_source import kernel_source as kernel_source
     from tunefarm_tuning.knob import Knob as Knob
     from tunefarm_tuning.knob import KnobKind as KnobKind
     from tunefarm_tuning.measure import (
@@ -64,12 +67,17 @@ if TYPE_CHECKING:
         TimingOption as TimingOption,
     )
     from tunefarm_tuning.model import Model as Model
+    from tunefarm_tuning.peak import Peak as Peak
+    from tunefarm_tuning.peak import measure_peak as measure_peak
     from tunefarm_tuning.record import (
         TuningRecord as TuningRecord,
     )
     from tunefarm_tuning.record import (
         load_records as load_records,
     )
+    from tunefarm_tuning.roofline import Roofline as Roofline
+    from tunefarm_tuning.roofline import kernel_bytes as kernel_bytes
+    from tunefarm_tuning.roofline import roofline as roofline
     from tunefarm_tuning.round import PreparedRound as PreparedRound
     from tunefarm_tuning.round import prepare_round as prepare_round
     from tunefarm_tuning.round import run_round as run_round
@@ -127,6 +135,9 @@ _HOMES = {
     "host_device_model": "host",
     "ImportLimits": "importing",
     "import_model": "importing",
+    "KernelSource": "kernel_source",
+    "SourceText": "kernel_source",
+    "kernel_source": "kernel_source",
     "Knob": "knob",
     "KnobKind": "knob",
     "Builder": "measure",
@@ -136,8 +147,13 @@ _HOMES = {
     "Runner": "measure",
     "TimingOption": "measure",
     "Model": "model",
+    "Peak": "peak",
+    "measure_peak": "peak",
     "TuningRecord": "record",
     "load_records": "record",
+    "Roofline": "roofline",
+    "kernel_bytes": "roofline",
+    "roofline": "roofline",
     "PreparedRound": "round",
     "prepare_round": "round",
     "run_round": "round",

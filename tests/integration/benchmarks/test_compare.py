@@ -35,7 +35,7 @@ def test_it_runs_and_resumes_and_makes_a_table(tmp_path: Path, capsys: pytest.Ca
     given = tasks()
 
     comparison = Comparison(path, given, options)
-    comparison.measure_peak(samples=3)
+    comparison.measure_peak()
     comparison.run(given[0], 0, KERNEL_SIDES[:1])
     comparison.run(given[1], 0, KERNEL_SIDES)
     runs = lines_of(path, "run")
