@@ -18,3 +18,14 @@ def clean(text: str, limit: int = 120) -> str:
             return f"{''.join(safe)}… ({len(text) - position} more characters)"
         safe.append(shown)
     return "".join(safe)
+
+
+def clean_lines(text: str) -> str:
+    r"""Return `text` line by line as it is, but for characters that steer a terminal or hide: those become escapes.
+
+    Lines end in ``\n``, tabs stay; nothing is cut.
+    """
+    if text.isascii() and all(c.isprintable() or c in "\n\t" for c in set(text)):
+        return text
+    kept = {c: c for c in set(text) if c.isprintable() or c in "\n\t"}
+    return "".join(kept.get(c) or c.encode("unicode_escape").decode("ascii") for c in text)

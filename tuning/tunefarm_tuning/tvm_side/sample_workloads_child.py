@@ -51,6 +51,13 @@ def relu(params: dict[str, Any]) -> Any:
     return _workload("relu", [data, topi.nn.relu(data)])
 
 
+def hostile(params: dict[str, Any]) -> Any:
+    """``relu`` of ``n`` values, with a stranger's names."""
+    data = te.placeholder((params["n"],), "float32", name="\x1b[31m</pre><script>\u202e\n")
+    out = te.compute(data.shape, lambda i: te.max(data[i], 0.0), name="'\"\\\x07é" + "x" * 5000)
+    return _workload("\x1b]0;title\x07", [data, out])
+
+
 def _workload(name: str, tensors: list[Any]) -> Any:
     func = te.create_prim_func(tensors).with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
     module = tvm.IRModule({"main": func})
@@ -63,4 +70,4 @@ def _workload(name: str, tensors: list[Any]) -> Any:
     ).to_json()
 
 
-HANDLERS = {maker.__name__: maker for maker in (matmul, conv2d, softmax, gather, relu)}
+HANDLERS = {maker.__name__: maker for maker in (matmul, conv2d, softmax, gather, relu, hostile)}
