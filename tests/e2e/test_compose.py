@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +20,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from waiting import wait_until
+from farm_processes import free_port
+from waiting import wait_gone, wait_until
 
 from tunefarm.client import Client
 from tunefarm.embedded import valkey
@@ -32,12 +32,6 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PATIENCE_SEC = 240.0
 
 sys.path.insert(0, str(ROOT / "examples"))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Host:
@@ -173,11 +167,12 @@ def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None
         wait_until(lambda: client.devices.list()[0].state == "online", lambda: host.log("device"))
 
     started = [
-        child for process in host.processes.values() for child in psutil.Process(process.pid).children(True)
+        child.pid
+        for process in host.processes.values()
+        for child in psutil.Process(process.pid).children(recursive=True)
     ]
     for service in ("device", "worker", "api", "tracker", "valkey"):
         assert host.stop(service) in (0, -signal.SIGTERM), host.log(service)
-    _, alive = psutil.wait_procs(started, timeout=60)
-    assert not alive
+    wait_gone(started, "all that the services started")
     assert not (tmp_path / "device" / "state.json").exists()
     assert list((tmp_path / "device" / "sessions").iterdir()) == []

@@ -23,6 +23,7 @@ from typing import Any
 import lease_log
 import psutil
 import pytest
+from farm_processes import command_line
 from real_farm import network
 from soak_audit import nothing_wrong
 from soak_farm import MARK, WITHIN_SEC, Figures, marked
@@ -69,13 +70,13 @@ class Run:
 class System:
     """A farm in a folder, which can be killed and started again."""
 
-    def __init__(self, home: Path, engine: str, round_size: int) -> None:
+    def __init__(self, home: Path, engine: str, round_size: int, lease_sec: float) -> None:
         self.home = home
         self._options = FarmOptions(
             concurrency=1,
             settings={
                 "ENGINE": engine,
-                "LEASE_SEC": "5",
+                "LEASE_SEC": str(lease_sec),
                 "ROUND_SIZE": str(round_size),
             },
         )
@@ -96,7 +97,7 @@ class System:
         (supervisor,) = [
             child
             for child in psutil.Process().children()
-            if f"--home={self.home} " in f"{' '.join(child.cmdline())} "
+            if f"--home={self.home} " in f"{command_line(child)} "
         ]
         processes = [supervisor, *supervisor.children(recursive=True)]
         for process in processes:
@@ -119,8 +120,8 @@ class System:
 
 
 @contextmanager
-def system(home: Path, engine: str, round_size: int) -> Iterator[System]:
-    made = System(home, engine, round_size)
+def system(home: Path, engine: str, round_size: int, lease_sec: float) -> Iterator[System]:
+    made = System(home, engine, round_size, lease_sec)
     try:
         yield made
     finally:
@@ -132,7 +133,8 @@ def run_job(
 ) -> Run:
     """Tune in a farm of its own; kill it when so many trials are there, and that many seconds more have passed."""
     began = time.monotonic()
-    with system(home, engine, round_size) as farm:
+    # A lease that nobody is killed under must not end, however busy the machine is; one that is waited for, soon.
+    with system(home, engine, round_size, lease_sec=8.0 if kill_at else 60.0) as farm:
         with Client(farm.farm.url, farm.farm.api_key) as client:
             job = client.tune(model, trials=trials, seed=SEED, tuner=TUNERS[engine])
         for number, later_sec in kill_at:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from farm_processes import free_port
 from parentage import die_with_parent
 from rpc_client import PATIENCE_SEC
 from waiting import gone, wait_until
@@ -86,8 +87,10 @@ class Child:
 
 
 class TrackerProcess(Child):
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(["-m", "tunefarm_workers.tracker", "--port", str(port)])
+    """A tracker, at a port that another one can have after it."""
+
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__(["-m", "tunefarm_workers.tracker", "--port", str(port or free_port())])
         self.port: int = wait_until(lambda: self.events, "the tracker's port")[0]["port"]
 
 

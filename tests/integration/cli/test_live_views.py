@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from farm_processes import free_port
 from replay_server import replay_server
 from terminal import terminal
 from waiting import wait_until
@@ -82,13 +83,14 @@ def test_top_in_a_terminal(env: dict[str, str], job: Any) -> None:
 
 def test_top_goes_on_after_the_server_was_away(tmp_path: Path, exits: ExitStack) -> None:
     (tmp_path / "farm").mkdir()
-    with replay_server(tmp_path / "farm") as farm:
+    port = free_port()
+    with replay_server(tmp_path / "farm", port=port) as farm:
         farm.add_device()
         env = {"TUNEFARM_URL": farm.url, "TUNEFARM_API_KEY": farm.new_key("read")}
         top = exits.enter_context(terminal(["-m", "tunefarm", "top", "--every", "0.2"], env))
         top.wait_for("dev-1")
     top.wait_for("trying again")
-    with replay_server(tmp_path / "farm", port=int(farm.url.rsplit(":", 1)[1])) as farm:
+    with replay_server(tmp_path / "farm", port=port) as farm:
         farm.add_device("dev-2")
         top.wait_for("dev-2")
         top.interrupt()

@@ -37,7 +37,7 @@ def tracker(start: Callable[..., Any]) -> TrackerProcess:
 
 @pytest.fixture
 def start_tracker(start: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda port=0: start(TrackerProcess, port)
+    return lambda port=None: start(TrackerProcess, port)
 
 
 @pytest.fixture

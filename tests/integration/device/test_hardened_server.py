@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from farm_processes import free_port
 from malformed_hellos import HELLOS
 from rpc_client import connect
 from waiting import wait_gone, wait_until
@@ -148,8 +149,7 @@ def test_the_tracker_can_go_and_come_back(
 def test_the_tracker_can_come_late(
     start_tracker: Callable[..., Any], start_server: Callable[..., Any], make_client: Callable[..., Any]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     start_server(port)
     start_tracker(port)
     make_client(port).assert_serves()

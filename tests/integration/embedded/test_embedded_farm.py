@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from farm_processes import command_line
 from waiting import wait_gone, wait_until
 
 from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome
@@ -77,14 +79,6 @@ class Farm:
         return str(device["state"])
 
 
-def command_line(process: psutil.Process) -> str:
-    """Return what it was started with; nothing for one that has ended."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # a zombie is one, too
-        return ""
-
-
 @pytest.fixture(scope="module")
 def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     farm = Farm(tmp_path_factory.mktemp("farm") / "home")
@@ -98,7 +92,8 @@ def test_a_farm_is_up_and_private(farm: Farm) -> None:
     home = farm.handle.home
     assert stat.S_IMODE(home.key_file.stat().st_mode) == 0o600
     for path in [home.path, *home.path.rglob("*")]:
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+        with contextlib.suppress(FileNotFoundError):  # a farm at work writes files that do not stay
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
     for name in MARKS:
         for connection in farm.part(name).net_connections(kind="inet"):
             assert connection.laddr.ip in ("127.0.0.1", "::1"), name
@@ -113,16 +108,32 @@ def test_its_folder_says_where_it_is(farm: Farm) -> None:
 
 def test_the_doctor_finds_nothing(farm: Farm) -> None:
     farm.expect_device_online()
-    done = subprocess.run(
-        [sys.executable, "-m", "tunefarm.cli.main", "doctor", "--json", f"--home={farm.handle.home.path}"],
-        env={name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = json.loads(done.stdout)
+    seen: list[subprocess.CompletedProcess[str]] = []
+
+    def finds_nothing() -> bool:
+        seen[:] = [
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "tunefarm.cli.main",
+                    "doctor",
+                    "--json",
+                    f"--home={farm.handle.home.path}",
+                ],
+                env={name: value for name, value in os.environ.items() if not name.startswith("TUNEFARM_")},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        ]
+        return seen[0].returncode == 0
+
+    # A busy machine can be late with a sign of life, and that is told.
+    wait_until(finds_nothing, lambda: f"a farm that nothing is wrong with: {seen}")
+    said = json.loads(seen[0].stdout)
     assert [row for row in said["checks"] if row["verdict"] == "failed"] == []
-    assert (done.returncode, said["ok"]) == (0, True)
+    assert said["ok"] is True
     messages = {row["check"]: row["message"] for row in said["checks"]}
     assert "answers" in messages["tracker"]
     assert messages["broker"] == "answers"
