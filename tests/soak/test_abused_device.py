@@ -90,12 +90,12 @@ def test_a_device_is_usable_again_after_each(tmp_path: Path, size: str, report: 
                 tracker.end()
                 wait_until(lambda: agent.events[-1]["state"] != "serving", "the agent's notice")
                 time.sleep(outage_sec)
+                away = len(agent.events)
                 tracker = TrackerProcess(tracker.port)
                 trackers.callback(tracker.close)
                 abuser.expect_use("an outage of the tracker")
                 # It is the server that was there at the beginning.
-                wait_until(lambda: agent.events[-1]["state"] == "serving", "the agent's proof")
-                assert agent.events[-1]["server_pid"] == server.pid
+                assert agent.wait_online(after=away)["server_pid"] == server.pid
                 # The last session's process ends a moment after its client has gone.
                 wait_until(lambda: not server.children(recursive=True), "the end of every session")
             figures = audit(

@@ -13,11 +13,19 @@ from real_farm import network, real_farm
 from soak_audit import audit
 
 from tunefarm_db.device_state import DeviceState
+from tunefarm_db.values import Job
 
 # times that it computes wrongly and that its clock runs at half its speed, trials of a job
 SIZES = {"small": (1, 12), "middle": (5, 60), "big": (20, 100)}
 CALIBRATE_EVERY_SEC = 2.0
 HOW = {"wrong": "gave a wrong answer", "slow": "its clock drifts"}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that somebody may read at any moment: he finds the old text or the new one."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    part.replace(path)
 
 
 def test_a_job_gets_over_bent_devices(tmp_path: Path, size: str, report: Callable[..., None]) -> None:
@@ -41,16 +49,17 @@ def test_a_job_gets_over_bent_devices(tmp_path: Path, size: str, report: Callabl
         farm = real.farm
         model = farm.ready_model(network())
         jobs = [farm.submit(model, trials=trials, seed=0, round_size=4)]
+
+        def submit() -> Job:
+            return farm.submit(model, trials=trials, seed=len(jobs), round_size=4)
+
         kept_out_sec = dict.fromkeys(HOW, 0.0)
         let_in_sec = dict.fromkeys(HOW, 0.0)
         for _ in range(times):
             for how, reason in HOW.items():
-                if not farm.open_jobs():
-                    jobs.append(farm.submit(model, trials=trials, seed=len(jobs), round_size=4))
-                done = farm.done_steps()
-                farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
+                jobs.extend(farm.see_work(submit))
                 began = time.monotonic()
-                bend.write_text(how)
+                write_whole(bend, how)
 
                 def kept_out(reason: str = reason) -> bool:
                     device = real.device()
@@ -59,7 +68,7 @@ def test_a_job_gets_over_bent_devices(tmp_path: Path, size: str, report: Callabl
                 farm.wait(kept_out, f"the device to be quarantined, for {reason}")
                 kept_out_sec[how] = max(kept_out_sec[how], round(time.monotonic() - began, 1))
                 began = time.monotonic()
-                bend.write_text("straight")
+                write_whole(bend, "straight")
                 farm.wait(
                     lambda: real.device().state is not DeviceState.QUARANTINED,
                     "the device to be let in again",

@@ -10,7 +10,7 @@ from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
 from tunefarm_app.replay_engine import Scenario
-from tunefarm_db.values import Model
+from tunefarm_db.values import Job, Model
 
 # workers, jobs, rounds of each, deaths, freezes, seconds of each freeze
 SIZES = {"small": (1, 1, 8, 1, 1, 1.0), "middle": (2, 3, 25, 6, 1, 15.0), "big": (2, 10, 50, 20, 2, 60.0)}
@@ -59,15 +59,17 @@ def test_work_goes_on_when_the_broker_is_back(tmp_path, farm_url, size, rng, rep
         plan = ["die"] * deaths + ["freeze"] * freezes
         rng.shuffle(plan)
         resumed_sec: list[float] = []
+
+        def submit() -> Job:
+            return farm.submit(model, trials=rounds, seed=len(jobs))
+
         for how in plan:
-            if not farm.open_jobs():
-                jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-            done = farm.done_steps()
-            farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
+            jobs.extend(farm.see_work(submit))
             if how == "die":
                 farm.broker.kill()
                 visitor.visit()
                 time.sleep(rng.random() * 2.0)
+                done = farm.done_steps()
                 farm.broker.start()
             else:
                 assert farm.broker.process is not None
@@ -76,8 +78,10 @@ def test_work_goes_on_when_the_broker_is_back(tmp_path, farm_url, size, rng, rep
                 while time.monotonic() < until:
                     visitor.visit()
                     time.sleep(freeze_sec / 4)
+                done = farm.done_steps()
                 farm.broker.process.send_signal(signal.SIGCONT)
-            done, back = farm.done_steps(), time.monotonic()
+            # What the visitor asked for is still to be done.
+            back = time.monotonic()
             farm.wait(lambda done=done: farm.done_steps() > done, "work to go on")
             resumed_sec.append(time.monotonic() - back)
         farm.finish()

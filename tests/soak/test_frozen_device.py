@@ -54,16 +54,17 @@ def test_a_job_gets_over_frozen_devices(
         model = farm.ready_model(network())
         jobs: list[Job] = []
 
+        def submit() -> Job:
+            return farm.submit(model, trials=trials, seed=len(jobs), round_size=ROUND_SIZE)
+
         def keep_busy() -> None:
             if not farm.open_jobs():
-                jobs.append(farm.submit(model, trials=trials, seed=len(jobs), round_size=ROUND_SIZE))
+                jobs.append(submit())
 
         ended_sec: list[float] = []
         usable_sec: list[float] = []
         for number in range(freezes):
-            keep_busy()
-            done = farm.done_steps()
-            farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
+            jobs.extend(farm.see_work(submit))
             time.sleep(rng.random())
             step_id, began = freeze(real, number, keep_busy)
             fence = farm.step(step_id).fence

@@ -11,6 +11,7 @@ from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
 from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.values import Job
 
 # workers, jobs, rounds of each, times that the disk is full, seconds of each
 SIZES = {"small": (1, 1, 8, 1, 3.0), "middle": (2, 3, 25, 5, 8.0), "big": (2, 10, 50, 20, 15.0)}
@@ -82,11 +83,12 @@ def test_work_goes_on_when_there_is_room_again(tmp_path, size, rng, report) -> N
             model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
             jobs = [farm.submit(model, trials=rounds, seed=seed) for seed in range(num_jobs)]
             visitor = Visitor(farm, model.id)
+
+            def submit() -> Job:
+                return farm.submit(model, trials=rounds, seed=len(jobs))
+
             for _ in range(times):
-                if not farm.open_jobs():
-                    jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-                done = farm.done_steps()
-                farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
+                jobs.extend(farm.see_work(submit))
                 time.sleep(rng.random())
                 fill_up(disk, visitor, full_sec)
                 done = farm.done_steps()

@@ -13,6 +13,7 @@ from soak_audit import audit
 from soak_farm import soak_farm
 
 from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.values import Job
 
 # workers, jobs, rounds of each, stops
 SIZES = {"small": (1, 1, 8, 2), "middle": (2, 3, 25, 5), "big": (3, 10, 50, 20)}
@@ -37,11 +38,12 @@ def test_work_goes_on_when_the_database_is_back(
     with soak_farm(tmp_path / "farm", postgres.url, workers=num_workers, devices=num_workers) as farm:
         model = farm.ready_model(Scenario(tasks=2, trial_sec=0.02))
         jobs = [farm.submit(model, trials=rounds, seed=seed) for seed in range(num_jobs)]
+
+        def submit() -> Job:
+            return farm.submit(model, trials=rounds, seed=len(jobs))
+
         for number in range(stops):
-            if not farm.open_jobs():
-                jobs.append(farm.submit(model, trials=rounds, seed=len(jobs)))
-            done = farm.done_steps()
-            farm.wait(lambda done=done: farm.done_steps() > done, "work under way")
+            jobs.extend(farm.see_work(submit))
             postgres.signal(HOW[number % len(HOW)])
             time.sleep(rng.random() * 2.0)
             postgres.start()

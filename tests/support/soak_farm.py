@@ -213,6 +213,19 @@ class SoakFarm:
     def open_jobs(self) -> int:
         return self.count("jobs WHERE state NOT IN ('succeeded', 'failed', 'cancelled')")
 
+    def see_work(self, submit: Callable[[], Job]) -> list[Job]:
+        """Wait until one more step is done; return the jobs that it took, for those before may be over at any moment."""
+        done = self.done_steps()
+        submitted: list[Job] = []
+
+        def more() -> bool:
+            if not self.open_jobs():
+                submitted.append(submit())
+            return self.done_steps() > done
+
+        self.wait(more, "work under way")
+        return submitted
+
     def finish(self) -> None:
         """Wait until no job is open."""
         self.wait(lambda: self.open_jobs() == 0, "every job to end")
