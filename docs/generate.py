@@ -29,6 +29,7 @@ def main() -> int:
         "engine.md": _engine(),
         "settings.md": _settings(),
         "api.md": _api(),
+        "problems.md": _problems(),
         "openapi.json": json.dumps(_openapi(), indent=1, sort_keys=True) + "\n",
     }
     stale = [
@@ -54,6 +55,7 @@ Generated from the code by `make docs`; a test keeps it up to date.
 
 - [The command](command.md)
 - [The API](api.md), and its [OpenAPI document](openapi.json)
+- [Problems](problems.md): what the API answers where something is wrong
 - [The Python client](client.md)
 - [The engine](engine.md)
 - [Settings](settings.md)
@@ -198,7 +200,7 @@ def _api() -> str:
     document = _openapi()
     parts = [
         "# The API\n",
-        "Every route but the two of health needs `Authorization: Bearer <API key>`. Errors are problem documents (RFC 9457).",
+        "Every route but the two of health needs `Authorization: Bearer <API key>`. Errors are [problem documents](problems.md) (RFC 9457).",
         "The whole description, with schemas and examples, is [openapi.json](openapi.json).\n",
         "| Route | |\n|---|---|",
     ]
@@ -206,6 +208,23 @@ def _api() -> str:
         for method, operation in methods.items():
             parts.append(f"| `{method.upper()} {path}` | {operation.get('summary', '')} |")
     return "\n".join(parts) + "\n"
+
+
+def _problems() -> str:
+    from tunefarm_api.problem_kinds import PROBLEM_KINDS, URN
+
+    rows = [f"| `{code}` | {kind.status} | {kind.meaning} |" for code, kind in sorted(PROBLEM_KINDS.items())]
+    return "\n".join(
+        [
+            "# Problems\n",
+            "Every error of the API is a problem document (RFC 9457), sent as `application/problem+json`.",
+            f"Its `type` is `{URN}` and the code, and `code` the code alone: programs go by it.",
+            "A code keeps its status and its meaning for good; new ones may come. `title` and `detail` are for people, and may change.\n",
+            "| Code | Status | |\n|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tunefarm_api.problems import MEDIA_TYPE
+from tunefarm_api.problems import MEDIA_TYPE, problem_of
 
 Document = dict[str, Any]
 
@@ -16,7 +16,8 @@ def describe(app: FastAPI) -> Document:
     if not hasattr(app.state, "openapi_document"):
         document: Document = app.openapi()
         for item in document["paths"].values():
-            for operation in item.values():
+            for method, operation in item.items():
+                _add_what_layers_answer(method, operation)
                 _keep_problems_only(operation)
         schemas = document["components"]["schemas"]
         for schema in schemas.values():
@@ -24,6 +25,17 @@ def describe(app: FastAPI) -> Document:
                 _restore_nulls(schema, example, schemas)
         app.state.openapi_document = document
     return dict(app.state.openapi_document)
+
+
+def _add_what_layers_answer(method: str, operation: Document) -> None:
+    # Routes name what they refuse themselves; these are of the layers around them, and of the database.
+    statuses = (
+        {421} | ({413} if "requestBody" in operation else set()) | ({507} if method != "get" else set())
+    )
+    responses: Document = operation["responses"]
+    for status in statuses:
+        responses.setdefault(str(status), problem_of(status))
+    operation["responses"] = dict(sorted(responses.items()))
 
 
 def _keep_problems_only(operation: Document) -> None:

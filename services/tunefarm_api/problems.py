@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from tunefarm_api.methods import allowed_methods, method_of
+from tunefarm_api.problem_kinds import URN
 from tunefarm_api.schemas.problem import Problem
 from tunefarm_tuning.errors import (
     CancelledError,
@@ -88,7 +89,7 @@ def problem_response(
     """Return the problem document as an answer."""
     own = {name: value for name, value in (fields or {}).items() if name not in _RESERVED}
     document = {
-        "type": f"urn:tunefarm:problem:{code}",
+        "type": f"{URN}{code}",
         "title": code.replace("-", " ").capitalize(),
         "status": status,
         "detail": _PUBLIC_DETAILS.get(code, detail),
@@ -131,12 +132,15 @@ def install_handlers(app: FastAPI) -> None:
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return what a route declares in OpenAPI for these statuses, and for those that every route can answer with."""
     return {
-        status: {
-            "description": HTTPStatus(status).phrase,
-            "model": Problem,
-            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        }
-        for status in sorted({*statuses, 401, 403, 422, 503})
+        status: {**problem_of(status), "model": Problem} for status in sorted({*statuses, 401, 403, 422, 503})
+    }
+
+
+def problem_of(status: int) -> dict[str, Any]:
+    """Return how OpenAPI describes an answer that is a problem."""
+    return {
+        "description": HTTPStatus(status).phrase,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 
 

@@ -89,6 +89,10 @@ class EnrolmentToken(Output):
 class Enrol(Input):
     """What a machine says to become a device. It shows an enrolment token in place of an API key."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "lab-node-3", "device_key": "epyc", "also": []}]}
+    )
+
     name: str = Field(description="Name of the device.")
     device_key: str = Field(description="The pool that it joins.")
     also: list[str] = Field(

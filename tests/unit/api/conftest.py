@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from tunefarm_api.app import create_app
+from tunefarm_api.problem_kinds import PROBLEM_KINDS
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings, load_settings
@@ -137,6 +138,7 @@ def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
     assert answer.headers["content-type"] == "application/problem+json"
     document: dict[str, Any] = answer.json()
     assert document["code"] == code
+    assert PROBLEM_KINDS[code].status == status
     assert document["type"] == f"urn:tunefarm:problem:{code}"
     assert document["status"] == status
     assert document["request_id"] == answer.headers["x-request-id"]

@@ -1,0 +1,137 @@
+"""A farm with one of everything that the API can be asked for, and what a good request to each operation needs."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from app_farm import Farm
+
+from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.device_enrolment import create_enrolment_token
+from tunefarm_app.device_orders import order_device
+from tunefarm_app.pause_job import pause_job
+from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Model
+from tunefarm_tuning.measure import Failure, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Good:
+    """What a good request needs besides the documented example.
+
+    Attributes:
+        known: Values of path parameters and of members of the body, by name.
+        body: The body, in place of the example.
+        key: Sent in place of the admin's.
+    """
+
+    known: dict[str, Any] = field(default_factory=dict)
+    body: Any = None
+    key: str | None = None
+
+
+class World:
+    """The farm, with a job that ended well, a webhook that was told, and more of each on demand."""
+
+    def __init__(self, farm: Farm) -> None:
+        self.farm = farm
+        self._numbers = itertools.count(1)
+        self.device = farm.add_device("node-1", "pool")
+        self.model = self.new_model()
+        job = farm.submit(self.model, tuner="random")
+        farm.run_until_quiet()
+        assert farm.job(job.id).state is JobState.SUCCEEDED
+        with farm.services.uow.write() as repos:
+            workload = repos.jobs.tasks(job.id)[0].workload_key
+            webhook = repos.webhooks.add(
+                url="https://8.8.8.8/", kinds=["finished"], job_id=None, secret="whsec_eA=="
+            )
+            delivery = repos.deliveries.queue_test(webhook.id)
+        self.keys: dict[str, str] = {
+            scope: create_api_key(farm.services, name=scope, scopes=[scope])[1]
+            for scope in ("read", "write", "device", "admin")
+        }
+        self.known = {
+            "job_id": job.id,
+            "model_id": self.model.id,
+            "device_id": self.device.id,
+            "device_key": "pool",
+            "workload_key": workload,
+            "webhook_id": webhook.id,
+            "delivery_id": delivery.id,
+            "key_id": self.keys["read"].split("_")[1],
+        }
+
+    def new_model(self) -> Model:
+        return self.farm.ready_model(Scenario(tasks=2, seed=next(self._numbers)))
+
+    def good(self, operation: str) -> Good:
+        """Return what a good request to the operation needs; make what it uses up."""
+        make = getattr(self, f"_{operation}", None)
+        return make() if make else Good()
+
+    # Each is named as the operation that it is for.
+
+    def _upload_model(self) -> Good:
+        return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _remove_model(self) -> Good:
+        return Good(known={"model_id": self.new_model().id})
+
+    def _open_job(self) -> Good:
+        return Good(known={"job_id": self._submit()})
+
+    def _submit(self) -> str:
+        return self.farm.submit(self.model, tuner="random", device_key="pool").id
+
+    _change = _stop_job = _pause = _open_job
+
+    def _resume(self) -> Good:
+        good = self._open_job()
+        pause_job(self.farm.services, good.known["job_id"])
+        return good
+
+    def _retry(self) -> Good:
+        self.farm.inbox.messages.clear()
+        good = self._open_job()
+        self.farm.with_engine(ReplayEngine(_lost)).with_settings(max_losses=1).run()
+        assert self.farm.job(good.known["job_id"]).state is JobState.FAILED
+        return good
+
+    def _delete_device(self) -> Good:
+        name = f"spare-{next(self._numbers)}"
+        return Good(known={"device_id": self.farm.add_device(name, "spares").id})
+
+    _drain_device = _quarantine_device = _delete_device
+
+    def _release_device(self) -> Good:
+        good = self._delete_device()
+        order_device(self.farm.services, good.known["device_id"], DeviceEvent.DRAIN, "")
+        return good
+
+    def _add_device(self) -> Good:
+        return Good(known={"device_key": "others"})
+
+    def _enrol(self) -> Good:
+        token = create_enrolment_token(self.farm.services)[1]
+        return Good(known={"name": f"new-{next(self._numbers)}"}, key=token)
+
+    def _revoke_key(self) -> Good:
+        key, _text = create_api_key(self.farm.services, name="spare", scopes=["read"])
+        return Good(known={"key_id": key.id})
+
+    def _add_webhook(self) -> Good:
+        return Good(known={"url": "https://8.8.8.8/hook"})
+
+    def _remove_webhook(self) -> Good:
+        with self.farm.services.uow.write() as repos:
+            webhook = repos.webhooks.add(url="https://8.8.8.8/", kinds=[], job_id=None, secret="whsec_eA==")
+        return Good(known={"webhook_id": webhook.id})
+
+
+def _lost(*_args: object) -> Failure:
+    return Failure(Outcome.INFRASTRUCTURE_ERROR, "the device is gone")
