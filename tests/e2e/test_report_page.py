@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_farm import make_farm
+from app_farm import farm_settings, make_farm
 from reported_farm import HOSTILE, ReportingEngine
 
 from tunefarm_app.job_report.assemble import job_report
 from tunefarm_app.job_report.page import report_page
 from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.settings import Settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(
@@ -38,10 +37,8 @@ def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """The page of a job whose model, and all that is in it, is called so."""
     name: str = request.param
     folder = tmp_path_factory.mktemp("report")
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'farm.db'}",
-        broker_url="redis://127.0.0.1:1/0",
-        store_dir=folder / "store",
+    settings = farm_settings(
+        folder,
     )
     farm = make_farm(settings, ReportingEngine(name=name if name == HOSTILE else None, message=name))
     try:

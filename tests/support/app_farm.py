@@ -156,10 +156,19 @@ class Farm:
             return [event.kind for event in repos.events.after(job_id)]
 
 
+def farm_settings(folder: Path, **changes: Any) -> Settings:
+    """Return settings of a farm whose database and store are in the folder, and whose broker nobody reaches."""
+    places = {
+        "database_url": f"sqlite:///{folder / 'farm.db'}",
+        "broker_url": "redis://127.0.0.1:1/0",
+        "store_dir": folder / "store",
+        "calibrate_every_sec": 0.0,
+    }
+    return Settings(**{**places, **changes})
+
+
 def make_farm(settings: Settings, engine: Any = None) -> Farm:
     """Return a farm on the settings' database, which is made ready for it. Close its services."""
-    if "calibrate_every_sec" not in settings.model_fields_set:
-        settings = settings.model_copy(update={"calibrate_every_sec": 0.0})
     url = settings.database_url.get_secret_value()
     upgrade(url)
     inbox = Inbox()

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 import uvicorn
+from app_farm import farm_settings
 
 from tunefarm_api.app import create_app
 from tunefarm_api.server import listen, url_of
@@ -21,7 +22,6 @@ from tunefarm_app.reconcile import send_due
 from tunefarm_app.register_device import DeviceRegistration, register_device
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_steps
-from tunefarm_app.settings import Settings
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import StepKind
 
@@ -94,17 +94,7 @@ def _logging_to(path: Path) -> Iterator[None]:
 @contextmanager
 def replay_server(folder: Path, *, port: int = 0, **settings: Any) -> Iterator[ReplayServer]:
     """Run the server for the time of the block; on a free port where it is 0."""
-    chosen = Settings(
-        **{
-            "database_url": f"sqlite:///{folder / 'farm.db'}",
-            "broker_url": "redis://127.0.0.1:1/0",
-            "store_dir": folder / "store",
-            "device_retry_sec": 0.01,
-            "drain_sec": 0.0,
-            "calibrate_every_sec": 0.0,
-            **settings,
-        }
-    )
+    chosen = farm_settings(folder, **{"device_retry_sec": 0.01, "drain_sec": 0.0, **settings})
     upgrade(chosen.database_url.get_secret_value())
     app = create_app(chosen, reconcile=False)
     with _logging_to(folder / "log"), listen("127.0.0.1", port) as listener:

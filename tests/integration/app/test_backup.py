@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_farm import Farm, make_farm
+from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import MetaData, func, select, text
 
 from tunefarm_app.backup import DATABASE, MANIFEST, Backup, back_up
@@ -20,7 +20,6 @@ from tunefarm_app.blob_store import BlobStore
 from tunefarm_app.reconcile import reap
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.restore import check_backup, restore
-from tunefarm_app.settings import Settings
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.job_state import JobState
@@ -30,18 +29,8 @@ from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundErr
 
 
 def farm_on(url: str, store_dir: Path, **settings: Any) -> Farm:
-    return make_farm(
-        Settings(
-            **{
-                "database_url": url,
-                "broker_url": "redis://127.0.0.1:1/0",
-                "store_dir": store_dir,
-                "device_retry_sec": 0.01,
-                "step_turn_sec": 0.0,
-                **settings,
-            }
-        )
-    )
+    places = {"database_url": url, "store_dir": store_dir, **settings}
+    return make_farm(farm_settings(store_dir, device_retry_sec=0.01, step_turn_sec=0.0, **places))
 
 
 @pytest.fixture

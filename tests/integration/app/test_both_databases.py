@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_farm import make_farm
+from app_farm import farm_settings, make_farm
 from sqlalchemy import text
 from waiting import wait_until
 
@@ -72,10 +72,9 @@ class Perilous(ReplayEngine):
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
-    return Settings(
+    return farm_settings(
+        tmp_path,
         database_url=database_url,
-        broker_url="redis://127.0.0.1:1/0",
-        store_dir=tmp_path / "store",
         device_retry_sec=0.2,
         device_stale_sec=3600.0,
         lease_sec=60.0,  # no lease of the living may end, however busy the machine is; `let_leases_end`

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_farm import Farm, make_farm
+from app_farm import Farm, farm_settings, make_farm
 from waiting import wait_until
 
 from tunefarm_app import run_step as running
@@ -19,7 +19,6 @@ from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import reap
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_step
-from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Step, StepKind, StepState
 from tunefarm_tuning.errors import CancelledError, TunefarmError
@@ -28,11 +27,9 @@ from tunefarm_tuning.errors import CancelledError, TunefarmError
 @pytest.fixture
 def farm(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Farm]:
     made = make_farm(
-        Settings(
+        farm_settings(
+            tmp_path,
             database_url=new_postgres_url(),
-            broker_url="redis://127.0.0.1:1/0",
-            store_dir=tmp_path / "store",
-            calibrate_every_sec=0,
         )
     )
     made.add_device()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from app_farm import Farm, make_farm
+from app_farm import Farm, farm_settings, make_farm
 from private_postgres import PrivatePostgres
 from waiting import wait_until
 
@@ -20,7 +20,6 @@ from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import reap, send_due
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_steps
-from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, StepState
 from tunefarm_tuning.errors import ConflictError
@@ -44,15 +43,13 @@ def server() -> Iterator[PrivatePostgres]:
 @pytest.fixture
 def farm(server: PrivatePostgres, tmp_path: Path) -> Iterator[Farm]:
     made = make_farm(
-        Settings(
+        farm_settings(
+            tmp_path,
             database_url=server.url,
-            broker_url="redis://127.0.0.1:1/0",
-            store_dir=tmp_path / "store",
             device_retry_sec=0.05,
             max_losses=10_000,  # leases are lost all the time
             step_chain_sec=1.0,
             step_turn_sec=0.1,
-            calibrate_every_sec=0,
         )
     )
     yield made

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_farm import make_farm
+from app_farm import farm_settings, make_farm
 from html_page import Page
 from onnx_models import GraphBuilder
 from waiting import wait_until
@@ -19,7 +19,6 @@ from waiting import wait_until
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.job_report.assemble import job_report
 from tunefarm_app.job_report.page import report_page
-from tunefarm_app.settings import Settings
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tvm_engine import TvmEngine
@@ -33,10 +32,8 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 
 @pytest.fixture
 def farm(tmp_path: Path) -> Iterator[Any]:
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 'farm.db'}",
-        broker_url="redis://127.0.0.1:1/0",
-        store_dir=tmp_path / "store",
+    settings = farm_settings(
+        tmp_path,
         build_workers=1,
     )
     before = _children()  # of other tests in this run

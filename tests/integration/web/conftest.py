@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_farm import Farm, make_farm
+from app_farm import Farm, farm_settings, make_farm
 from page_browser import Browser
 
 from tunefarm_api.app import create_app
@@ -21,13 +21,10 @@ with warnings.catch_warnings():
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        database_url=f"sqlite:///{tmp_path / 'farm.db'}",
-        broker_url="redis://127.0.0.1:1/0",
-        store_dir=tmp_path / "store",
+    return farm_settings(
+        tmp_path,
         device_retry_sec=0.01,
         lease_sec=30.0,
-        calibrate_every_sec=0,
         step_turn_sec=0,
         step_chain_sec=0,
         max_upload_bytes=100_000,

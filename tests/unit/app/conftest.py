@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from app_farm import Farm, make_farm
+from app_farm import Farm, farm_settings, make_farm
 
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.settings import Settings
@@ -16,14 +16,11 @@ from tunefarm_db.values import Job
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(
-        database_url=f"sqlite:///{tmp_path / 'farm.db'}",
-        broker_url="redis://127.0.0.1:1/0",
-        store_dir=tmp_path / "store",
+    return farm_settings(
+        tmp_path,
         device_retry_sec=0.01,
         max_losses=3,
         lease_sec=30.0,
-        calibrate_every_sec=0,
     )
 
 

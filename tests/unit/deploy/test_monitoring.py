@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from app_farm import make_farm
+from app_farm import farm_settings, make_farm
 
 from tunefarm_api.metrics import render_metrics
 from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.settings import Settings
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceState
 
@@ -36,10 +35,8 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The names of all metrics of a farm with a job at work, with their labels."""
     folder = tmp_path_factory.mktemp("farm")
     farm = make_farm(
-        Settings(
-            database_url=f"sqlite:///{folder / 'farm.db'}",
-            broker_url="redis://127.0.0.1:1/0",
-            store_dir=folder,
+        farm_settings(
+            folder,
         )
     )
     device = farm.add_device()
