@@ -362,6 +362,15 @@ class DeviceRow(Base):
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 
+class DevicePeakRow(Base):
+    __tablename__ = "device_peaks"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
+    key: Mapped[str]
+    peak: Mapped[Json]
+    measured_at: Mapped[float] = mapped_column(default=db_now())
+
+
 class ApiKeyRow(Base):
     __tablename__ = "api_keys"
 

@@ -22,6 +22,7 @@ from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
 from tunefarm_db.repositories.models import Models
 from tunefarm_db.repositories.overview import Overview
+from tunefarm_db.repositories.peaks import Peaks
 from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.retention import Retention
 from tunefarm_db.repositories.searches import Searches
@@ -53,6 +54,7 @@ class Repositories:
         self.transfer = Transfer(connection)
         self.devices = Devices(connection)
         self.calibrations = Calibrations(connection)
+        self.peaks = Peaks(connection)
         self.api_keys = ApiKeys(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)

@@ -15,6 +15,7 @@ import structlog
 from tunefarm_app.composition import Services
 from tunefarm_app.device_drift import Reference, calibration_row, excess, judge, reference_of
 from tunefarm_app.device_hold import DeviceHold
+from tunefarm_app.device_peak import measure_device_peak
 from tunefarm_app.device_turns import wake_next
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
@@ -74,12 +75,14 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
     try:
         with hold:
             run, reference = _run(services, lease, mates, hold.cancellation)
+            event, reason = judge(run, reference, services.settings)
+            if event is DeviceEvent.CLEAN:
+                measure_device_peak(services, lease, hold.cancellation)
     except Exception as error:  # noqa: BLE001  (`_blame` decides about each kind)
         if hold.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
     else:
-        event, reason = judge(run, reference, services.settings)
         if event is DeviceEvent.CLEAN:
             calibration = calibration_row(run, reference)
     settings = services.settings

@@ -14,6 +14,7 @@ from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.history import History
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
 
@@ -61,6 +62,10 @@ class Engine(Protocol):
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
         """Run the calibration kernel on a device that nobody else uses."""
+        ...
+
+    def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
+        """Measure what a device that nobody else uses can do at its best."""
         ...
 
     def compile(

@@ -41,6 +41,7 @@ from tunefarm_tuning.measure import (
     MeasureResult,
 )
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.peak import Peak, peak_key
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.target import Target
@@ -113,13 +114,18 @@ class ReplayEngine:
     Args:
         answer: What measurements say, in place of the scenario's landscape.
         calibrate: What calibrations say; a millisecond where it is None.
+        peak: What devices can do at their best; nothing that is known where it is None.
     """
 
     def __init__(
-        self, answer: Answer | None = None, calibrate: Callable[[Device], CalibrationRun] | None = None
+        self,
+        answer: Answer | None = None,
+        calibrate: Callable[[Device], CalibrationRun] | None = None,
+        peak: Callable[[Device], Peak] | None = None,
     ) -> None:
         self._answer = answer
         self._calibrate = calibrate or (lambda _: CalibrationRun(key=TOOLCHAIN, time_sec=1e-3))
+        self._peak = peak or _no_peak
 
     @property
     def toolchain(self) -> str:
@@ -182,6 +188,9 @@ class ReplayEngine:
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:  # noqa: ARG002
         return self._calibrate(device)
 
+    def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:  # noqa: ARG002
+        return self._peak(device)
+
     def compile(
         self,
         model: Model,
@@ -211,6 +220,11 @@ class ReplayEngine:
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def _no_peak(device: Device) -> Peak:
+    key = peak_key(Target.from_json(device.target), device.device_model)
+    return Peak(key=key, threads=1, measured_at=time.time(), missing="a simulated device has none")
 
 
 class _Ended:

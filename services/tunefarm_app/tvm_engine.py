@@ -21,6 +21,7 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
 from tunefarm_tuning.measure import DeviceInfo, MeasureOption
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.peak import Peak, measure_peak
 from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
@@ -93,6 +94,15 @@ class TvmEngine:
 
     def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
         return calibrate(remote_device(device), Target.from_json(device.target), cancellation=cancellation)
+
+    def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
+        memory_bytes = device.info.get("memory_bytes")
+        return measure_peak(
+            Target.from_json(device.target),
+            remote_device(device),
+            memory_bytes=memory_bytes if isinstance(memory_bytes, int) else None,
+            cancellation=cancellation,
+        )
 
     def compile(
         self,

@@ -88,6 +88,7 @@ def real_farm(
         "build_workers": 1,
         "calibrate_every_sec": 3600.0,
         "calibrate_retry_sec": 0.5,
+        "peak_every_sec": 0.0,
         **settings,
     }
     url = f"sqlite:///{folder / 'tunefarm.db'}"

@@ -240,7 +240,10 @@ def _read(key: str, threads: int, built: Mapping[str, Any], reply: Mapping[str, 
         # All cores can do what one of them can: where they seem not to, something disturbed them.
         return Rate(one_core=one, all_cores=max(one, every))
 
-    reasons = [f"{dtype}: {why}" for dtype, why in built["missing"].items()]
+    reasons = []
+    if built["missing"]:
+        told = "; ".join(f"{dtype}: {why}" for dtype, why in built["missing"].items())
+        reasons.append(f"its target has no fused multiply-adds (one that names its CPU has: -mcpu): {told}")
     if not reply["bandwidth"]:
         reasons.append("bandwidth: the device has too little memory to tell it from a cache's")
     return Peak(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 
-from sqlalchemy import select
+from sqlalchemy import JSON, select, type_coerce
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import SpaceRow, table_of
-from tunefarm_db.values import Space
+from tunefarm_db.values import Json, Space
 
 _SPACES = table_of(SpaceRow)
 
@@ -34,3 +35,15 @@ class Spaces(Repository):
                 SpaceRow.toolchain == toolchain,
             ),
         )
+
+    def computations(
+        self, workload_keys: Collection[str], *, target_key: str, toolchain: str
+    ) -> dict[str, Json]:
+        """Return what the spaces say of what their workloads compute (`Computation.to_json`), by workload key."""
+        computation = type_coerce(SpaceRow.space, JSON)["computation"]
+        query = select(SpaceRow.workload_key, computation).where(
+            SpaceRow.workload_key.in_(sorted(workload_keys)),
+            SpaceRow.target_key == target_key,
+            SpaceRow.toolchain == toolchain,
+        )
+        return {key: found for key, found in self._run(query) if isinstance(found, dict)}

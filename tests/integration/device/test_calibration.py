@@ -19,6 +19,7 @@ from waiting import wait_until
 
 from tunefarm_app.composition import Services
 from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.device_peak import peaks_of
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
@@ -40,7 +41,7 @@ class Lab:
             (device,) = repos.devices.in_pool("test")
         return device
 
-    def calibrate(self, *, bent: str = "straight") -> Device:
+    def calibrate(self, *, bent: str = "straight", **settings: float) -> Device:
         self.bend.write_text(bent)
 
         def asked() -> bool:
@@ -48,7 +49,8 @@ class Lab:
             return bool(self.inbox.calibrations)
 
         wait_until(asked, lambda: f"a calibration of {self.device()}")
-        calibrate_device(*self.inbox.calibrations.pop(), self.services)
+        told = replace(self.services, settings=self.services.settings.model_copy(update=settings))
+        calibrate_device(*self.inbox.calibrations.pop(), told)
         return self.device()
 
     def doubt(self) -> None:
@@ -66,7 +68,7 @@ def lab(tmp_path: Path, tracker: Any, join: Callable[..., Any]) -> Iterator[Lab]
         input=bent_server.SHIM_SOURCE.encode(),
         check=True,
     )
-    settings = {"calibrate_every_sec": 3600.0, "calibrate_retry_sec": 0.01}
+    settings = {"calibrate_every_sec": 3600.0, "calibrate_retry_sec": 0.01, "peak_every_sec": 0.0}
     with replay_server(folder, tracker=f"127.0.0.1:{tracker.port}", **settings) as server:
         environment = {
             "BENT_FILE": str(bend),
@@ -86,6 +88,15 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     assert (well.state, well.reason) == (DeviceState.ONLINE, "")
     assert well.calibration is not None
     assert 1e-5 < well.calibration["time_sec"] < 1.0
+    assert peaks_of(lab.services, [well]) == {}, "it was switched off"
+
+    lab.doubt()
+    assert lab.calibrate(peak_every_sec=3600.0).state is DeviceState.ONLINE
+    peak = peaks_of(lab.services, [well])[well.id]
+    assert peak.missing.startswith("its target has no fused multiply-adds"), "it names no CPU"
+    assert peak.flops_on(1, "float32") is None
+    assert peak.threads == 1
+    assert 1e7 < (peak.memory_bandwidth_on(1) or 0.0) < 1e14
 
     lab.doubt()
     wrong = lab.calibrate(bent="wrong")

@@ -1,0 +1,78 @@
+"""What a device can do at its best: measured when it has joined, and seldom afterwards.
+
+It takes seconds, a hundred times as long as the calibration kernel: so it is measured in the lease of a clean calibration, where nothing
+was measured of this device in its present shape, or `Settings.peak_every_sec` ago. What disturbs a measurement makes it
+slower: of each figure the best that was ever measured is kept. A device without a peak works like any other; only shares of
+a peak cannot be told of its kernels.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.composition import Services
+from tunefarm_db.peak_values import DevicePeak
+from tunefarm_db.values import Device, DeviceLease
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.peak import Peak, peak_key
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Cancellation) -> None:
+    """Measure the peak of a device that ran the calibration kernel clean, if it is time to; note it.
+
+    Nothing that goes wrong is the device's fault as far as its work goes: it is noted as why there is no peak.
+
+    Raises:
+        DeviceLostError: If the device's session ended in the middle: whether it is well is to be found out again.
+    """
+    device = lease.device
+    with services.uow.read() as repos:
+        known, now = repos.peaks.get(device.id), repos.now()
+    key = peak_key(Target.from_json(device.target), device.device_model)
+    every_sec = services.settings.peak_every_sec
+    if every_sec == 0 or (known is not None and known.key == key and now < known.measured_at + every_sec):
+        return
+    before = known_peak(known)
+    before = before if before is not None and before.key == key else None
+    lost: DeviceLostError | None = None
+    try:
+        measured = services.require_engine().measure_peak(device, cancellation=cancellation)
+    except Exception as error:
+        if cancellation.cancelled:  # it failed because its child was closed
+            raise
+        lost = error if isinstance(error, DeviceLostError) else None
+        unknown = None if isinstance(error, TunefarmError) else error
+        log.warning(
+            "peak not measured", device_id=device.id, name=device.name, error=str(error), exc_info=unknown
+        )
+        best = before or Peak(key=key, threads=1, measured_at=now, missing=clean(str(error), 300))
+    else:
+        best = measured if before is None else before.merged(measured)
+        log.info("peak measured", device_id=device.id, name=device.name, missing=best.missing)
+    with services.uow.write() as repos:
+        repos.peaks.put(device.id, lease.fence, best.key, best.to_json())
+    if lost is not None:
+        raise lost
+
+
+def known_peak(row: DevicePeak | None) -> Peak | None:
+    """Return a peak on record; None where there is none, or a release wrote it that this one cannot read."""
+    if row is None:
+        return None
+    try:
+        return Peak.from_json(row.peak)
+    except ValueError:
+        return None
+
+
+def peaks_of(services: Services, devices: list[Device]) -> dict[str, Peak]:
+    """Return what is known of the peaks of devices, by device."""
+    with services.uow.read() as repos:
+        rows = repos.peaks.of_devices([device.id for device in devices])
+    known = {device_id: known_peak(row) for device_id, row in rows.items()}
+    return {device_id: peak for device_id, peak in known.items() if peak is not None}

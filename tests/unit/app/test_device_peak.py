@@ -1,0 +1,198 @@
+"""What a device can do at its best is measured when it has joined, seldom afterwards, and never keeps it from its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from app_farm import Farm
+from sqlalchemy import text
+from waiting import wait_until
+
+from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.device_peak import known_peak, peaks_of
+from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.values import Device, DeviceState
+from tunefarm_tuning.calibration import CalibrationRun
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
+from tunefarm_tuning.peak import Peak, Rate, peak_key
+from tunefarm_tuning.target import Target
+
+
+@dataclass
+class Meter:
+    """Measures what it is told to."""
+
+    one_core: float = 100e9
+    all_cores: float = 180e9
+    error: Exception | None = None
+    runs: int = 0
+
+    def __call__(self, device: Device) -> Peak:
+        self.runs += 1
+        if self.error is not None:
+            raise self.error
+        return Peak(
+            key=peak_key(Target.from_json(device.target), device.device_model),
+            threads=2,
+            measured_at=1.0,
+            flops_per_sec={"float32": Rate(one_core=self.one_core, all_cores=self.all_cores)},
+        )
+
+
+@pytest.fixture
+def meter() -> Meter:
+    return Meter()
+
+
+@pytest.fixture
+def farm(farm: Farm, meter: Meter) -> Farm:
+    return farm.with_settings(calibrate_every_sec=600.0, calibrate_retry_sec=1e-6).with_engine(
+        ReplayEngine(peak=meter)
+    )
+
+
+def peak_of(farm: Farm, device: Device) -> Peak:
+    with farm.services.uow.read() as repos:
+        found = known_peak(repos.peaks.get(device.id))
+    assert found is not None
+    return found
+
+
+def calibrate_again(farm: Farm, device: Device) -> Device:
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
+    assert farm.calibrate() == 1
+    return farm.device(device.id)
+
+
+def age(farm: Farm, sec: float) -> None:
+    with farm.services.uow.write() as repos:
+        repos._connection.execute(
+            text("UPDATE device_peaks SET measured_at = measured_at - :sec"), {"sec": sec}
+        )
+
+
+def test_it_is_measured_when_the_device_has_joined_and_then_seldom(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert peak_of(farm, device).flops_on(1, "float32") == 100e9
+    assert peaks_of(farm.services, [device]) == {device.id: peak_of(farm, device)}
+    calibrate_again(farm, device)
+    assert meter.runs == 1
+    age(farm, 21601.0)
+    calibrate_again(farm, device)
+    assert meter.runs == 2
+    calibrate_again(farm, device)
+    assert meter.runs == 2
+
+
+def test_of_each_figure_the_best_is_kept(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    meter.one_core, meter.all_cores = 90e9, 190e9
+    age(farm, 1e6)
+    calibrate_again(farm, device)
+    found = peak_of(farm, device)
+    assert (found.flops_on(1, "float32"), found.flops_on(2, "float32")) == (100e9, 190e9)
+
+
+def test_a_device_of_another_shape_is_measured_anew(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    meter.one_core = 50e9
+    farm.newcomer(device_model="another-cpu")
+    farm.calibrate()
+    assert meter.runs == 2
+    assert peak_of(farm, device).flops_on(1, "float32") == 50e9
+
+
+def test_it_can_be_switched_off(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.with_settings(peak_every_sec=0.0).calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert meter.runs == 0
+    assert peaks_of(farm.services, [device]) == {}
+
+
+@pytest.mark.parametrize("error", [InvalidInputError("no linker", code="no-linker"), RuntimeError("no idea")])
+def test_a_device_works_without_one(farm: Farm, meter: Meter, error: Exception) -> None:
+    meter.error = error
+    device = farm.newcomer()
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    missing = peak_of(farm, device)
+    assert (missing.flops_per_sec, missing.missing) == ({}, str(error))
+    meter.error = None
+    calibrate_again(farm, device)
+    assert meter.runs == 1, "not before its time"
+    age(farm, 1e6)
+    calibrate_again(farm, device)
+    assert (peak_of(farm, device).missing, peak_of(farm, device).flops_on(2, "float32")) == ("", 180e9)
+
+
+def test_what_was_known_outlives_a_failure(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    known = peak_of(farm, device)
+    age(farm, 1e6)
+    meter.error = RuntimeError("no idea")
+    calibrate_again(farm, device)
+    assert (meter.runs, peak_of(farm, device)) == (2, known)
+
+
+def test_a_device_that_is_lost_over_it_is_calibrated_again_without_it(farm: Farm, meter: Meter) -> None:
+    meter.error = DeviceLostError("its session crashed")
+    device = farm.newcomer()
+    farm.calibrate()
+    lost = farm.device(device.id)
+    assert (lost.state, lost.reason) == (
+        DeviceState.QUARANTINED,
+        "it could not be calibrated: its session crashed",
+    )
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert meter.runs == 1
+    assert peak_of(farm, device).missing == "its session crashed"
+
+
+def test_a_worker_that_stops_leaves_it_to_another(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+
+    class Slow(ReplayEngine):
+        def measure_peak(self, device: Device, *, cancellation: Any) -> Peak:
+            wait_until(lambda: cancellation.cancelled, "the end of the hold")
+            raise DeviceLostError("its child was closed")
+
+    ask_for_calibrations(farm.services)
+    stopping = replace(farm.with_engine(Slow()).services, draining=lambda: True)
+    calibrate_device(*farm.inbox.calibrations.pop(), stopping)
+    assert farm.device(device.id).state is DeviceState.CHECKING
+    assert peaks_of(farm.services, [device]) == {}
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+    assert meter.runs == 1
+
+
+def test_a_wrong_answer_comes_before_everything(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    wrong = ReplayEngine(
+        peak=meter, calibrate=lambda _: CalibrationRun(key="k", time_sec=1e-3, wrong="3 of 9 numbers")
+    )
+    farm.with_engine(wrong).calibrate()
+    assert farm.device(device.id).state is DeviceState.QUARANTINED
+    assert meter.runs == 0
+
+
+def test_a_peak_that_another_release_wrote_is_none(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    with farm.services.uow.write() as repos:
+        repos._connection.execute(text("UPDATE device_peaks SET peak = '{}'"))
+    assert peaks_of(farm.services, [device]) == {}
+    age(farm, 1e6)
+    calibrate_again(farm, device)
+    assert peak_of(farm, device).flops_on(1, "float32") == 100e9
