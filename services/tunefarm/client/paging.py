@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
-from tunefarm.client.results import Page
+from tunefarm.client.results import Page, Whole
 from tunefarm.client.transport import Query, Transport
 
 T = TypeVar("T")
@@ -34,4 +34,4 @@ async def get_all(
     transport: Transport, path: str, query: Query, read: Callable[[object], T]
 ) -> tuple[T, ...]:
     """Return the items of all pages."""
-    return tuple([item async for item in walk(transport, path, query, read)])
+    return Whole([item async for item in walk(transport, path, query, read)])

@@ -48,6 +48,15 @@ class Page(Generic[T]):
         )
 
 
+class Whole(tuple[T, ...]):
+    """A whole list; a notebook shows it as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Why a model or a job failed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from terminal import terminal
+
+from tunefarm.client import Client
 
 BLOCKING = """
 import sys, tunefarm
@@ -46,6 +49,20 @@ def test_in_a_terminal(env: dict[str, str], file: Path, program: str) -> None:
     assert "verify" in screen.text
     assert "upload" not in screen.text
     assert screen.text.rstrip().endswith("succeeded")
+
+
+@pytest.mark.parametrize("program", [BLOCKING, AWAITED])
+def test_ctrl_c_ends_the_waiting_alone(farm: Any, env: dict[str, str], file: Path, program: str) -> None:
+    with terminal(["-c", program.replace("trials=24", "minutes=60"), file], env) as screen:
+        screen.wait_for("of 2 kernels")
+        screen.interrupt()
+        assert screen.end() == -signal.SIGINT
+    with Client(farm.url, farm.api_key) as client:
+        job = client.job(client.jobs.list()[0].id)
+        assert not job.job.is_finished
+        if program == BLOCKING:
+            assert f"{job.id} goes on" in screen.text
+        job.cancel()
 
 
 @pytest.mark.parametrize(
