@@ -26,6 +26,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from tunefarm_db.columns import EnumText, JsonText, db_now
 from tunefarm_db.job_state import JobState
+from tunefarm_db.upload_values import UploadState
 from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
 from tunefarm_db.webhook_values import DeliveryState
 
@@ -55,6 +56,7 @@ class Base(DeclarativeBase):
         StepState: EnumText(StepState),
         DeviceState: EnumText(DeviceState),
         DeliveryState: EnumText(DeliveryState),
+        UploadState: EnumText(UploadState),
     }
 
 
@@ -101,6 +103,28 @@ class ModelRow(Base):
     num_params: Mapped[int | None] = mapped_column(BigInteger)
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+
+
+class UploadRow(Base):
+    __tablename__ = "uploads"
+    __table_args__ = (Index(None, "api_key_id", "id"), Index(None, "expires_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    # No foreign keys: it outlives neither its time nor its use, and nothing hangs on it.
+    api_key_id: Mapped[str]
+    name: Mapped[str]
+    shapes: Mapped[Json]
+    # The attribute cannot have the column's name: the base class has that one.
+    metadata_: Mapped[str] = mapped_column("metadata")
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str | None]
+    offset_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    state: Mapped[UploadState] = mapped_column(default=UploadState.OPEN)
+    digest: Mapped[str | None]
+    model_id: Mapped[str | None]
+    error: Mapped[Json | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    expires_at: Mapped[float]
 
 
 class WorkloadRow(Base):

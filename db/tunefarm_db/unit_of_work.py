@@ -32,6 +32,7 @@ from tunefarm_db.repositories.steps import Steps
 from tunefarm_db.repositories.transfer import Transfer
 from tunefarm_db.repositories.trials import Trials
 from tunefarm_db.repositories.turns import Turns
+from tunefarm_db.repositories.uploads import Uploads
 from tunefarm_db.repositories.webhooks import Webhooks
 from tunefarm_db.repositories.workloads import Workloads
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
@@ -65,6 +66,7 @@ class Repositories:
         self.searches = Searches(connection)
         self.retention = Retention(connection)
         self.statistics = Statistics(connection)
+        self.uploads = Uploads(connection)
 
     def now(self) -> float:
         """Return the database's clock, Unix seconds."""

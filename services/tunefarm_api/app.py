@@ -29,6 +29,7 @@ from tunefarm_api.routes import (
     models,
     records,
     sign_in_links,
+    uploads,
     webhooks,
 )
 from tunefarm_api.web.front import PageFront
@@ -97,6 +98,7 @@ def create_app(
         health,
         metrics,
         models,
+        uploads,
         jobs,
         job_details,
         job_report,

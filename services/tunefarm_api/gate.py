@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
-from tunefarm_api.web.paths import UPLOAD, is_page
+from tunefarm_api.web.paths import is_page, is_upload_path
 from tunefarm_api.web.session import authenticate_page
 from tunefarm_app.api_keys import verify_api_key
 from tunefarm_app.composition import Services
@@ -25,8 +25,6 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 MAX_BODY_BYTES = 1 << 20
 """Limit of every body but an upload, which has its own."""
-
-UPLOAD_PATHS = frozenset({"/v1/models", UPLOAD})
 
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
@@ -64,8 +62,7 @@ class Gate:
             # The body was not read, so the connection cannot be used again.
             scope["tunefarm.close"] = True
             raise
-        is_upload = scope["method"] == "POST" and scope["path"] in UPLOAD_PATHS
-        await self._app(scope, receive if is_upload else _limited(scope, receive, headers), send)
+        await self._app(scope, receive if _is_upload(scope) else _limited(scope, receive, headers), send)
 
     def _check_host(self, headers: Headers) -> None:
         if self._allowed_hosts is None:
@@ -76,6 +73,12 @@ class Gate:
                 "this server does not answer to that name: use the URL that it printed",
                 code="host-not-allowed",
             )
+
+
+def _is_upload(scope: Scope) -> bool:
+    if scope["method"] == "PATCH":
+        return is_upload_path(scope["path"])
+    return (scope["method"], scope["path"]) == ("POST", "/v1/models")
 
 
 async def _authenticate(scope: Scope, headers: Headers) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+_METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class HeadAsGet:

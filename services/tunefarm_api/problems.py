@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from tunefarm_api.methods import allowed_methods, method_of
 from tunefarm_api.problem_kinds import URN
 from tunefarm_api.schemas.problem import Problem
+from tunefarm_api.web.paths import TUS_VERSION, is_upload_path
 from tunefarm_tuning.errors import (
     CancelledError,
     ConflictError,
@@ -30,10 +31,13 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS_BY_CODE = {
     "unauthenticated": 401,
     "forbidden": 403,
+    "upload-stalled": 408,
     "model-deleted": 410,
+    "tus-version": 412,
     "too-large": 413,
     "unsupported-media-type": 415,
     "host-not-allowed": 421,
+    "upload-locked": 423,
     "database-full": 507,
     "store-full": 507,
 }
@@ -87,6 +91,9 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     """Return the problem document as an answer."""
+    headers = dict(headers or {})
+    if is_upload_path(request_path):  # tus wants it in every answer
+        headers["Tus-Resumable"] = TUS_VERSION
     own = {name: value for name, value in (fields or {}).items() if name not in _RESERVED}
     document = {
         "type": f"{URN}{code}",
@@ -98,7 +105,7 @@ def problem_response(
         "request_id": request_id,
         **own,
     }
-    return ProblemResponse(document, status_code=status, headers=dict(headers or {}))
+    return ProblemResponse(document, status_code=status, headers=headers)
 
 
 def response_to_error(request_path: str, request_id: str, error: TunefarmError) -> ProblemResponse:
@@ -107,7 +114,9 @@ def response_to_error(request_path: str, request_id: str, error: TunefarmError) 
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="tunefarm"'
-    if status == 503:
+    if status == 412:
+        headers["Tus-Version"] = TUS_VERSION
+    if status in (423, 503):
         headers["Retry-After"] = str(_RETRY_AFTER_SEC)
     code = "internal" if status == 500 else error.code
     fields = {} if status == 500 else error.fields

@@ -29,6 +29,7 @@ _ID_FIELDS: Mapping[Prefix, str] = {
     "job": "job_id",
     "dev": "device_id",
     "art": "artifact_id",
+    "upl": "upload_id",
 }
 
 LINGER_SEC = 2.0

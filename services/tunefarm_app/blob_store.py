@@ -23,6 +23,7 @@ from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientEr
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
+_STAGED = ".upload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,34 @@ class BlobStore:
             probe.write(b"probe")
             probe.flush()
 
+    def staged_path(self, name: str) -> Path:
+        """Return where a blob is received that comes in parts; see `tunefarm_app.staged_blob`."""
+        return self._temporary / f"{name}{_STAGED}"
+
+    def staged_older_than(self, age_sec: float) -> Iterator[str]:
+        """Yield the names of those that nobody has written to for `age_sec`."""
+        limit = time.time() - age_sec
+        for path in self._temporary.glob(f"*{_STAGED}"):
+            if _modified_at(path) <= limit:
+                yield path.name.removesuffix(_STAGED)
+
+    def take(self, file: Path, sha256: str) -> bool:
+        """Make a file of the staging folder the blob of this name, which is what it holds; return whether it is new.
+
+        Raises:
+            TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
+        """
+        path = self.path_of(sha256)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            created = not path.exists()
+            # Equal bytes are written over: that also renews the time by which unreferenced blobs are swept.
+            file.replace(path)
+            _fsync_folder(path.parent)
+        except OSError as error:
+            raise disk_error(error) from error
+        return created
+
     def temporary_path(self) -> Path:
         self._temporary.mkdir(parents=True, exist_ok=True)
         return self._temporary / f"{secrets.token_hex(16)}.part"
@@ -148,7 +177,7 @@ class BlobWriter:
             self._path = store.temporary_path()
             self._file = self._path.open("xb")
         except OSError as error:
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
         self._hash = hashlib.sha256()
         self._head = b""
         self.size_bytes = 0
@@ -169,7 +198,7 @@ class BlobWriter:
         try:
             self._file.write(chunk)
         except OSError as error:
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
 
     def flush(self) -> None:
         """Have the disk take what was written so far.
@@ -181,7 +210,7 @@ class BlobWriter:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
 
     def commit(self) -> StoredBlob:
         """Flush to the disk and give the blob its name.
@@ -190,17 +219,12 @@ class BlobWriter:
             TransientError: As `write`.
         """
         sha256 = self._hash.hexdigest()
-        path = self._store.path_of(sha256)
         self.flush()
         try:
             self._file.close()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            created = not path.exists()
-            # Equal bytes are written over: that also renews the time by which unreferenced blobs are swept.
-            self._path.replace(path)
-            _fsync_folder(path.parent)
         except OSError as error:
-            raise _disk_error(error) from error
+            raise disk_error(error) from error
+        created = self._store.take(self._path, sha256)
         return StoredBlob(sha256=sha256, size_bytes=self.size_bytes, head=self._head, created=created)
 
     def close(self) -> None:
@@ -227,7 +251,8 @@ def too_large(limit_bytes: int) -> InvalidInputError:
     )
 
 
-def _disk_error(error: OSError) -> TransientError:
+def disk_error(error: OSError) -> TransientError:
+    """Return our error for what the store's disk refused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return TransientError(
         f"the store cannot be written: {error.strerror}", code="store-full" if full else "store-unavailable"

@@ -29,6 +29,8 @@ class Settings(BaseSettings):
         store_dir: Folder of uploaded models and finished artifacts; every API and worker process sees the same one.
         tracker: ``host:port`` of the TVM RPC tracker, for devices that name none themselves.
         max_upload_bytes: Largest model that is accepted. Protobuf itself ends at 2 GiB.
+        keep_uploads_hours: An upload that broke off can be gone on with for so many hours after its last byte; then its
+            bytes are dropped.
         import_memory_bytes: Address space of each child process that parses a stranger's model.
         import_timeout_sec: Wall-clock of importing one model.
         build_workers: Compiler processes of one worker child; one per core where it is not set.
@@ -78,6 +80,7 @@ class Settings(BaseSettings):
     store_dir: Path
     tracker: Annotated[str, AfterValidator(_host_port)] = "127.0.0.1:9190"
     max_upload_bytes: PositiveInt = 2 << 30
+    keep_uploads_hours: PositiveFloat = 24.0
     import_memory_bytes: PositiveInt = 8 << 30
     import_timeout_sec: PositiveFloat = 120.0
     build_workers: PositiveInt | None = None

@@ -13,8 +13,10 @@ from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import order_device
 from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
+from tunefarm_db.upload_values import Upload
 from tunefarm_db.values import Model
 from tunefarm_tuning.measure import Failure, Outcome
 
@@ -26,11 +28,13 @@ class Good:
     Attributes:
         known: Values of path parameters and of members of the body, by name.
         body: The body, in place of the example.
+        headers: Sent as well.
         key: Sent in place of the admin's.
     """
 
     known: dict[str, Any] = field(default_factory=dict)
     body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
     key: str | None = None
 
 
@@ -63,6 +67,7 @@ class World:
             "workload_key": workload,
             "webhook_id": webhook.id,
             "delivery_id": delivery.id,
+            "upload_id": self._new_upload().id,
             "key_id": self.keys["read"].split("_")[1],
         }
 
@@ -78,6 +83,27 @@ class World:
 
     def _upload_model(self) -> Good:
         return Good(body=Scenario(seed=next(self._numbers)).to_bytes())
+
+    def _begin_an_upload(self) -> Good:
+        # A key can have so many of them, and all requests of a walk are of one.
+        for upload in list_uploads(self.farm.services, api_key_id=self._admin_id, limit=200):
+            if upload.id != self.known["upload_id"]:
+                end_upload(self.farm.services, upload.id, api_key_id=self._admin_id)
+        return Good(headers={"Upload-Length": "10"})
+
+    def _send_part(self) -> Good:
+        known = {"upload_id": self._new_upload().id}
+        return Good(known=known, body=b"\x08\x01", headers={"Upload-Offset": "0"})
+
+    def _remove_upload(self) -> Good:
+        return Good(known={"upload_id": self._new_upload().id})
+
+    @property
+    def _admin_id(self) -> str:
+        return self.keys["admin"].split("_")[1]
+
+    def _new_upload(self) -> Upload:
+        return begin_upload(self.farm.services, api_key_id=self._admin_id, name="net", size_bytes=10)
 
     def _remove_model(self) -> Good:
         return Good(known={"model_id": self.new_model().id})

@@ -52,7 +52,7 @@ class PageFront:
                 return
             body += message.get("body", b"")
             if not message.get("more_body", False):
-                shown = _shown(scope, request, json.loads(body))
+                shown = _shown(scope, request, json.loads(body)) if body else None  # HEAD has none
                 if shown is None:
                     await send(start)
                     await send({"type": "http.response.body", "body": body})

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.job_line import job_lines
-from tunefarm_api.web.paths import UPLOAD
+from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_db.job_state import OPEN_STATES, JobState
 from tunefarm_db.repositories.overview import JobOrder
@@ -82,7 +82,7 @@ def jobs_page(
         has_models=has_models,
         devices_up=sum(device.state in UP_STATES for device in devices),
         max_bytes=services.settings.max_upload_bytes,
-        upload_url=UPLOAD,
+        upload_url=UPLOADS,
         url_of=lambda shown: _url({**asked, "page": str(shown)}),
     )
 

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.schemas.base import cursor_of
-from tunefarm_api.upload import parse_shapes, receive_blob
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.job_form import pools_of, request_of
 from tunefarm_api.web.job_line import JobLine, job_lines
-from tunefarm_api.web.paths import UPLOAD
+from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.task_view import shapes_text
 from tunefarm_app.delete_model import delete_model
 from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, submit_job
-from tunefarm_app.submit_model import submit_model
 from tunefarm_db.repositories.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model
@@ -47,22 +45,8 @@ def models_page(
         cursor=cursor,
         next_cursor=found.next_cursor,
         max_bytes=services.settings.max_upload_bytes,
-        upload_url=UPLOAD,
+        upload_url=UPLOADS,
     )
-
-
-@router.post(UPLOAD, dependencies=[needs("write")])
-async def upload(
-    request: Request,
-    services: ServicesDep,
-    name: Annotated[str, Query(max_length=200)] = "model",
-    shape: Annotated[list[str] | None, Query(max_length=64)] = None,
-) -> JSONResponse:
-    """Takes the file's bytes from a script of ours, and answers with where the model is."""
-    shapes = parse_shapes(shape or [])
-    blob = await receive_blob(request, services)
-    submitted = await run_in_threadpool(submit_model, services, name=name, blob=blob, shapes=shapes)
-    return JSONResponse({"url": f"/models/{submitted.model.id}", "created": submitted.created})
 
 
 @router.get("/models/{model_id}", dependencies=[needs("read")])

@@ -14,6 +14,7 @@ from tunefarm_api.web import (
     records_page,
     sign_in,
     task_page,
+    uploads,
 )
 
 PAGES = tuple(
@@ -27,6 +28,7 @@ PAGES = tuple(
         task_page,
         job_actions,
         models_page,
+        uploads,
         devices_page,
         device_actions,
         records_page,

@@ -1,4 +1,4 @@
-"""Which paths are pages."""
+"""Which paths are pages, and where uploads go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ _FIRST_PARTS = frozenset(
 _PUBLIC = frozenset({"sign-in", "static"})
 
 SIGN_IN = "/sign-in"
-UPLOAD = "/models/upload"
+UPLOADS = "/models/uploads"
+"""Where a page's script sends files; the API has a door of its own."""
+
+API_UPLOADS = "/v1/uploads"
+TUS_VERSION = "1.0.0"
 
 
 def is_page(path: str) -> bool:
@@ -24,6 +28,11 @@ def is_public(path: str) -> bool:
 def is_local(path: str) -> bool:
     """Return whether it is safe to send a browser there: a path of a page, and no other host in disguise."""
     return path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+
+
+def is_upload_path(path: str) -> bool:
+    """Return whether it is about uploads that come in parts."""
+    return any(path == where or path.startswith(f"{where}/") for where in (UPLOADS, API_UPLOADS))
 
 
 def _first_part(path: str) -> str:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+
 import pytest
 from page_browser import ORIGIN, Browser
 
@@ -8,16 +10,33 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
 
 
-def upload(browser: Browser, content: bytes, query: str = "?name=net.onnx"):
-    headers = {"Content-Type": "application/octet-stream", "Origin": ORIGIN}
-    return browser.client.post(f"/models/upload{query}", content=content, headers=headers)
+def upload(browser: Browser, content: bytes, shapes: str = ""):
+    """Send a file as the page's script does; return the last answer."""
+    said = {"filename": "net.onnx", "shapes": shapes}
+    metadata = ",".join(f"{name} {base64.b64encode(text.encode()).decode()}" for name, text in said.items())
+    headers = {"Origin": ORIGIN, "Tus-Resumable": "1.0.0"}
+    begun = browser.client.post(
+        "/models/uploads",
+        headers={**headers, "Upload-Length": str(len(content)), "Upload-Metadata": metadata},
+    )
+    if begun.status_code != 201:
+        return begun
+    path = begun.headers["location"]
+    assert path.startswith("/models/uploads/upl_")
+    part = {**headers, "Content-Type": "application/offset+octet-stream", "Upload-Offset": "0"}
+    sent = browser.client.patch(path, content=content, headers=part)
+    return sent if sent.status_code != 204 else browser.client.get(path)
+
+
+def url_of(answer) -> str:
+    return f"/models/{answer.json()['model_id']}"
 
 
 def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     farm.add_device()
     answer = upload(browser, Scenario(tasks=2).to_bytes())
     assert answer.status_code == 200
-    url = answer.json()["url"]
+    url = url_of(answer)
     page = browser.page(url)
     assert "importing" in page.one("span", id="state").text
     assert page.all("form", id="new-job") == []
@@ -58,26 +77,40 @@ def test_the_list_of_models(browser: Browser, farm) -> None:
 
 
 def test_uploads_are_refused_with_a_reason(browser: Browser) -> None:
-    for content, query, status, code in (
-        (b"", "?name=x", 422, "empty-file"),
-        (b"PK\x03\x04zip", "?name=x", 422, "not-protobuf"),
-        (b"\x08" * 100_001, "?name=x", 413, "too-large"),
-        (b"\x08\x01", "?name=x&shape=tokens", 422, "bad-shape"),
+    for content, shapes, status, code in (
+        (b"", "", 422, "empty-file"),
+        (b"PK\x03\x04zip", "", 422, "not-protobuf"),
+        (b"\x08" * 100_001, "", 413, "too-large"),
+        (b"\x08\x01", "tokens", 422, "bad-shape"),
     ):
-        answer = upload(browser, content, query)
+        answer = upload(browser, content, shapes)
         assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+def test_another_sites_page_sends_nothing(browser: Browser) -> None:
+    headers = {"Origin": "https://evil.example", "Upload-Length": "9"}
+    assert browser.client.post("/models/uploads", headers=headers).status_code == 403
+    for method in ("PATCH", "DELETE"):
+        answer = browser.client.request(method, "/models/uploads/upl_1", headers=headers)
+        assert answer.status_code == 403
+
+
+def test_an_upload_is_stopped(browser: Browser) -> None:
+    headers = {"Origin": ORIGIN, "Upload-Length": "9"}
+    path = browser.client.post("/models/uploads", headers=headers).headers["location"]
+    assert browser.client.head(path).headers["upload-offset"] == "0"
+    assert browser.client.delete(path, headers={"Origin": ORIGIN}).status_code == 204
+    assert browser.client.head(path).status_code == 404
 
 
 def test_shapes_are_part_of_a_model(browser: Browser, farm) -> None:
     content = Scenario().to_bytes()
-    urls = {
-        upload(browser, content, f"?name=x&shape=x={shape}").json()["url"] for shape in ("1,8", "2,8", "1,8")
-    }
+    urls = {url_of(upload(browser, content, f"x={shape}")) for shape in ("1,8", "2,8", "1,8")}
     assert len(urls) == 2
 
 
 def test_a_model_that_cannot_be_imported_says_why(browser: Browser, farm) -> None:
-    url = upload(browser, b"\x08 nothing that anybody reads").json()["url"]
+    url = url_of(upload(browser, b"\x08 nothing that anybody reads"))
     farm.run_until_quiet()
     page = browser.page(url)
     assert "takes scenarios only" in page.one(role="alert").text

@@ -1,59 +1,148 @@
-// Sends a model's file as it is, and shows how far it is. XMLHttpRequest, for fetch tells nothing while it sends.
+// Where models are dropped: one line for each file, with how far it is and what can be done about it. One file at a time is sent.
+import { Resumable } from "./resumable.js";
+
 const form = document.getElementById("upload");
 const drop = document.getElementById("drop");
 const file = document.getElementById("file");
-const at = (id) => document.getElementById(id);
-let request = null;
+const list = document.getElementById("uploads");
+const error = document.getElementById("upload-error");
+const line = document.getElementById("upload-line");
+const queue = [];
+let running = null;
+let chosen = 0;
 
 const size = (bytes) => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
 function fail(text) {
-  at("sending").hidden = true;
-  drop.hidden = false;
-  at("upload-error").textContent = text;
-  at("upload-error").hidden = false;
-  request = null;
+  const one = document.createElement("p");
+  one.textContent = text;
+  error.append(one);
+  error.hidden = false;
 }
 
-function send(chosen) {
-  if (!chosen || request) return;
-  at("upload-error").hidden = true;
-  if (chosen.size > Number(form.dataset.max)) {
-    fail(`${chosen.name} has ${size(chosen.size)}: that is more than this farm takes.`);
-    return;
+class Line {
+  constructor(model) {
+    this.model = model;
+    this.root = line.content.firstElementChild.cloneNode(true);
+    this.part = (name) => this.root.querySelector(`[data-part=${name}]`);
+    this.part("name").textContent = model.name;
+    this.part("bar").setAttribute("aria-label", `${model.name}: uploaded`);
+    this.part("stop").setAttribute("aria-label", `Stop ${model.name}`);
+    this.part("resume").setAttribute("aria-label", `Resume ${model.name}`);
+    this.part("stop").addEventListener("click", () => this.stop());
+    this.part("resume").addEventListener("click", () => this.resume());
+    const shapes = document.getElementById("shapes").value.split("\n").map((one) => one.trim()).filter(Boolean);
+    this.sending = new Resumable(form.dataset.url, model, shapes.join("\n"), this);
+    this.say("Waiting for the file before it");
+    list.append(this.root);
+    list.hidden = false;
   }
-  const query = new URLSearchParams({ name: chosen.name });
-  for (const line of at("shapes").value.split("\n")) if (line.trim()) query.append("shape", line.trim());
-  request = new XMLHttpRequest();
-  request.open("POST", `${form.dataset.url}?${query}`);
-  request.setRequestHeader("Content-Type", "application/octet-stream");
-  request.upload.onprogress = (event) => {
-    at("sent").value = event.total ? event.loaded / event.total : 0;
-    at("sent-text").textContent = `${size(event.loaded)} of ${size(event.total)}`;
-  };
-  request.onerror = () => fail("The connection broke. Nothing was kept: send the file again.");
-  request.onabort = () => fail("Stopped. Nothing was kept.");
-  request.onload = () => {
-    let answer = {};
-    try { answer = JSON.parse(request.responseText); } catch { /* not ours */ }
-    if (request.status === 200 && answer.url) location.assign(answer.url);
-    else if (request.status === 401) location.reload();
-    else fail(answer.detail ? `The server refused it: ${answer.detail}.` : `The server answered ${request.status}.`);
-  };
-  at("sent-name").textContent = chosen.name;
-  at("sent-text").textContent = "";
-  at("sent").value = 0;
-  drop.hidden = true;
-  at("sending").hidden = false;
-  request.send(chosen);
+
+  async run() {
+    this.say(this.sending.at ? "Going on from where it was" : "Sending");
+    this.part("resume").hidden = true;
+    await this.sending.start();
+  }
+
+  progress(sent) {
+    this.part("bar").value = this.model.size ? sent / this.model.size : 0;
+    this.part("sent").textContent = `${size(sent)} of ${size(this.model.size)}`;
+    if (this.waits) this.say("Sending");
+    this.waits = false;
+    this.part("resume").hidden = true;
+  }
+
+  waiting(milliseconds, why) {
+    this.waits = true;
+    this.say(`It broke off (${why}). Trying again by itself.`);
+    this.part("resume").hidden = false;
+  }
+
+  paused(why) {
+    this.waits = true;
+    this.isPaused = true;
+    this.say(`It broke off: ${why}. What arrived is kept: resume it, or choose the same file later.`);
+    this.part("resume").hidden = false;
+  }
+
+  done(modelId) {
+    const url = `/models/${modelId}`;
+    if (chosen === 1) {
+      location.assign(url);
+      return;
+    }
+    this.say("");
+    const link = document.createElement("a");
+    link.href = url;
+    link.textContent = `Open ${this.model.name}`;
+    this.part("said").append(link);
+    for (const part of ["stop", "resume"]) this.part(part).hidden = true;
+  }
+
+  failed(why) {
+    fail(`${this.model.name}: the server refused it: ${why}.`);
+    this.remove();
+  }
+
+  resume() {
+    if (!this.isPaused) {
+      this.sending.hurry();
+      return;
+    }
+    this.isPaused = false;
+    this.part("stop").focus(); // the button that had the focus goes
+    queue.unshift(this);
+    next();
+  }
+
+  stop() {
+    const at = queue.indexOf(this);
+    if (at >= 0) queue.splice(at, 1);
+    this.sending.stop();
+    this.remove();
+    file.focus();
+  }
+
+  remove() {
+    this.root.remove();
+    list.hidden = !list.children.length;
+    chosen -= 1;
+  }
+
+  say(text) { this.part("said").textContent = text; }
+}
+
+async function next() {
+  if (running || !queue.length) return;
+  running = queue.shift();
+  try {
+    await running.run();
+  } finally {
+    running = null;
+  }
+  next();
+}
+
+function take(files) {
+  error.hidden = true;
+  error.replaceChildren();
+  for (const one of files) {
+    if (one.size > Number(form.dataset.max)) {
+      fail(`${one.name} has ${size(one.size)}: that is more than this farm takes.`);
+      continue;
+    }
+    chosen += 1;
+    queue.push(new Line(one));
+  }
+  next();
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
-file.addEventListener("change", () => { send(file.files[0]); file.value = ""; });
-at("stop").addEventListener("click", () => request && request.abort());
+file.addEventListener("change", () => { take([...file.files]); file.value = ""; });
+addEventListener("online", () => running && running.sending.hurry());
 // A file that misses the field must not take the place of the page.
 for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault());
 for (const kind of ["dragenter", "dragover"]) drop.addEventListener(kind, () => drop.classList.add("over"));
 for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.classList.remove("over"));
-drop.addEventListener("drop", (event) => send(event.dataTransfer.files[0]));
-if (file.files.length) send(file.files[0]); // chosen before this script was there
+drop.addEventListener("drop", (event) => take([...event.dataTransfer.files]));
+if (file.files.length) take([...file.files]); // chosen before this script was there

@@ -1,0 +1,159 @@
+"""``/v1/uploads``: send a network in as many requests as it takes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api import tus
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.problems import problems
+from tunefarm_api.schemas.base import Page
+from tunefarm_api.schemas.upload import Upload
+from tunefarm_api.web.paths import API_UPLOADS, TUS_VERSION
+from tunefarm_app.uploads import end_upload, find_upload, list_uploads
+
+router = APIRouter(prefix=API_UPLOADS, tags=["uploads"])
+
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The file's bytes from the offset on, as many as one likes.",
+        "content": {tus.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+Resumable = Annotated[
+    str | None, Header(alias="Tus-Resumable", description="The protocol's version: `1.0.0`.", max_length=20)
+]
+
+
+def _headers(**descriptions: str) -> dict[str, Any]:
+    said = {"Tus-Resumable": "The protocol's version.", **descriptions}
+    return {
+        "headers": {
+            name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
+            for name, text in said.items()
+        }
+    }
+
+
+_OFFSET = "So many bytes are safely stored."
+_EXPIRES = "When it is forgotten if nothing more comes."
+
+
+@router.options("", dependencies=[needs("write")], include_in_schema=False)
+async def upload_capabilities(services: ServicesDep) -> Response:
+    return tus.capabilities(services)
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[needs("write")],
+    summary="Begin an upload",
+    responses={
+        201: _headers(Location="The upload's path.", Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES),
+        **problems(409, 412, 413, 507),
+    },
+)
+async def begin_an_upload(
+    request: Request,
+    response: Response,
+    services: ServicesDep,
+    _version: Resumable = None,
+    _length: Annotated[
+        str | None, Header(alias="Upload-Length", description="The file's size in bytes. Required.")
+    ] = None,
+    _metadata: Annotated[
+        str | None,
+        Header(
+            alias="Upload-Metadata",
+            description="Pairs of a key and a Base64 text: `filename` (what to call the model), `shapes` (lines like "
+            "`x=1,3,224,224`), `sha256` (what the file comes to; it is held to that). Others are kept and not used.",
+        ),
+    ] = None,
+) -> Upload:
+    """Uploads follow tus 1.0 with its extensions creation, termination and expiration, so any client of that works.
+
+    OPTIONS says the same to programs. Begin here, send the bytes with PATCH, and after a break ask with HEAD where to go on. With its last byte an upload
+    becomes the same model that `POST /v1/models` makes. An upload belongs to its API key; nobody else sees it.
+    """
+    upload = await tus.begin(request, services)
+    response.headers.update(tus.answer_headers(upload))
+    response.headers["Location"] = f"{API_UPLOADS}/{upload.id}"
+    return Upload.model_validate(upload)
+
+
+@router.get("", dependencies=[needs("read")], summary="List your uploads", responses=problems())
+def list_own_uploads(
+    request: Request,
+    services: ServicesDep,
+    limit: Annotated[int, Query(ge=1, le=200, description="Most items to return.")] = 100,
+) -> Page[Upload]:
+    """Those of this API key, newest first; one that ended stays until it expires. Always one part."""
+    uploads = list_uploads(services, api_key_id=key_of(request).id, limit=limit)
+    return Page[Upload](items=[Upload.model_validate(upload) for upload in uploads], next_cursor=None)
+
+
+@router.get(
+    "/{upload_id}",
+    dependencies=[needs("read")],
+    summary="Ask how far an upload is",
+    response_model=Upload,
+    responses={
+        200: _headers(Upload_Offset=_OFFSET, Upload_Length="The file's size.", Upload_Expires=_EXPIRES),
+        **problems(404),
+    },
+)
+def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
+    """HEAD says the same in headers alone."""
+    return tus.shown(find_upload(services, upload_id, api_key_id=key_of(request).id))
+
+
+@router.patch(
+    "/{upload_id}",
+    status_code=204,
+    response_class=Response,
+    dependencies=[needs("write")],
+    summary="Send a part of an upload",
+    openapi_extra=_BODY,
+    responses={
+        204: _headers(Upload_Offset=_OFFSET, Upload_Expires=_EXPIRES),
+        **problems(404, 408, 409, 412, 413, 415, 423, 507),
+    },
+)
+async def send_part(
+    upload_id: str,
+    request: Request,
+    services: ServicesDep,
+    _version: Resumable = None,
+    _offset: Annotated[
+        str | None, Header(alias="Upload-Offset", description="Where these bytes begin. Required.")
+    ] = None,
+) -> Response:
+    """What came is kept however the request ends: ask how far the upload is, and go on from there.
+
+    One request writes at a time (423); the offset must be where the upload is (409). The last part is answered when the
+    model is registered: `model_id` of the upload says which it is.
+    """
+    upload = await tus.go_on(request, services, upload_id)
+    return Response(status_code=204, headers=tus.answer_headers(upload))
+
+
+@router.delete(
+    "/{upload_id}",
+    status_code=204,
+    response_class=Response,
+    dependencies=[needs("write")],
+    summary="End an upload",
+    responses=problems(404),
+)
+async def remove_upload(upload_id: str, request: Request, services: ServicesDep) -> Response:
+    """Its bytes are dropped. A model that it became stays."""
+    await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
+    return Response(status_code=204, headers={"Tus-Resumable": TUS_VERSION})
