@@ -151,6 +151,23 @@ class Overview(Repository):
         query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
         return {row[0]: row[1] for row in self._run(query)}
 
+    def earlier_report(self, job: Job) -> Json | None:
+        """Return the newest report on the same model for the same target and pool, of a job before this one."""
+        query = (
+            select(ArtifactRow.report)
+            .join(JobRow, JobRow.id == ArtifactRow.job_id)
+            .where(
+                JobRow.model_id == job.model_id,
+                JobRow.target_key == job.target_key,
+                JobRow.device_key == job.device_key,
+                JobRow.id < job.id,
+            )
+            .order_by(JobRow.id.desc())
+            .limit(1)
+        )
+        found: Json | None = self._run(query).scalar_one_or_none()
+        return found
+
     def jobs_of_steps(self, step_ids: Sequence[str]) -> dict[str, str]:
         """Return the jobs that these steps work for, by step."""
         query = select(StepRow.id, StepRow.job_id).where(

@@ -99,30 +99,34 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     return [points[0], *list(kept.values())[: most - 2], points[-1]]
 
 
-def chart(curve: Curve, report: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the page's script draws; latencies in milliseconds."""
+def chart(
+    curve: Curve, report: Mapping[str, Any] | None, earlier: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the page's script draws; latencies in milliseconds.
+
+    Args:
+        curve: The job's.
+        report: Of its artifact, where there is one.
+        earlier: Of an earlier job of the same network on the same devices: its baselines serve until there are own ones.
+    """
     points = thinned([point for point in curve.points if point.latency_sec is not None], MOST_POINTS)
     return {
         "seq": curve.seq,
         "sec": [round(point.tuned_sec, 3) for point in points],
         "trials": [point.trials for point in points],
         "ms": [None if point.latency_sec is None else point.latency_sec * 1e3 for point in points],
-        "baselines": baselines(report),
+        "baselines": baselines(report) or baselines(earlier, "in an earlier job"),
     }
 
 
-_BASELINES = {
-    "onnxruntime": "ONNX Runtime, measured",
-    "untuned": "untuned, measured",
-    "tuned": "tuned, measured",
-}
+_BASELINES = {"onnxruntime": "ONNX Runtime", "untuned": "untuned", "tuned": "tuned"}
 
 
-def baselines(report: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the whole network's measured latencies."""
+def baselines(report: Mapping[str, Any] | None, when: str = "measured") -> list[dict[str, Any]]:
+    """Return the whole network's measured latencies; their names say when that was."""
     latency = (report or {}).get("latency") or {}
     return [
-        {"key": key, "name": name, "ms": latency[key]["median_sec"] * 1e3}
+        {"key": key, "name": f"{name}, {when}", "ms": latency[key]["median_sec"] * 1e3}
         for key, name in _BASELINES.items()
         if isinstance(latency.get(key), Mapping) and latency[key].get("median_sec")
     ]

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_api.web.job_view import Left, Speedup, measured_speedup, share_done, speedup_so_far, time_left
+from tunefarm_api.web.job_view import (
+    Latency,
+    Left,
+    Speedup,
+    latency_of,
+    measured_speedup,
+    progress_words,
+    share_done,
+    speedup_so_far,
+    time_left,
+)
 from tunefarm_app.waiting import why_waiting
 from tunefarm_db.repositories.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
@@ -20,7 +30,9 @@ class JobLine:
     model_name: str
     waiting: str | None
     share: float | None
+    done_words: str
     left: Left | None
+    latency: Latency
     speedup: Speedup | None
 
     @property
@@ -41,7 +53,9 @@ def job_lines(repos: Repositories, found: Sequence[ListedJob]) -> list[JobLine]:
             model_name=one.model_name,
             waiting=why_waiting(one.job, steps.get(one.job.id), now),
             share=share_done(one.job),
+            done_words=progress_words(one.job),
             left=time_left(one.job),
+            latency=latency_of(one.job, reports.get(one.job.id)),
             speedup=measured_speedup(reports.get(one.job.id))
             if one.job.state.is_finished
             else speedup_so_far(repos.jobs.tasks(one.job.id)),

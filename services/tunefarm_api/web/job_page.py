@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,7 +11,14 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.curve import Curves, chart
-from tunefarm_api.web.job_view import measured_speedup, share_done, speedup_so_far, time_left
+from tunefarm_api.web.job_view import (
+    latency_of,
+    measured_speedup,
+    progress_words,
+    share_done,
+    speedup_so_far,
+    time_left,
+)
 from tunefarm_api.web.log_lines import log_line, words
 from tunefarm_api.web.phases import phases_of
 from tunefarm_api.web.rendering import page
@@ -56,11 +64,15 @@ def job_page(
         waiting=why_waiting(job, step, now),
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
+        done_words=progress_words(job),
+        latency=latency_of(job, report),
+        measured_tasks=sum(task.best_cost_sec is not None for task in tasks),
         left=time_left(job, curve.rates()),
         speedup=measured_speedup(report) or speedup_so_far(tasks),
         over_onnxruntime=((report or {}).get("latency") or {}).get("speedup_over_onnxruntime"),
         latencies=latency_lines(report),
         report=report,
+        run_name=quote(artifact.name) if artifact else "",
         tasks=task_lines(tasks, model_tasks, report),
         stop_words=words(job.stop_reason) if job.stop_reason else "",
         can_pause=not job.state.is_finished and job.state is not JobState.PAUSED,
@@ -81,6 +93,7 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
         artifact = repos.artifacts.for_job(job_id)
+        earlier = repos.overview.earlier_report(job) if artifact is None else None
         curve = _curves.of(repos, job_id)
-    drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report)
+    drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
     return JSONResponse({**drawn, "running": not job.state.is_finished}, headers=headers)

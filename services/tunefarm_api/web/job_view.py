@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_api.web.show import duration, plural
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, JobTask
 
@@ -64,6 +65,33 @@ def time_left(job: Job, rates: Sequence[float] = ()) -> Left | None:
         soonest.append(left / max([*rates, mean]))
         latest.append(left / min([rate for rate in rates if rate > 0] + [mean]))
     return Left(soonest_sec=min(soonest), latest_sec=min(latest)) if soonest else None
+
+
+def progress_words(job: Job) -> str:
+    """Return how far the search is, held against its limits: ``"48 of 60 trials, 28 s of 30 s"``."""
+    trials, wall_sec = job.budget.get("trials"), job.budget.get("wall_sec")
+    words = [
+        f"{job.trials:,} of {plural(trials, 'trial')}" if trials else plural(job.trials, "trial"),
+        f"{duration(job.tuned_sec)} of {duration(wall_sec)}" if wall_sec else duration(job.tuned_sec),
+    ]
+    return ", ".join(words if trials or not wall_sec else words[::-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """How fast the network is: the artifact as it was measured, or else the sum of the kernels' best times."""
+
+    sec: float | None
+    is_measured: bool
+
+
+def latency_of(job: Job, report: Mapping[str, Any] | None) -> Latency:
+    """Return the best that is known of how fast the job's network is."""
+    tuned = ((report or {}).get("latency") or {}).get("tuned") or {}
+    median_sec = tuned.get("median_sec")
+    if isinstance(median_sec, int | float):
+        return Latency(sec=float(median_sec), is_measured=True)
+    return Latency(sec=job.best_latency_sec, is_measured=False)
 
 
 def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:

@@ -55,7 +55,11 @@ def speedup(ratio: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    return NONE if share is None else f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
+    if share is None:
+        return NONE
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
 
 
 def gflops(flops: float, sec: float | None) -> str:

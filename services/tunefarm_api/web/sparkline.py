@@ -15,6 +15,8 @@ _MOST_POINTS = 64
 def staircase(history: Sequence[Sequence[Any]]) -> str:
     """Return the points of a polyline: best cost, on a logarithmic scale, over trials; empty where nothing ran.
 
+    It begins with the first round that had a kernel that works, and is a mere dot if that was the last one.
+
     Args:
         history: ``[trials, best_cost_sec]`` after each round of the task.
     """
@@ -30,11 +32,12 @@ def staircase(history: Sequence[Sequence[Any]]) -> str:
         stride = len(steps) / (_MOST_POINTS - 1)
         steps = [steps[int(place * stride)] for place in range(_MOST_POINTS - 1)] + [steps[-1]]
     low, high = min(y for _, y in steps), max(y for _, y in steps)
-    across = (WIDTH - 2 * _MARGIN) / max(trials, 1)
+    first = steps[0][0]
+    across = (WIDTH - 2 * _MARGIN) / max(trials - first, 1)
     down = (HEIGHT - 2 * _MARGIN) / (high - low) if high > low else 0.0
 
     def place(x: float, y: float) -> str:
-        return f"{_MARGIN + x * across:.1f},{HEIGHT / 2 if not down else _MARGIN + (high - y) * down:.1f}"
+        return f"{_MARGIN + (x - first) * across:.1f},{HEIGHT / 2 if not down else _MARGIN + (high - y) * down:.1f}"
 
     points = [place(steps[0][0], steps[0][1])]
     for (_, before), (x, y) in itertools.pairwise(steps):

@@ -6,6 +6,8 @@ import pytest
 from page_browser import Browser
 from sqlalchemy import insert, update
 
+from tunefarm_api.web import job_page
+from tunefarm_api.web.curve import Curves
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
@@ -70,6 +72,7 @@ def test_a_finished_job(browser: Browser, farm, done) -> None:
 def test_the_artifact_can_be_downloaded(browser: Browser, farm, done) -> None:
     page = browser.page(f"/jobs/{done.id}")
     (link,) = [one for one in page.all("a") if one.text.startswith("Artifact")]
+    assert "tunefarm run net.tunefarm" in page.text
     answer = browser.get(link.attrs["href"])
     with farm.services.uow.read() as repos:
         artifact = repos.artifacts.for_job(done.id)
@@ -84,7 +87,7 @@ def test_measured_latencies_are_shown_with_their_spread(browser: Browser, farm, 
     table = next(one for one in page.all("table") if "Measured" in one.one("caption").text)
     assert "58.2 ms 57 ms to 60 ms 2 0.93×" in table.text
     assert "2.36×" in page.one("dl", class_="figures").text
-    assert "of untuned, measured; 0.93× of ONNX Runtime" in page.text
+    assert "over untuned, measured; 0.93× over ONNX Runtime" in page.text
     assert "the machine was busy" in page.text
     verify = page.one("ol", class_="phases").all("li")[-1]
     assert "verify" in verify.text
@@ -123,6 +126,30 @@ def test_the_curve_falls(browser: Browser, farm, done) -> None:
     assert curve["seq"] <= farm.job(done.id).event_seq
     again = browser.get(f"/jobs/{done.id}/curve.json", **{"If-None-Match": answer.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_an_earlier_job_lends_its_baselines(browser: Browser, farm, done) -> None:
+    give_report(farm, done, REPORT)
+    model = farm.model(done.model_id)
+    later = farm.submit(model, trials=8, tuner="random")
+    elsewhere = farm.submit(model, trials=8, tuner="random", target="llvm -num-cores=3")
+    lent = browser.get(f"/jobs/{later.id}/curve.json").json()["baselines"]
+    assert [one["name"] for one in lent] == [
+        f"{name}, in an earlier job" for name in ("ONNX Runtime", "untuned", "tuned")
+    ]
+    assert browser.get(f"/jobs/{elsewhere.id}/curve.json").json()["baselines"] == []
+
+
+def test_what_is_left_is_the_same_after_a_restart(browser: Browser, farm, monkeypatch) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(trial_sec=0.001)), trials=400, tuner="random")
+    for _ in range(6):
+        farm.run(steps=2)
+        before = browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text
+    assert "Time left" in before
+    assert "at the pace so far" in before
+    monkeypatch.setattr(job_page, "_curves", Curves())
+    assert browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text == before
 
 
 def test_the_curve_goes_on_where_it_was(browser: Browser, farm, running) -> None:

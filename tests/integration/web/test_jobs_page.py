@@ -51,7 +51,7 @@ def test_jobs_are_listed_newest_first(browser: Browser, three) -> None:
     page = browser.page("/jobs")
     row = page.one("tr", id=three[0].id)
     assert "succeeded" in row.text
-    assert "48 trials of 48 trials" in row.text
+    assert "48 of 48 trials" in row.text
     assert "2 ms" in row.text
     assert row.one("a").attrs["href"] == f"/jobs/{three[0].id}"
     assert row.one("time").attrs["datetime"].endswith("Z")
@@ -101,7 +101,7 @@ def test_a_running_job_shows_how_far_it_is(browser: Browser, farm) -> None:
     assert farm.job(job.id).state is JobState.TUNING
     assert 0 < float(row.one("progress").attrs["value"]) < 1
     assert "node-7" in row.text
-    assert "of first round" in row.text
+    assert "over first round" in row.text
     region = browser.page("/jobs").one("section", id="jobs")
     assert (region.attrs["data-live"], region.attrs["hx-get"]) == ("job:", "/jobs")
 

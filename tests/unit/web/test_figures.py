@@ -7,7 +7,7 @@ import pytest
 
 from tunefarm_api.web import show
 from tunefarm_api.web.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
-from tunefarm_api.web.job_view import share_done, speedup_so_far, time_left
+from tunefarm_api.web.job_view import latency_of, progress_words, share_done, speedup_so_far, time_left
 from tunefarm_api.web.live import changes
 from tunefarm_api.web.log_lines import log_line
 from tunefarm_api.web.paths import is_local, is_page, is_public
@@ -64,6 +64,8 @@ def event(seq: int, at: float, kind: str, **data: Any) -> Event:
         (show.number(11_700_000), "11.7 M"),
         (show.percent(0.123), "12 %"),
         (show.percent(0.012), "1.2 %"),
+        (show.percent(0.0004), "< 0.1 %"),
+        (show.percent(0.0), "0.0 %"),
         (show.gflops(2e9, 0.5), "4 GFLOP/s"),
         (show.gflops(2e9, None), "–"),
         (show.plural(1, "trial"), "1 trial"),
@@ -107,6 +109,23 @@ def test_the_share_that_is_done() -> None:
     assert share_done(job(budget={"trials": 10}, trials=12)) == 1.0
     assert share_done(job(budget={"patience_trials": 5})) is None
     assert share_done(job(budget={}, state=JobState.SUCCEEDED)) == 1.0
+
+
+def test_progress_is_held_against_the_limits_that_there_are() -> None:
+    at = {"trials": 1200, "tuned_sec": 28.0}
+    assert progress_words(job(budget={"trials": 5000}, **at)) == "1,200 of 5,000 trials, 28 s"
+    assert progress_words(job(budget={"wall_sec": 30.0}, **at)) == "28 s of 30 s, 1,200 trials"
+    both = progress_words(job(budget={"wall_sec": 30.0, "trials": 5000}, **at))
+    assert both == "1,200 of 5,000 trials, 28 s of 30 s"
+    assert progress_words(job(budget={"patience_trials": 8}, **at)) == "1,200 trials, 28 s"
+
+
+def test_the_latency_is_measured_where_it_can_be() -> None:
+    found = latency_of(job(best_latency_sec=0.5), None)
+    assert (found.sec, found.is_measured) == (0.5, False)
+    found = latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": {"median_sec": 0.6}}})
+    assert (found.sec, found.is_measured) == (0.6, True)
+    assert latency_of(job(best_latency_sec=0.5), {"latency": {"tuned": None}}).sec == 0.5
 
 
 def test_the_speed_up_so_far_weighs_the_kernels() -> None:
@@ -168,7 +187,9 @@ def test_a_sparkline_falls_within_its_box() -> None:
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points)
     assert points[0][1] < points[-1][1]
     assert staircase([]) == staircase([[8, None]]) == ""
-    assert staircase([[8, 1.0]])
+    assert points[0][0] < 3  # it begins at the left edge, with the first that works
+    (only, same) = staircase([[8, 1.0]]).split()
+    assert only == same
     assert len(staircase([[1, 1.0 / n] for n in range(1, 5000)]).split()) < 200
 
 

@@ -1,5 +1,7 @@
 // What all pages share: times in the reader's zone, filters that apply themselves, and regions that stay up to date.
+import { keep } from "./keep.js";
 import { listen } from "./live.js";
+import { duration } from "./units.js";
 
 const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const near = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -11,6 +13,14 @@ function localTimes(root) {
     const today = when.toDateString() === new Date().toDateString();
     one.textContent = one.dataset.local === "full" ? absolute.format(when) : (today ? near : day).format(when);
     one.title = absolute.format(when);
+  }
+}
+
+// Phases that go on: their clocks do, too, between the news of them.
+function tick() {
+  for (const one of document.querySelectorAll("[data-ticks]")) {
+    one.dataset.from ??= String(performance.now());
+    one.textContent = duration(Number(one.dataset.ticks) + (performance.now() - Number(one.dataset.from)) / 1000);
   }
 }
 
@@ -65,6 +75,7 @@ document.addEventListener("toggle", (event) => {
 document.addEventListener("htmx:afterSettle", () => {
   localTimes(document);
   announce(document);
+  tick();
 });
 document.addEventListener("htmx:responseError", (event) => {
   let text = `The server answered ${event.detail.xhr.status}.`;
@@ -74,4 +85,7 @@ document.addEventListener("htmx:responseError", (event) => {
 
 localTimes(document);
 announce(document);
+keep();
+tick();
+setInterval(tick, 1000);
 listen();

@@ -1,14 +1,16 @@
 // What all charts share.
+import { latency, mark } from "./units.js";
+
+export { latency as fmt };
 export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-export const fmt = (ms) => ms == null ? "–" : ms >= 1000 ? `${(ms / 1000).toPrecision(3)} s` : ms >= 1 ? `${ms.toPrecision(3)} ms` : `${(ms * 1000).toPrecision(3)} µs`;
-export const HEIGHT = 300;
+export const HEIGHT = matchMedia("(max-width: 600px)").matches ? 240 : 300;
 
 // What spans more than a factor of ten is read better by its logarithm.
 export function scaleOf(values) {
   const low = Math.min(...values), high = Math.max(...values);
   return high > 10 * low
-    ? { distr: 3, range: (_, from, to) => [from / 1.3, to * 1.3] }
-    : { range: (_, from, to) => [Math.max(from - 0.12 * (to - from || to), 0), to + 0.08 * (to - from || to)] };
+    ? { distr: 3, range: (_, from, to) => [from / 1.3, to * (to / from) ** 0.12] }
+    : { range: (_, from, to) => [Math.max(from - 0.12 * (to - from || to), 0), to + 0.12 * (to - from || to)] };
 }
 
 // On a logarithmic scale: lines at 1, 2 and 5 of every power of ten.
@@ -36,18 +38,32 @@ function sparse(u, ticks) {
 }
 
 const WHOLE = [1, 2, 5].flatMap((one) => [...Array(9).keys()].map((power) => one * 10 ** power)).sort((a, b) => a - b);
+const HOUR = 3600;
+const TIMES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, ...[1, 2, 3, 6, 12, 24, 48, 120, 240].map((hours) => hours * HOUR)];
 
-export function axes(acrossText, { whole = false } = {}) {
+// Across: a whole number of trials, or time.
+export function axes({ time = false } = {}) {
   const ink = css("--ink-soft"), line = css("--line");
-  const common = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+  const common = { stroke: ink, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
+  const across = time
+    ? { incrs: TIMES, space: 85, values: (_u, ticks, _axis, _space, apart) => ticks.map((v) => mark(v, apart)) }
+    : { incrs: WHOLE, values: (_, ticks) => ticks.map((v) => v.toLocaleString()) };
   return [
-    { ...common, ...(whole ? { incrs: WHOLE } : {}), values: (_, ticks) => ticks.map(acrossText) },
-    { ...common, size: 70, splits, values: (_, ticks) => ticks.map((v) => v == null ? "" : fmt(v)), filter: sparse },
+    { ...common, ...across },
+    { ...common, size: 70, splits, values: (_, ticks) => ticks.map((v) => v == null ? "" : latency(v)), filter: sparse },
   ];
 }
 
+// The legend tells of where the pointer is; of the newest point where there is none.
+export const atRest = {
+  setLegend: [(u) => {
+    const last = u.data[0].length - 1;
+    if (u.legend.idx == null && last >= 0) u.setLegend({ idx: last }, false);
+  }],
+};
+
 // Draws anew when the reader changes between light and dark, and fits the width.
-export function follow(host, plot, redraw) {
+export function follow(host, plot, redraw, height = HEIGHT) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  new ResizeObserver(() => plot() && plot().setSize({ width: host.clientWidth, height: HEIGHT })).observe(host);
+  new ResizeObserver(() => plot() && plot().setSize({ width: host.clientWidth, height })).observe(host);
 }

@@ -1,10 +1,9 @@
 // A job's curve: best latency over time or trials, with the measured baselines as lines across.
-import { HEIGHT, axes, css, fmt, follow, scaleOf } from "./chart.js";
+import { names, series } from "./baselines.js";
+import { HEIGHT, atRest, axes, css, fmt, follow, scaleOf } from "./chart.js";
+import { duration } from "./units.js";
 
 const host = document.getElementById("chart");
-const clock = (sec) => sec < 60 ? `${+sec.toFixed(sec < 10 ? 1 : 0)} s` : sec < 3600 ? `${+(sec / 60).toFixed(1)} min` : `${+(sec / 3600).toFixed(2)} h`;
-const DASHES = { onnxruntime: [10, 5], untuned: [3, 4], tuned: [14, 4, 2, 4] };
-const COLOURS = { onnxruntime: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
 
 let data = null;
 let etag = "";
@@ -15,10 +14,12 @@ function axis() {
   return document.querySelector("input[name=axis]:checked").value;
 }
 
+// From the very beginning, so that one sees how long it took until every kernel had been measured.
 function columns() {
   const x = data[axis()];
-  const lines = data.baselines.map((one) => x.map(() => one.ms));
-  return [x, data.ms, ...lines];
+  const begins = x[0] > 0;
+  const across = begins ? [0, ...x] : x;
+  return [across, begins ? [null, ...data.ms] : data.ms, ...data.baselines.map((one) => across.map(() => one.ms))];
 }
 
 function options() {
@@ -28,27 +29,29 @@ function options() {
     width: host.clientWidth,
     height: HEIGHT,
     cursor: { drag: { x: true, y: false } },
+    hooks: atRest,
+    plugins: [names(data.baselines)],
     scales: {
       x: { time: false },
       y: scaleOf([...data.ms, ...data.baselines.map((one) => one.ms)].filter((ms) => ms != null)),
     },
-    axes: axes(byTime ? clock : (v) => v.toLocaleString(), { whole: !byTime || data.sec.at(-1) > 20 }),
+    axes: axes({ time: byTime }),
     series: [
-      { label: byTime ? "searched" : "trials", value: (_, v) => v == null ? "–" : byTime ? clock(v) : v.toLocaleString() },
+      { label: byTime ? "after" : "trials", value: (_, v) => v == null ? "–" : byTime ? duration(v) : v.toLocaleString() },
       { label: "kernels' best", stroke: css("--curve"), width: 2.5, paths: stepped, points: { show: data.ms.length < 40, size: 5, fill: css("--curve") }, value: (_, v) => fmt(v) },
-      ...data.baselines.map((one) => ({ label: `${one.name} ${fmt(one.ms)}`, stroke: css(COLOURS[one.key]), width: 2, dash: DASHES[one.key], points: { show: false }, value: () => "" })),
+      ...series(data.baselines),
     ],
   };
 }
 
 function draw() {
-  if (!data || !data.ms.length) {
-    host.classList.add("soft");
-    host.textContent = data && data.running ? "The curve begins when every kernel has been measured once." : "Nothing was measured.";
+  host.classList.toggle("blank", !data.ms.length);
+  if (!data.ms.length) {
+    host.textContent = data.running ? "The curve begins when every kernel has been measured once." : "Nothing was measured.";
     drawn = "";
     return;
   }
-  const shape = axis() + data.baselines.map((one) => one.key).join();
+  const shape = axis() + JSON.stringify(data.baselines);
   if (plot && shape === drawn) {
     plot.setData(columns());
     return;
@@ -61,7 +64,7 @@ function draw() {
 
 function redraw() {
   drawn = "";
-  draw();
+  if (data) draw();
 }
 
 async function load() {

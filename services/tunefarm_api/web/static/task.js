@@ -1,5 +1,5 @@
 // All trials of a kernel: points for those that work, crosses along the upper edge for the others, a line for the best.
-import { HEIGHT, axes, css, fmt, follow, scaleOf } from "./chart.js";
+import { HEIGHT, atRest, axes, css, fmt, follow, scaleOf } from "./chart.js";
 
 const host = document.getElementById("scatter");
 let plot = null;
@@ -41,12 +41,13 @@ function draw() {
     height: HEIGHT,
     cursor: { drag: { x: true, y: false } },
     scales: { x: { time: false }, y: values.length ? scaleOf(values) : { range: [0, 1] }, failed: { range: [0, 1] } },
-    axes: axes(whole, { whole: true }),
+    axes: axes(),
+    hooks: atRest,
     series: [
       { label: "trial", value: (_, v) => whole(v) },
       { label: "works", stroke: css("--curve-time"), paths: () => null, points: { show: true, size: 5, fill: css("--curve-time") }, value: (_, v) => fmt(v) },
       { label: "best so far", stroke: css("--curve"), width: 2.5, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (_, v) => fmt(v) },
-      { label: "fails", stroke: css("--bad"), scale: "failed", paths: crosses, points: { show: false }, value: (_, v) => v ? "fails" : "–" },
+      { label: "fails", stroke: css("--bad"), scale: "failed", paths: crosses, points: { show: false }, value: (_, v) => v ? "yes" : "no" },
     ],
   }, [data.trial, data.ms, data.best, failed], host);
 }
