@@ -31,6 +31,7 @@ def _postgresql_engine(url: URL) -> Engine:
     engine = create_engine(
         url,
         pool_size=5,
+        hide_parameters=True,  # secrets are among them, and a message goes into the log
         max_overflow=20,
         pool_pre_ping=True,  # a restarted server must not cost a request
         connect_args={"connect_timeout": 10, "application_name": "tunefarm"},
@@ -69,6 +70,7 @@ def _sqlite_engine(url: URL) -> Engine:
     engine = create_engine(
         url,
         pool_size=5,
+        hide_parameters=True,  # secrets are among them, and a message goes into the log
         max_overflow=20,
         connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from tunefarm_tuning.errors import InvalidInputError
@@ -37,7 +37,15 @@ _METADATA = frozenset(
         ),
     )
 )
-_NAT64 = IPv6Network("64:ff9b::/96")
+_CARRIERS = tuple(
+    map(IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+)
+"""Of their addresses the last 32 bits are an IPv4 address: compatible, mapped, translated, and what NAT64 uses."""
+_ISATAP = 0x5EFE
+_NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+"""What some versions of Python take for public."""
+_OTHER_SERVICES_BELOW = 1024
+_WEB_PORTS = frozenset({80, 443})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +113,11 @@ def checked_addresses(
         resolve: Asks for the addresses.
 
     Raises:
-        InvalidInputError: ``webhook-address`` if there is none, or one of them may not be connected to.
+        InvalidInputError: ``webhook-address`` if there is none, or one of them may not be connected to, or the port is one
+            of mail servers and the like.
     """
+    if place.port < _OTHER_SERVICES_BELOW and place.port not in _WEB_PORTS and not allow_private:
+        raise _bad_address(f"the port {place.port} is of another service: below 1024, use 443 or 80")
     try:
         addresses = resolve(place.host, place.port)
     except (OSError, UnicodeError) as error:
@@ -130,22 +141,25 @@ def _is_allowed(text: str, *, allow_private: bool) -> bool:
         address = _plain(ip_address(text.partition("%")[0]))
     except ValueError:
         return False
-    if address in _METADATA or address.is_multicast:
+    if address in _METADATA or address.is_multicast or address.is_link_local:
         return False
     return allow_private or _is_public(address)
 
 
 def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """Return the IPv4 address that an IPv6 one carries, where it does."""
-    if isinstance(address, IPv4Address):
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return address
-    if address in _NAT64:
+    is_isatap = (int(address) >> 32) & 0xFDFFFFFF == _ISATAP  # the bit left out says whether it is unique
+    if is_isatap or any(address in network for network in _CARRIERS):
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
+    return address.sixtofour or (address.teredo[1] if address.teredo else address)
 
 
 def _is_public(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address) and address.is_site_local:
+        return False
+    if any(address in network for network in _NOT_PUBLIC):
         return False
     # Python counts some reserved IPv6 ranges as global.
     return address.is_global and not (

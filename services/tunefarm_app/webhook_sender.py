@@ -6,6 +6,7 @@ dies with one has it sent again, under the same id.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -57,6 +58,12 @@ class Patience:
         return webhook.failures >= self.disable_after and now - since >= self.disable_after_sec
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    webhook_id: str
+    began: float
+
+
 class WebhookSender:
     """Looks every `every_sec` for deliveries that are due, and sends them side by side.
 
@@ -65,8 +72,9 @@ class WebhookSender:
     Args:
         services: The process's services.
         every_sec: How often it looks while there is nothing to do.
-        side_by_side: Most requests at once; `side_by_side_each` of them for one webhook, so that a slow one leaves
-            room for the others.
+        side_by_side: Most requests at once to receivers that are quick; `side_by_side_each` of them for one webhook.
+        slow_sec: A receiver that takes longer is slow until it was quicker again. It is sent one request at a time, and
+            these take up none of that room: however many are slow, the others are told meanwhile.
         patience: When deliveries are sent again.
         timeout_sec: Longest time of one request.
         lease_sec: How long a delivery is claimed for.
@@ -80,6 +88,7 @@ class WebhookSender:
         every_sec: float = 1.0,
         side_by_side: int = 8,
         side_by_side_each: int = 2,
+        slow_sec: float = 1.0,
         patience: Patience | None = None,
         timeout_sec: float = TIMEOUT_SEC,
         lease_sec: float = LEASE_SEC,
@@ -87,13 +96,15 @@ class WebhookSender:
     ) -> None:
         self._services = services
         self._every_sec = every_sec
-        self._most, self._most_each = side_by_side, side_by_side_each
+        self._most, self._most_each, self._slow_sec = side_by_side, side_by_side_each, slow_sec
         self._patience = patience or Patience()
         self._timeout_sec = timeout_sec
         self._lease_sec = lease_sec
         self._resolve = resolve
         self._lock = threading.Lock()
-        self._busy: Counter[str] = Counter()  # requests under way, by webhook
+        self._flights: dict[int, _Flight] = {}  # requests under way, by number
+        self._numbers = itertools.count()
+        self._slow: set[str] = set()  # webhooks that were slow the last time
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._left = threading.Event()
@@ -131,34 +142,47 @@ class WebhookSender:
 
     def _under_way(self) -> int:
         with self._lock:
-            return self._busy.total()
+            return len(self._flights)
 
     def begin_due(self) -> int:
-        """Begin to send what is due and there is room for; return how many were begun.
+        """Begin to send what is due and there is room for, one delivery a webhook; return how many were begun.
 
         Raises:
             TransientError: If the database is away.
         """
         with self._lock:
-            room = self._most - self._busy.total()
-            full = [id_ for id_, count in self._busy.items() if count >= self._most_each]
-        if room <= 0:
-            return 0
+            now = time.monotonic()
+            late = {
+                flight.webhook_id for flight in self._flights.values() if now - flight.began > self._slow_sec
+            }
+            slow = self._slow | late
+            busy = Counter(flight.webhook_id for flight in self._flights.values())
+        room = self._most - sum(count for webhook_id, count in busy.items() if webhook_id not in slow)
+        full = {webhook_id for webhook_id, count in busy.items() if count >= self._most_each}
+        idle = slow - set(busy)
         with self._services.uow.read() as repos:
-            due = repos.deliveries.due(room, busy=full)
-        begun = 0
-        for delivery_id in due:
-            with self._services.uow.write() as repos:
-                claimed = repos.deliveries.claim(delivery_id, self._lease_sec)
-            if claimed is None:
-                continue
-            with self._lock:
-                self._busy[claimed.delivery.webhook_id] += 1
-            threading.Thread(target=self._deliver, args=[claimed], name="webhook", daemon=True).start()
-            begun += 1
-        return begun
+            due = repos.deliveries.due(room, busy=full | slow) if room > 0 else ()
+            due += repos.deliveries.due(len(idle), only=idle) if idle else ()
+        return sum(self._begin(delivery_id) for delivery_id in due)
 
-    def _deliver(self, claimed: ClaimedDelivery) -> None:
+    def _begin(self, delivery_id: str) -> bool:
+        with self._services.uow.write() as repos:
+            claimed = repos.deliveries.claim(delivery_id, self._lease_sec)
+        if claimed is None:
+            return False
+        number = next(self._numbers)
+        with self._lock:
+            self._flights[number] = _Flight(claimed.delivery.webhook_id, time.monotonic())
+        sending = threading.Thread(target=self._deliver, args=[number, claimed], name="webhook", daemon=True)
+        try:
+            sending.start()
+        except RuntimeError:  # no thread can be had; the lease runs out
+            with self._lock:
+                del self._flights[number]
+            raise
+        return True
+
+    def _deliver(self, number: int, claimed: ClaimedDelivery) -> None:
         delivery = claimed.delivery
         told = {"webhook_id": delivery.webhook_id, "delivery_id": delivery.id, "job_id": delivery.job_id}
         try:
@@ -184,8 +208,11 @@ class WebhookSender:
             log.exception("telling a webhook failed", **told)
         finally:
             with self._lock:
-                self._busy[delivery.webhook_id] -= 1
-                self._busy += Counter()  # drops what is at nought
+                flight = self._flights.pop(number)
+                if time.monotonic() - flight.began > self._slow_sec:
+                    self._slow.add(flight.webhook_id)
+                else:
+                    self._slow.discard(flight.webhook_id)
             self._wake.set()
 
 

@@ -10,6 +10,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.webhook_address import checked_addresses, parse_url
 from tunefarm_app.webhook_request import new_secret
 from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.webhooks import BY_A_PERSON
 from tunefarm_db.webhook_values import Delivery, Webhook
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.untrusted_text import clean
@@ -111,6 +112,22 @@ def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
     with services.uow.write() as repos:
         webhook = repos.webhooks.enable(webhook_id)
     log.info("webhook enabled", webhook_id=webhook_id, by_key_id=by_key_id)
+    return webhook
+
+
+def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> Webhook:
+    """Tell a webhook of nothing any more, what is waiting included; one that is disabled stays as it is.
+
+    Raises:
+        NotFoundError: ``webhook-not-found``.
+    """
+    with services.uow.write() as repos:
+        disabled = repos.webhooks.disable(webhook_id, BY_A_PERSON)
+        webhook = repos.webhooks.get(webhook_id)
+    if disabled:
+        log.info(
+            "webhook disabled", webhook_id=webhook_id, reason=webhook.disabled_reason, by_key_id=by_key_id
+        )
     return webhook
 
 

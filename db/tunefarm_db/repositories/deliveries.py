@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, and_, delete, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
@@ -83,20 +83,28 @@ class Deliveries(Repository):
         found = self._all(Delivery, query.order_by(_Row.id.desc()).limit(checked_limit(limit) + 1))
         return page_of(found, limit, lambda delivery: delivery.id)
 
-    def due(self, limit: int, *, busy: Collection[str] = ()) -> tuple[str, ...]:
-        """Return the ids of deliveries to be sent now, the longest due first.
+    def due(
+        self, limit: int, *, busy: Collection[str] = (), only: Collection[str] | None = None
+    ) -> tuple[str, ...]:
+        """Return the ids of deliveries to be sent now: the longest due of each webhook, and of these the longest due first.
 
         Args:
             limit: At most so many.
             busy: Webhooks that are left out.
+            only: Webhooks that are looked at; None for all.
         """
         # Webhooks that are gone have deliveries left where an event came at the same time; nobody sends them.
-        query = (
-            select(_Row.id)
+        rank = func.row_number().over(partition_by=_Row.webhook_id, order_by=(_Row.not_before, _Row.id))
+        sendable = (
+            select(_Row.id, _Row.not_before, rank.label("rank"))
             .join(_WEBHOOKS, WebhookRow.id == _Row.webhook_id)
             .where(_sendable(), WebhookRow.disabled_at.is_(None), _Row.webhook_id.not_in(list(busy)))
-            .order_by(_Row.not_before, _Row.id)
-            .limit(limit)
+        )
+        if only is not None:
+            sendable = sendable.where(_Row.webhook_id.in_(list(only)))
+        first = sendable.subquery()
+        query = (
+            select(first.c.id).where(first.c.rank == 1).order_by(first.c.not_before, first.c.id).limit(limit)
         )
         return tuple(self._run(query).scalars())
 

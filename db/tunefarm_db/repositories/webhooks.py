@@ -18,6 +18,8 @@ _WEBHOOKS = table_of(WebhookRow)
 _DELIVERIES = table_of(WebhookDeliveryRow)
 
 DISABLED = "the webhook is disabled"
+BY_A_PERSON = "disabled by a person"
+"""The reason of one that nobody need look into."""
 
 
 def names_of(event: Event) -> tuple[str, ...]:

@@ -102,6 +102,17 @@ def enable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
         out.text(f"{webhook.id} is enabled")
 
 
+@command(app, "disable")
+def disable_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
+    """Tell a webhook of nothing until it is enabled; what waits for it is given up."""
+    with server.connect() as client:
+        webhook = client.webhooks.disable(webhook_id)
+    if out.json:
+        out.data(webhook.raw)
+    else:
+        out.text(f"{webhook.id} is disabled")
+
+
 @command(app, "deliveries")
 def list_deliveries(
     out: Output,

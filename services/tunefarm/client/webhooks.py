@@ -23,7 +23,7 @@ class Webhook:
     Attributes:
         kinds: What it is told of; empty for everything.
         job_id: The one job that it is told of; None for all.
-        disabled_at: When it failed for too long; None while it is good.
+        disabled_at: When it was disabled: by a person, or after it failed for too long; None while it is good.
     """
 
     id: str
@@ -135,6 +135,11 @@ class AsyncWebhooks:
         path = f"webhooks/{segment(webhook_id)}/enable"
         return Webhook.read(await self._transport.post(path, repeatable=True))
 
+    async def disable(self, webhook_id: str) -> Webhook:
+        """Tell a webhook of nothing until it is enabled; what waits for it is given up."""
+        path = f"webhooks/{segment(webhook_id)}/disable"
+        return Webhook.read(await self._transport.post(path, repeatable=True))
+
     async def test(self, webhook_id: str, *, timeout_sec: float = 30.0) -> WebhookDelivery:
         """Have the webhook told of nothing in particular; return how the first attempt went.
 
@@ -170,6 +175,7 @@ class Webhooks(Blocking[AsyncWebhooks]):
     list = blocking(AsyncWebhooks.list)
     delete = blocking(AsyncWebhooks.delete)
     enable = blocking(AsyncWebhooks.enable)
+    disable = blocking(AsyncWebhooks.disable)
     test = blocking(AsyncWebhooks.test)
     deliveries = blocking_each(AsyncWebhooks.deliveries)
 

@@ -14,7 +14,13 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.webhook import NewWebhook, Webhook, WebhookCreate, WebhookDelivery
-from tunefarm_app.webhooks import create_webhook, delete_webhook, enable_webhook, try_webhook
+from tunefarm_app.webhooks import (
+    create_webhook,
+    delete_webhook,
+    disable_webhook,
+    enable_webhook,
+    try_webhook,
+)
 from tunefarm_db.webhook_values import DeliveryState
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
@@ -75,6 +81,17 @@ def remove_webhook(webhook_id: str, request: Request, services: ServicesDep) -> 
 def enable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
     """It is told of what happens from now on. One that is not disabled stays as it is."""
     return Webhook.model_validate(enable_webhook(services, webhook_id, by_key_id=key_of(request).id))
+
+
+@router.post(
+    "/{webhook_id}/disable",
+    dependencies=[needs("write")],
+    summary="Disable a webhook",
+    responses=problems(404),
+)
+def disable(webhook_id: str, request: Request, services: ServicesDep) -> Webhook:
+    """It is told of nothing until it is enabled; what waits for it is given up. One that is disabled stays as it is."""
+    return Webhook.model_validate(disable_webhook(services, webhook_id, by_key_id=key_of(request).id))
 
 
 @router.post(

@@ -27,13 +27,15 @@ def happen(uow: UnitOfWork, job_id: str, kind: str = "round", **data: Any) -> No
 
 
 def claim_all(uow: UnitOfWork) -> list[ClaimedDelivery]:
-    with uow.read() as repos:
-        due = repos.deliveries.due(100)
     claimed = []
-    for delivery_id in due:
-        with uow.write() as repos:
-            claimed.append(repos.deliveries.claim(delivery_id, 60.0))
-    return [each for each in claimed if each is not None]
+    while True:
+        with uow.read() as repos:
+            due = repos.deliveries.due(100)
+        if not due:
+            return [each for each in claimed if each is not None]
+        for delivery_id in due:
+            with uow.write() as repos:
+                claimed.append(repos.deliveries.claim(delivery_id, 60.0))
 
 
 def deliver(uow: UnitOfWork, claimed: ClaimedDelivery, **changes: Any) -> bool:

@@ -58,6 +58,8 @@ def test_from_the_command_line(run: Any, farm: ReplayServer, receiver: Receiver,
 
     receiver.answer = lambda _got: 500
     assert "answered 500" in run("webhooks", "test", webhook["id"], code=4).stderr
+    assert "is disabled" in run("webhooks", "disable", webhook["id"]).stdout
+    assert "disabled by a person" in run("webhooks", "list").stdout
     assert "is enabled" in run("webhooks", "enable", webhook["id"]).stdout
     assert "is deleted" in run("webhooks", "delete", webhook["id"]).stdout
     run("webhooks", "delete", webhook["id"], code=3)
@@ -82,11 +84,10 @@ def use(client: Any, farm: ReplayServer, receiver: Receiver) -> None:
     assert (told.state, told.status, told.kind, told.error) == ("delivered", 200, "test", "")
     assert is_signed(receiver.got[0], made.secret)
     assert list(client.webhooks.deliveries(made.id, state="delivered")) == [told]
-    with farm.services.uow.write() as repos:
-        repos.webhooks.disable(made.id, "for the test")
+    assert client.webhooks.disable(made.id).disabled_reason == "disabled by a person"
     with pytest.raises(ConflictError):
         client.webhooks.test(made.id)
-    assert client.webhooks.get(made.id).disabled_reason == "for the test"
+    assert client.webhooks.get(made.id).disabled_reason == "disabled by a person"
     assert client.webhooks.enable(made.id).disabled_at is None
     client.webhooks.delete(made.id)
     assert client.webhooks.list() == ()

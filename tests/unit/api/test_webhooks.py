@@ -69,8 +69,13 @@ def test_a_disabled_one_is_enabled(client: TestClient, services: Services, probl
         repos.webhooks.disable(webhook["id"], "it did not answer")
     assert client.get(path).json()["disabled_reason"] == "it did not answer"
     problem(client.post(f"{path}/test"), 409, "webhook-disabled")
+    assert client.post(f"{path}/disable").json()["disabled_reason"] == "it did not answer"
     assert client.post(f"{path}/enable").json()["disabled_at"] is None
     assert client.post(f"{path}/test").status_code == 202
+    assert client.post(f"{path}/disable").json()["disabled_reason"] == "disabled by a person"
+    (given_up,) = client.get(f"{path}/deliveries").json()["items"]
+    assert (given_up["state"], given_up["error"]) == ("failed", "the webhook is disabled")
+    problem(client.post("/v1/webhooks/none/disable"), 404, "webhook-not-found")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +107,7 @@ def test_it_takes_the_scope_write(client: TestClient, services: Services, proble
         ("DELETE", path),
         ("POST", f"{path}/test"),
         ("POST", f"{path}/enable"),
+        ("POST", f"{path}/disable"),
         ("GET", f"{path}/deliveries"),
     ):
         problem(client.request(method, place, json={"url": URL}), 403, "forbidden")

@@ -38,9 +38,18 @@ PRIVATE = [
     "[fe80::1]",
     "[fec0::1]",
     "[fd00::1]",
+    "192.0.0.9",
+    "192.88.99.1",
+    "[3fff::1]",
+    "[::ffff:0:7f00:1]",
+    "[64:ff9b:1::7f00:1]",
+    "[2606:4700:4700::5efe:10.0.0.1]",
+    "[2606:4700:4700:0:200:5efe:10.0.0.1]",
 ]
+LINK_LOCAL = ["169.254.1.1", "169.254.169.253", "[fe80::1]"]
 METADATA = ["169.254.169.254", "2852039166", "[::ffff:169.254.169.254]", "[fd00:ec2::254]", "100.100.100.200"]
-METADATA += ["168.63.129.16", "[64:ff9b::a9fe:a9fe]"]
+METADATA += ["168.63.129.16", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]"]
+METADATA += ["[::169.254.169.254]", "[::ffff:0:a9fe:a9fe]", "[2606:4700:4700::5efe:a9fe:a9fe]"]
 MULTICAST = ["224.0.0.1", "224.0.1.1", "239.1.1.1", "[ff02::1]", "[ff0e::1]"]
 
 
@@ -50,12 +59,12 @@ def refused(url: str, *, allow_private: bool = False) -> str:
     return caught.value.code
 
 
-@pytest.mark.parametrize("host", PRIVATE + METADATA + MULTICAST)
+@pytest.mark.parametrize("host", PRIVATE + LINK_LOCAL + METADATA + MULTICAST)
 def test_only_public_addresses(host: str) -> None:
     assert refused(f"http://{host}:8080/hook") == "webhook-address"
 
 
-@pytest.mark.parametrize("host", METADATA + MULTICAST)
+@pytest.mark.parametrize("host", LINK_LOCAL + METADATA + MULTICAST)
 def test_some_are_never_allowed(host: str) -> None:
     assert refused(f"https://{host}/", allow_private=True) == "webhook-address"
 
@@ -65,6 +74,18 @@ def test_what_is_allowed() -> None:
         assert len(checked_addresses(parse_url(f"https://{host}/x"), allow_private=False)) == 1
     for host in ("127.0.0.1", "10.0.0.1", "[::1]", "localhost"):
         assert checked_addresses(parse_url(f"http://{host}/x"), allow_private=True)
+
+
+@pytest.mark.parametrize("port", [1, 22, 25, 110, 445, 587, 993, 1023])
+def test_no_ports_of_other_services(port: int) -> None:
+    """A POST to a mail server is a mail to somebody; nobody receives webhooks there."""
+    place = parse_url(f"https://8.8.8.8:{port}/")
+    with pytest.raises(InvalidInputError, match=f"the port {port}") as caught:
+        checked_addresses(place, allow_private=False)
+    assert caught.value.code == "webhook-address"
+    assert checked_addresses(place, allow_private=True)
+    for allowed in (80, 443, 1024, 8443, 65535):
+        assert checked_addresses(parse_url(f"https://8.8.8.8:{allowed}/"), allow_private=False)
 
 
 def test_one_bad_address_of_a_name_is_enough() -> None:

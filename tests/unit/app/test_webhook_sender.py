@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,20 @@ from typing import Any
 import pytest
 from hook_receiver import Receiver, hook_receiver, is_signed
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from structlog.testing import capture_logs
 from waiting import wait_until as wait_for
 
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.webhook_request import Attempt, send
 from tunefarm_app.webhook_sender import Patience, WebhookSender, settle
-from tunefarm_app.webhooks import create_webhook, delete_webhook, enable_webhook, try_webhook
+from tunefarm_app.webhooks import (
+    create_webhook,
+    delete_webhook,
+    disable_webhook,
+    enable_webhook,
+    try_webhook,
+)
 from tunefarm_db.values import Job
 from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, Webhook
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError
@@ -286,6 +295,171 @@ def test_a_receiver_that_never_ends_its_answer(
         finally:
             stop.set()
             dripping.join()
+
+
+def test_receivers_that_never_answer_hold_nobody_up(farm: Any, receiver: Receiver, senders: Any) -> None:
+    """However many there are, and however much waits for them: what is slow takes no room that others need."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:  # accepts, and says nothing
+        port = listener.getsockname()[1]
+        slow = [create_webhook(farm.services, url=f"http://127.0.0.1:{port}/{number}") for number in range(9)]
+        for webhook in slow * 3:
+            try_webhook(farm.services, webhook.id)
+        senders(side_by_side=2, timeout_sec=3600.0, slow_sec=0.1)
+        wait_until(lambda: deliveries(farm, slow[0])[0].attempts == 1, "the first of the slow ones")
+        quick = create_webhook(farm.services, url=receiver.url)
+        for _ in range(3):
+            try_webhook(farm.services, quick.id)
+        assert {each.state for each in wait_for_end(farm, quick)} == {"delivered"}
+        # Each of them has its turn all the same, and whoever is slow gets one request at a time.
+        wait_until(
+            lambda: all(any(each.attempts for each in deliveries(farm, one)) for one in slow),
+            "a turn for each of the slow ones",
+        )
+        assert max(sum(each.attempts for each in deliveries(farm, one)) for one in slow) <= 2
+
+
+def test_one_webhook_with_much_to_be_told_leaves_room(farm: Any, receiver: Receiver) -> None:
+    much = create_webhook(farm.services, url=receiver.url)
+    for _ in range(30):
+        try_webhook(farm.services, much.id)
+    little = create_webhook(farm.services, url=receiver.url)
+    last = try_webhook(farm.services, little.id)
+    with farm.services.uow.read() as repos:
+        due = repos.deliveries.due(8)
+        assert due == (deliveries(farm, much)[0].id, last.id)
+        assert repos.deliveries.due(8, busy=[much.id]) == (last.id,)
+        assert repos.deliveries.due(8, only=[much.id]) == due[:1]
+        assert repos.deliveries.due(8, only=[]) == ()
+
+
+def test_a_handshake_that_never_ends(farm: Any, receiver: Receiver, senders: Any) -> None:
+    """It sends a good TLS record's head, and then a byte now and then."""
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+
+        def drip() -> None:
+            held: list[socket.socket] = []
+            while not stop.wait(0.02):
+                try:
+                    held.append(listener.accept()[0])
+                    held[-1].sendall(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc\x03\x03")
+                except OSError:
+                    pass
+                for each in held:
+                    with suppress(OSError):
+                        each.sendall(b"x")
+            for each in held:
+                each.close()
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            slow = create_webhook(farm.services, url=f"https://127.0.0.1:{listener.getsockname()[1]}/")
+            try_webhook(farm.services, slow.id)
+            senders(timeout_sec=0.5)
+            wait_until(lambda: deliveries(farm, slow)[0].error, "the end of the attempt")
+            assert "no answer within 0.5 s" in deliveries(farm, slow)[0].error
+        finally:
+            stop.set()
+            dripping.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X-Header: %s\r\n" % (b"x" * 60_000) * 200,
+        b"HTTP/1.1 200 " + b"x" * 1_000_000,
+        b"\0" * 1_000_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF\r\n" + b"x" * 1_000_000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"",
+    ],
+    ids=["continue", "headers", "status line", "noughts", "chunk", "length", "nothing"],
+)
+def test_answers_that_are_none(farm: Any, senders: Any, answer: bytes) -> None:
+    """Huge ones, endless ones, nonsense: an attempt ends, and says how."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as taken, suppress(OSError):
+                taken.recv(65536)
+                taken.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        webhook = create_webhook(farm.services, url=f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        try_webhook(farm.services, webhook.id)
+        senders(timeout_sec=20.0, patience=Patience(first_sec=3600.0))
+        wait_until(lambda: deliveries(farm, webhook)[0].latency_sec is not None, "the end of the attempt")
+        serving.join()
+    (told,) = deliveries(farm, webhook)
+    assert told.attempts == 1
+    if answer.startswith(b"HTTP/1.1 200 OK\r\n") and b"X-Header" not in answer:
+        assert told.status == 200  # what it said is known; the rest is its affair
+    else:
+        assert told.state == "pending"
+        assert told.error
+        assert len(told.error) < 500
+
+
+def test_deleted_while_it_is_told(farm: Any, tuning_job: Job, receiver: Receiver, senders: Any) -> None:
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def answer(_got: Any) -> int:
+        arrived.set()
+        assert go_on.wait(90)
+        return 500
+
+    receiver.answer = answer
+    webhook = create_webhook(farm.services, url=receiver.url)
+    happen(farm, tuning_job, 2)
+    with capture_logs() as log:
+        senders()
+        assert arrived.wait(90)
+        delete_webhook(farm.services, webhook.id)
+        go_on.set()
+        wait_until(
+            lambda: [each for each in log if each["event"] == "webhook told too late"],
+            "the end of the attempt",
+        )
+    assert deliveries(farm, webhook) == []
+    assert len(receiver.got) == 1
+    assert [each for each in log if each["log_level"] == "error"] == []
+
+
+def test_disabled_by_a_person_while_it_is_told(farm: Any, receiver: Receiver, senders: Any) -> None:
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def answer(_got: Any) -> int:
+        arrived.set()
+        assert go_on.wait(90)
+        return 200
+
+    receiver.answer = answer
+    webhook = create_webhook(farm.services, url=receiver.url)
+    first, second = (try_webhook(farm.services, webhook.id) for _ in range(2))
+    senders(side_by_side_each=1)
+    assert arrived.wait(90)
+    disabled = disable_webhook(farm.services, webhook.id)
+    assert (disabled.disabled_at is not None, disabled.disabled_reason) == (True, "disabled by a person")
+    assert disable_webhook(farm.services, webhook.id) == disabled
+    go_on.set()
+    told = wait_for_end(farm, webhook)
+    assert [(each.id, each.state) for each in told] == [(first.id, "failed"), (second.id, "failed")]
+    assert len(receiver.got) == 1
+    with pytest.raises(NotFoundError):
+        disable_webhook(farm.services, "whk_none")
+
+
+def test_its_secret_is_in_no_message_of_the_database(farm: Any) -> None:
+    with pytest.raises(DBAPIError) as caught, farm.services.uow.engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO webhooks (id, secret) VALUES ('x', :secret)"), {"secret": "whsec_eA=="}
+        )
+    assert "webhooks" in str(caught.value)
+    assert "whsec_eA==" not in str(caught.value)
 
 
 def test_over_tls(
