@@ -67,6 +67,8 @@ class Device:
         calibration: The last clean run of the calibration kernel, as `Calibration.to_json`; None where there was none.
         calibrate_at: When it is to be calibrated (again).
         fence: Of its newest lease.
+        state_since: Since when it has been in its state, whoever leased it meanwhile; None where that is not known.
+        leased_at: When its newest lease began; None where it has none.
     """
 
     id: str
@@ -89,6 +91,8 @@ class Device:
     lease_until: float | None
     fence: int
     created_at: float
+    state_since: float | None = None
+    leased_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

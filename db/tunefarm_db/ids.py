@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Literal, get_args
 
-Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "art", "key", "whk", "whd", "upl"]
+Prefix = Literal["mdl", "job", "stp", "trl", "rec", "dev", "dch", "cal", "art", "key", "whk", "whd", "upl"]
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no letter is mistaken for a digit
 _RANDOM_BITS = 80

@@ -5,64 +5,29 @@ No relationships: every query is written out in a repository, so none can hide i
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
-    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
     UniqueConstraint,
     false,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import Mapped, mapped_column
 
-from tunefarm_db.columns import EnumText, JsonText, db_now
+from tunefarm_db.columns import db_now
+from tunefarm_db.device_tables import CalibrationRow as CalibrationRow  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_tables import DeviceChangeRow as DeviceChangeRow  # noqa: PLC0414  (also found here)
+from tunefarm_db.device_tables import DeviceSlotRow as DeviceSlotRow  # noqa: PLC0414  (also found here)
 from tunefarm_db.job_state import JobState
+from tunefarm_db.table_base import Base as Base  # noqa: PLC0414  (also found here)
+from tunefarm_db.table_base import table_of as table_of  # noqa: PLC0414  (also found here)
 from tunefarm_db.upload_values import UploadState
 from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
 from tunefarm_db.webhook_values import DeliveryState
-
-
-class Base(DeclarativeBase):
-    """Base of the tables; every constraint has a name, so that a migration can speak of it."""
-
-    metadata = MetaData(
-        naming_convention={
-            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-            "ck": "ck_%(table_name)s_%(constraint_name)s",
-            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
-            "pk": "pk_%(table_name)s",
-        }
-    )
-    type_annotation_map: ClassVar[dict[Any, Any]] = {
-        str: Text(),
-        float: Double(),
-        int: Integer(),
-        bool: Boolean(),
-        Json: JsonText(),
-        list[Any]: JsonText(),
-        JobState: EnumText(JobState),
-        ModelState: EnumText(ModelState),
-        StepKind: EnumText(StepKind),
-        StepState: EnumText(StepState),
-        DeviceState: EnumText(DeviceState),
-        DeliveryState: EnumText(DeliveryState),
-        UploadState: EnumText(UploadState),
-    }
-
-
-def table_of(row: type[Base]) -> Table:
-    """Return the table behind a row class, typed as one."""
-    return cast("Table", row.__table__)
 
 
 class BlobRow(Base):
@@ -288,6 +253,7 @@ class RecordRow(Base):
         # The newest of a kind, also where none of the newer ones is of it.
         Index(None, "target_key", "id"),
         Index(None, "device_model", "id"),
+        Index(None, "device_id", "id"),
         Index(None, "toolchain", "id"),
         Index(
             "ix_records_failed",
@@ -380,7 +346,9 @@ class DeviceRow(Base):
     calibration: Mapped[Json | None]
     calibrate_at: Mapped[float | None]
     last_seen_at: Mapped[float] = mapped_column(default=db_now())
+    state_since: Mapped[float | None] = mapped_column(default=db_now())
     lease_owner: Mapped[str | None]
+    leased_at: Mapped[float | None]
     lease_until: Mapped[float | None]
     fence: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[float] = mapped_column(default=db_now())

@@ -17,6 +17,8 @@ from tunefarm_db.repositories.blobs import Blobs
 from tunefarm_db.repositories.calibrations import Calibrations
 from tunefarm_db.repositories.counters import Counters
 from tunefarm_db.repositories.deliveries import Deliveries
+from tunefarm_db.repositories.device_history import DeviceHistory
+from tunefarm_db.repositories.device_slots import DeviceSlots
 from tunefarm_db.repositories.devices import Devices
 from tunefarm_db.repositories.events import Events
 from tunefarm_db.repositories.jobs import Jobs
@@ -54,6 +56,8 @@ class Repositories:
         self.spaces = Spaces(connection)
         self.transfer = Transfer(connection)
         self.devices = Devices(connection)
+        self.device_history = DeviceHistory(connection)
+        self.device_slots = DeviceSlots(connection)
         self.calibrations = Calibrations(connection)
         self.peaks = Peaks(connection)
         self.api_keys = ApiKeys(connection)

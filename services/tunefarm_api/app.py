@@ -18,6 +18,7 @@ from tunefarm_api.openapi import describe
 from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
+    device_past,
     devices,
     enrolment,
     health,
@@ -104,6 +105,7 @@ def create_app(
         job_report,
         enrolment,
         devices,
+        device_past,
         records,
         keys,
         webhooks,

@@ -13,10 +13,18 @@ import time
 import structlog
 
 from tunefarm_app.composition import Services
-from tunefarm_app.device_drift import Reference, calibration_row, excess, judge, reference_of
+from tunefarm_app.device_drift import (
+    Reference,
+    calibration_row,
+    calibration_told,
+    excess,
+    judge,
+    reference_of,
+)
 from tunefarm_app.device_hold import DeviceHold
 from tunefarm_app.device_peak import measure_device_peak
 from tunefarm_app.device_turns import wake_next
+from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
@@ -71,6 +79,7 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         ]
     event: DeviceEvent | None
     calibration: Json | None = None
+    told: NewCalibration
     hold = DeviceHold(services, lease)
     try:
         with hold:
@@ -82,12 +91,14 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         if hold.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
+        told = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
     else:
+        told = calibration_told(run, reference, event, reason)
         if event is DeviceEvent.CLEAN:
             calibration = calibration_row(run, reference)
     settings = services.settings
     next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
-    return _note(services, lease, event, reason, calibration, next_sec=next_sec)
+    return _note(services, lease, event, reason, calibration, told=told, next_sec=next_sec)
 
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
@@ -127,6 +138,7 @@ def _note(
     reason: str,
     calibration: Json | None,
     *,
+    told: NewCalibration | None = None,
     next_sec: float,
 ) -> Device | None:
     with services.uow.write() as repos:
@@ -136,6 +148,7 @@ def _note(
             event=event,
             reason=reason,
             calibration=calibration,
+            told=told,
             next_sec=next_sec,
         )
         woken = _wake(repos, device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tunefarm_app.settings import Settings
+from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Json
 from tunefarm_tuning.calibration import CalibrationRun
@@ -84,6 +85,22 @@ def calibration_row(run: CalibrationRun, reference: Reference) -> Json:
         "all_cores_reference_sec": reference.all_cores_sec,
         "at": time.time(),
     }
+
+
+def calibration_told(
+    run: CalibrationRun, reference: Reference, event: DeviceEvent, reason: str
+) -> NewCalibration:
+    """Return what the device's history keeps of a run."""
+    fine = CalibrationOutcome.CLEAN if event is DeviceEvent.CLEAN else CalibrationOutcome.DRIFT
+    return NewCalibration(
+        outcome=fine if run.wrong is None else CalibrationOutcome.WRONG,
+        reason=reason,
+        key=run.key,
+        time_sec=run.time_sec,
+        reference_sec=reference.time_sec,
+        all_cores_sec=run.all_cores_sec,
+        all_cores_reference_sec=reference.all_cores_sec,
+    )
 
 
 def _drift(time_sec: float, reference_sec: float) -> float:

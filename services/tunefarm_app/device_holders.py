@@ -1,25 +1,55 @@
-"""For which job each device is at work."""
+"""Who holds each device, and for which job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tunefarm_app.composition import Services
-from tunefarm_db.values import Device, DeviceState
+from tunefarm_db.repositories.devices import is_calibration
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device
 
 _STEP = "step:"
 """How the owner of a lease begins where that is a step (`StepLease.take_device`)."""
 
+CALIBRATE = "calibrate"
+"""What a device is held for while it is calibrated: no step."""
 
-def jobs_of_devices(services: Services, devices: Sequence[Device]) -> dict[str, str]:
-    """Return, by device, the job whose step holds it; a device that is free or being calibrated is left out."""
-    steps = {
-        device.id: device.lease_owner.removeprefix(_STEP)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who holds a device.
+
+    Attributes:
+        work: What for: a `StepKind`, or `CALIBRATE`; None where that is not known.
+        step_id: The step.
+        job_id: The step's job.
+    """
+
+    work: str | None = None
+    step_id: str | None = None
+    job_id: str | None = None
+
+
+NOBODY = Holder()
+
+
+def holders_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Holder]:
+    """Return who holds each of the devices whose lease runs, by the device; in a query at most."""
+    now = repos.now()
+    held = {
+        device.id: device.lease_owner
         for device in devices
-        if device.state is DeviceState.LEASED and device.lease_owner and device.lease_owner.startswith(_STEP)
+        if device.lease_owner is not None and (device.lease_until or 0.0) >= now
     }
-    if not steps:
-        return {}
-    with services.uow.read() as repos:
-        jobs = repos.steps.jobs_of(steps.values())
-    return {device: jobs[step] for device, step in steps.items() if step in jobs}
+    steps = {
+        device_id: owner.removeprefix(_STEP) for device_id, owner in held.items() if owner.startswith(_STEP)
+    }
+    told = repos.steps.told(steps.values()) if steps else {}
+    holders = {}
+    for device_id, owner in held.items():
+        step_id = steps.get(device_id)
+        kind, job_id = told.get(step_id or "", (None, None))
+        work = CALIBRATE if is_calibration(owner) else kind
+        holders[device_id] = Holder(work=work, step_id=step_id, job_id=job_id)
+    return holders

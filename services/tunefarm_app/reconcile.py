@@ -13,6 +13,7 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.device_calibration import ask_for_calibrations
+from tunefarm_app.device_past import thin_device_history
 from tunefarm_app.finish import cancel, fail_subject
 from tunefarm_app.retention import apply_retention
 from tunefarm_app.sweep import sweep_blobs
@@ -79,6 +80,7 @@ class Reconciler:
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + SWEEP_EVERY_SEC
             apply_retention(self._services)
+            thin_device_history(self._services)
             sweep_blobs(self._services)
         self.last_tick_at = time.monotonic()
 

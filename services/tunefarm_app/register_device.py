@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_app.device_turns import wake_next
+from tunefarm_app.device_vitals import vitals_of
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
@@ -123,6 +124,7 @@ def heartbeat(
         device = repos.devices.heartbeat(
             device_id, ready=ready, reason=clean(reason, 300), info=None if info is None else dict(info)
         )
+        repos.device_slots.beat(device_id, asdict(vitals_of(device.info)))
         device, woken = _let_in(services, repos, device)
     if before.state is not device.state:
         log.info("device changed", device_id=device.id, state=device.state.value, reason=device.reason)

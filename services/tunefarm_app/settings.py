@@ -65,6 +65,8 @@ class Settings(BaseSettings):
         keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
             where it is not set. That it failed, and how, stays.
         keep_deliveries_days: What was sent to a webhook, and how that went, is forgotten so many days after it ended.
+        keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and the changes of
+            their states go back so many days. A device costs some ten thousand small rows.
         webhook_allow_private: Whether webhooks may lead to loopback and private addresses. Whoever may register one can
             have the API process send requests there: to what listens on its machine, and in its network. Addresses of
             cloud metadata services are refused in any case.
@@ -106,6 +108,7 @@ class Settings(BaseSettings):
     keep_artifacts_days: PositiveFloat | None = None
     keep_failures_days: PositiveFloat | None = None
     keep_deliveries_days: PositiveFloat = 7.0
+    keep_device_history_days: PositiveFloat = 90.0
     webhook_allow_private: bool = False
     engine: Annotated[str, Field(pattern="^(tvm|replay)$")] = "tvm"
     log_level: Annotated[str, Field(pattern="^(DEBUG|INFO|WARNING|ERROR)$")] = "INFO"

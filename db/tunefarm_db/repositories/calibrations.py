@@ -7,9 +7,11 @@ from typing import Any
 from sqlalchemy import and_, case, or_, update
 
 from tunefarm_db.columns import db_now
+from tunefarm_db.device_history_values import NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.repositories.devices import columns, held_under, moved
+from tunefarm_db.repositories.device_history import DeviceHistory
+from tunefarm_db.repositories.devices import CALIBRATION, Devices, columns, held_under, moved
 from tunefarm_db.tables import DeviceRow, table_of
 from tunefarm_db.values import Device, DeviceLease, DeviceState, Json
 
@@ -52,22 +54,14 @@ class Calibrations(Repository):
 
     def lease(self, device_id: str, fence: int, owner: str, lease_sec: float) -> DeviceLease | None:
         """Take the device that is to be calibrated; None where the request is void or the device is not free."""
-        statement = (
-            update(_DEVICES)
-            .where(
-                DeviceRow.id == device_id,
-                DeviceRow.fence == fence,
-                DeviceRow.state.in_([DeviceState.CHECKING, DeviceState.QUARANTINED]),
-                DeviceRow.held.is_(False),
-                or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
-            )
-            .values(lease_owner=owner, lease_until=db_now() + lease_sec, fence=DeviceRow.fence + 1)
+        wanted = and_(
+            DeviceRow.id == device_id,
+            DeviceRow.fence == fence,
+            DeviceRow.state.in_([DeviceState.CHECKING, DeviceState.QUARANTINED]),
+            DeviceRow.held.is_(False),
+            or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
         )
-        device = self._first(Device, statement.returning(*columns()))
-        if device is None:
-            return None
-        assert device.lease_until is not None
-        return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
+        return Devices(self._connection).take(wanted, owner, lease_sec)
 
     def finish(
         self,
@@ -77,6 +71,7 @@ class Calibrations(Repository):
         event: DeviceEvent | None,
         reason: str,
         calibration: Json | None = None,
+        told: NewCalibration | None = None,
         next_sec: float,
     ) -> Device | None:
         """Note what a calibration said, and give the device back; None where it was no longer ours.
@@ -88,7 +83,8 @@ class Calibrations(Repository):
             fence: Of the calibration's lease.
             event: What it means for the device; None where it says nothing about it.
             reason: Why, where it is not clean.
-            calibration: The new one to be kept.
+            calibration: The new one to be held against.
+            told: How it went, for the device's history; None where that is nobody's business: it was called off.
             next_sec: When to calibrate again.
         """
         changes: dict[str, Any] = {
@@ -104,4 +100,15 @@ class Calibrations(Repository):
             waits = and_(DeviceRow.state == DeviceState.CHECKING, DeviceRow.held.is_(False))
             changes["reason"] = case((waits, reason), else_=DeviceRow.reason)
         statement = update(_DEVICES).where(held_under(device_id, fence)).values(changes)
-        return self._first(Device, statement.returning(*columns()))
+        device = self._first(Device, statement.returning(*columns()))
+        if device is None:
+            return None
+        Devices(self._connection).count_use(
+            device_id, CALIBRATION, device.leased_at, (device.calibrate_at or 0.0) - next_sec
+        )
+        history = DeviceHistory(self._connection)
+        if told is not None:
+            history.add_calibration(device_id, told)
+        if event is not None:
+            history.note(device, event)
+        return device

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Mapping
 from enum import StrEnum
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import CounterRow, table_of
@@ -24,6 +24,8 @@ class Counter(StrEnum):
     """Seconds of building them; no label."""
     MEASURE_SEC = "measure_sec"
     """Seconds of measuring them, by the device's id; empty where no device was reached."""
+    DEVICE_OUTCOMES = "device_outcomes"
+    """Trials, by the device's id and the outcome, with a blank between."""
     LATE_WRITES = "late_writes"
     """Writes of workers that had lost their step, by kind of step."""
 
@@ -69,3 +71,27 @@ class Counters(Repository):
             name, label, value = row
             sums[Counter(name)][label] = float(value)
         return sums
+
+    def of_device(self, device_id: str) -> tuple[float, dict[str, int]]:
+        """Return for how many seconds the device ever measured, and how many of its trials ended how."""
+        query = (
+            select(CounterRow.name, CounterRow.label, func.sum(CounterRow.value))
+            .where(
+                or_(
+                    and_(CounterRow.name == Counter.MEASURE_SEC, CounterRow.label == device_id),
+                    and_(
+                        CounterRow.name == Counter.DEVICE_OUTCOMES,
+                        CounterRow.label.startswith(f"{device_id} ", autoescape=True),
+                    ),
+                )
+            )
+            .group_by(CounterRow.name, CounterRow.label)
+        )
+        measured_sec, outcomes = 0.0, {}
+        for row in self._run(query):
+            name, label, value = row
+            if name == Counter.MEASURE_SEC:
+                measured_sec = float(value)
+            else:
+                outcomes[label.partition(" ")[2]] = round(value)
+        return measured_sec, outcomes

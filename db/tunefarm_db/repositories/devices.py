@@ -10,11 +10,16 @@ from tunefarm_db.columns import EnumText, db_now
 from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.device_history import DeviceHistory
+from tunefarm_db.repositories.device_slots import DeviceSlots
 from tunefarm_db.tables import DeviceRow, table_of
 from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page, PoolCounts
 from tunefarm_tuning.errors import NotFoundError
 
 _DEVICES = table_of(DeviceRow)
+
+CALIBRATION = "calibration:"
+"""What the owner of a lease begins with where the device is calibrated."""
 
 FIRST_CHECK = "it has just come: the calibration kernel has to run clean first"
 
@@ -37,12 +42,18 @@ def moved(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
     ways = TRANSITIONS[event]
     # A person's quarantine is not ended, and not explained, by how the device does.
     kept = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
+    leaves = [old for old, new in ways.items() if old is not new]
     values: dict[str, Any] = {
         "state": case(
             *((held, DeviceRow.state) for held in kept),
             *((DeviceRow.state == old, new.value) for old, new in ways.items()),
             else_=DeviceRow.state,
-        )
+        ),
+        "state_since": case(
+            *((held, DeviceRow.state_since) for held in kept),
+            (DeviceRow.state.in_(leaves), db_now()),
+            else_=DeviceRow.state_since,
+        ),
     }
     if reason is not None:
         values["reason"] = case(
@@ -103,6 +114,7 @@ class Devices(Repository):
         )
         device = self._first(Device, statement.returning(*columns()))
         assert device is not None
+        DeviceHistory(self._connection).note(device, DeviceEvent.JOIN)
         return self.heartbeat(device.id, ready=ready, reason=reason)
 
     def get(self, device_id: str) -> Device:
@@ -168,7 +180,7 @@ class Devices(Repository):
             changes["calibrate_at"] = case((came, db_now()), else_=DeviceRow.calibrate_at)
         else:
             changes |= moved(DeviceEvent.UNREADY, reason or "it is not ready")
-        return self._update(device_id, changes)
+        return self._update(device_id, changes, DeviceEvent.READY if ready else DeviceEvent.UNREADY)
 
     def apply(
         self, device_id: str, event: DeviceEvent, reason: str = "", *, held: bool | None = None
@@ -194,7 +206,7 @@ class Devices(Repository):
         if event is DeviceEvent.REMOVE:
             # Whoever measures on it learns it at the next renewal.
             changes |= {"lease_owner": None, "lease_until": None, "calibration": None, "held": False}
-        return self._update(device_id, changes)
+        return self._update(device_id, changes, event)
 
     def mark_stale(self, after_sec: float) -> tuple[Device, ...]:
         """Note of every device that gave no sign of life for `after_sec` that it is not ready, and offline if it took part.
@@ -211,11 +223,14 @@ class Devices(Repository):
             )
             .values(ready=False, **moved(DeviceEvent.SILENT, f"no heartbeat for {after_sec:g} s"))
         )
-        return self._all(Device, statement.returning(*columns()))
+        stale = self._all(Device, statement.returning(*columns()))
+        for device in stale:
+            DeviceHistory(self._connection).note(device, DeviceEvent.SILENT)
+        return stale
 
     def lease(self, device_key: str, owner: str, lease_sec: float) -> DeviceLease | None:
         """Take a free, online device of the pool for `lease_sec`, under a new fence; None where none is free."""
-        chosen = (
+        free = (
             select(DeviceRow.id)
             .where(
                 DeviceRow.device_key == device_key,
@@ -225,14 +240,41 @@ class Devices(Repository):
             .order_by(DeviceRow.fence, DeviceRow.id)  # the least used first
             .limit(1)
             .with_for_update(skip_locked=True)  # SQLite leaves it out: BEGIN IMMEDIATE has locked already
-            .scalar_subquery()
         )
+        chosen = self._run(free).scalar_one_or_none()
+        return None if chosen is None else self.take(DeviceRow.id == chosen, owner, lease_sec)
+
+    def take(self, wanted: ColumnElement[bool], owner: str, lease_sec: float) -> DeviceLease | None:
+        """Lease the one device that is wanted, under a new fence; None where there is none.
+
+        If its last holder never gave it back, that one's time ends here.
+        """
+        left = select(DeviceRow.id, DeviceRow.lease_owner, DeviceRow.leased_at, DeviceRow.lease_until).where(
+            wanted, DeviceRow.lease_owner.is_not(None)
+        )
+        before = self._run(left.with_for_update()).first()
         statement = (
             update(_DEVICES)
-            .where(DeviceRow.id == chosen)
-            .values(lease_owner=owner, lease_until=db_now() + lease_sec, fence=DeviceRow.fence + 1)
+            .where(wanted)
+            .values(
+                lease_owner=owner,
+                leased_at=db_now(),
+                lease_until=db_now() + lease_sec,
+                fence=DeviceRow.fence + 1,
+            )
         )
-        return self._leased(statement, owner)
+        device = self._first(Device, statement.returning(*columns()))
+        if device is None:
+            return None
+        if before is not None:
+            self.count_use(*before)
+        assert device.lease_until is not None
+        return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
+
+    def count_use(self, device_id: str, owner: str, began_at: float | None, until: float) -> None:
+        """Count a lease that has ended."""
+        kind = "calibration_sec" if is_calibration(owner) else "work_sec"
+        DeviceSlots(self._connection).use(device_id, began_at, until, **{kind: 1.0})
 
     def renew_lease(self, device_id: str, fence: int, lease_sec: float) -> bool:
         """Hold the device for another `lease_sec` from now; False means that it is no longer ours."""
@@ -244,9 +286,16 @@ class Devices(Repository):
     def release_lease(self, device_id: str, fence: int) -> bool:
         """Give the device back; False means that it was no longer ours, and nothing changed."""
         statement = (
-            update(_DEVICES).where(held_under(device_id, fence)).values(lease_owner=None, lease_until=None)
+            update(_DEVICES)
+            .where(held_under(device_id, fence))
+            .values(lease_owner=None, lease_until=None)
+            .returning(DeviceRow.leased_at, db_now())
         )
-        return self._run(statement).rowcount == 1
+        held = self._run(statement).first()
+        if held is None:
+            return False
+        self.count_use(device_id, "", *held)
+        return True
 
     def counts(self, device_key: str) -> PoolCounts:
         """Return how many devices of the pool are in each state; none where the pool is unknown."""
@@ -256,22 +305,26 @@ class Devices(Repository):
         )
         return PoolCounts({row[0]: row[1] for row in self._run(query)})
 
-    def _update(self, device_id: str, changes: dict[str, Any]) -> Device:
+    def _update(self, device_id: str, changes: dict[str, Any], event: DeviceEvent) -> Device:
+        now_moved = (DeviceRow.state_since >= db_now()).label("now_moved")
         statement = update(_DEVICES).where(DeviceRow.id == device_id, _PRESENT).values(changes)
-        device = self._first(Device, statement.returning(*columns()))
-        if device is None:
+        row = self._run(statement.returning(*columns(), now_moved)).mappings().first()
+        if row is None:
             raise _not_found(device_id)
+        values = dict(row)
+        told = values.pop("now_moved") or event not in (DeviceEvent.READY, DeviceEvent.UNREADY)
+        device = Device(**values)
+        if told:  # signs of life come all the time, and seldom change anything
+            DeviceHistory(self._connection).note(device, event)
         return device
-
-    def _leased(self, statement: Any, owner: str) -> DeviceLease | None:
-        device = self._first(Device, statement.returning(*columns()))
-        if device is None:
-            return None
-        assert device.lease_until is not None
-        return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
 
 
 _PRESENT = DeviceRow.state != DeviceState.REMOVED
+
+
+def is_calibration(owner: str | None) -> bool:
+    """Return whether the owner of a lease is a calibration."""
+    return owner is not None and owner.startswith(CALIBRATION)
 
 
 def held_under(device_id: str, fence: int) -> ColumnElement[bool]:

@@ -39,12 +39,10 @@ class JobSteps(Repository):
         query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
-    def jobs_of(self, step_ids: Collection[str]) -> dict[str, str]:
-        """Return the job of each of these steps; those of no job, and those that are gone, are left out."""
-        query = select(StepRow.id, StepRow.job_id).where(
-            StepRow.id.in_(sorted(step_ids)), StepRow.job_id.is_not(None)
-        )
-        return {row[0]: row[1] for row in self._run(query)}
+    def told(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
+        """Return kind and job of each of these steps; those that are gone are left out."""
+        query = select(StepRow.id, StepRow.kind, StepRow.job_id).where(StepRow.id.in_(sorted(step_ids)))
+        return {row[0]: (row[1], row[2]) for row in self._run(query)}
 
     def open_ids(self, job_id: str) -> frozenset[str]:
         """Return the ids of all steps of the job that are not finished."""

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, fields
 
 from sqlalchemy import Select, func, insert, or_, select, text, tuple_, union_all
 
+from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.repositories.counters import Counter, Counters
-from tunefarm_db.tables import TrialRow, table_of
+from tunefarm_db.repositories.device_slots import DeviceSlots
+from tunefarm_db.tables import DeviceRow, TrialRow, table_of
 from tunefarm_db.values import NewTrial, Page, Trial
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.measure import Outcome
@@ -53,8 +55,22 @@ class Trials(Repository):
                 Counter.MEASURE_SEC: {device_id or "": sum(t.run_sec for t in trials)},
                 Counter.TRIALS: Tally(t.outcome for t in trials),
             }
+            if device_id is not None:
+                amounts[Counter.DEVICE_OUTCOMES] = Tally(f"{device_id} {t.outcome}" for t in trials)
+                self._count_use(device_id, sum(t.run_sec for t in trials))
             Counters(self._connection).add_all(amounts, of=job_id)
         return tuple(row["id"] for row in rows)
+
+    def _count_use(self, device_id: str, run_sec: float) -> None:
+        """Count the seconds of measuring as part of the lease at hand, evenly over its time."""
+        held = select(DeviceRow.leased_at, db_now()).where(
+            DeviceRow.id == device_id, DeviceRow.lease_owner.is_not(None)
+        )
+        row = self._run(held.with_for_update()).first()  # a sign of life takes device and slot in this order
+        if row is None or row[0] is None:
+            return
+        share = min(run_sec / max(row[1] - row[0], 1e-6), 1.0)
+        DeviceSlots(self._connection).use(device_id, row[0], row[1], measured_sec=share)
 
     def page(
         self,

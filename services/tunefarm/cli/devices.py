@@ -11,6 +11,7 @@ from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
 from tunefarm.cli.completion import complete_device, complete_pool
 from tunefarm.cli.connect import Server
+from tunefarm.cli.device_past import DevicePast
 from tunefarm.cli.output import Output
 from tunefarm.cli.roles import become, option
 from tunefarm_tuning.errors import NotFoundError
@@ -233,6 +234,32 @@ def list_devices(
             for device in devices
         ),
     )
+
+
+@command(app, "show")
+def show_device(
+    out: Output,
+    server: Server,
+    name: DeviceName,
+    span: Annotated[
+        str, typer.Option("--span", help="How far back its use is told: hour, day, week or month.")
+    ] = "day",
+) -> None:
+    """Show a device: its state and lease, its use, calibrations and temperature, and what it measured."""
+    with server.connect() as client:
+        device = _find(client, name)
+        past = DevicePast(
+            device=device,
+            intervals=client.devices.intervals(device.id, span=span),
+            totals=client.devices.totals(device.id),
+            calibrations=client.devices.calibrations(device.id, limit=10),
+            changes=client.devices.changes(device.id, limit=10),
+            records=client.devices.records(device.id, limit=10),
+        )
+    if out.json:
+        out.data(past.to_json())
+    else:
+        past.show(out, span)
 
 
 @command(app, "drain")

@@ -5,6 +5,13 @@ from __future__ import annotations
 from tunefarm.client.async_client import AsyncClient
 from tunefarm.client.checks import FarmCheck, FarmChecks
 from tunefarm.client.client import Client
+from tunefarm.client.device_past import (
+    DeviceCalibration,
+    DeviceChange,
+    DeviceInterval,
+    DeviceRecord,
+    DeviceTotals,
+)
 from tunefarm.client.device_results import Device, EnrolmentToken
 from tunefarm.client.errors import (
     AuthenticationError,
@@ -48,6 +55,11 @@ __all__ = [
     "ClientError",
     "ConflictError",
     "Device",
+    "DeviceCalibration",
+    "DeviceChange",
+    "DeviceInterval",
+    "DeviceRecord",
+    "DeviceTotals",
     "Download",
     "EnrolmentToken",
     "Event",

@@ -19,6 +19,10 @@ class Device(Shown):
             ``draining`` or ``quarantined``.
         reason: Why it is in its state.
         job_id: The job that it is at work for; None where there is none, as while it is calibrated.
+        state_since: Since when, Unix seconds; None where that is not known. Being leased is no state of its own here.
+        leased_at: When its newest lease began.
+        lease_until: When it ends unless it is renewed.
+        work: What it is held for: ``tune``, ``confirm``, ``compile``, ``calibrate``; None while it is free.
         calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
         temperature_celsius: As its agent told last: the GPU's, else the machine's hottest; None where the system does not tell.
     """
@@ -32,6 +36,10 @@ class Device(Shown):
     last_seen_at: float
     lease_owner: str | None
     job_id: str | None
+    state_since: float | None
+    leased_at: float | None
+    lease_until: float | None
+    work: str | None
     calibration_sec: float | None
     temperature_celsius: float | None
     raw: Mapping[str, Any] = field(repr=False)
@@ -49,6 +57,10 @@ class Device(Shown):
             last_seen_at=f.number("last_seen_at", 0.0),
             lease_owner=f.optional_text("lease_owner"),
             job_id=f.optional_text("job_id"),
+            state_since=f.optional_number("state_since"),
+            leased_at=f.optional_number("leased_at"),
+            lease_until=f.optional_number("lease_until"),
+            work=f.optional_text("work"),
             calibration_sec=Fields(f.data.get("calibration") or {}, "calibration").optional_number(
                 "time_sec"
             ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tunefarm.client.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.device_past import AsyncDevicePast
 from tunefarm.client.device_results import Device, EnrolmentToken
 from tunefarm.client.paging import get_all, get_page, walk
 from tunefarm.client.results import Page, Record
 from tunefarm.client.transport import Transport, segment
 
 
-class AsyncDevices:
+class AsyncDevices(AsyncDevicePast):
     """The machines that measure."""
 
     def __init__(self, transport: Transport) -> None:
@@ -146,6 +147,11 @@ class Devices(Blocking[AsyncDevices]):
     quarantine = blocking(AsyncDevices.quarantine)
     release = blocking(AsyncDevices.release)
     remove = blocking(AsyncDevices.remove)
+    intervals = blocking(AsyncDevices.intervals)
+    totals = blocking(AsyncDevices.totals)
+    calibrations = blocking(AsyncDevices.calibrations)
+    changes = blocking(AsyncDevices.changes)
+    records = blocking(AsyncDevices.records)
 
 
 class Records(Blocking[AsyncRecords]):

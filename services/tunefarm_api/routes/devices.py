@@ -12,7 +12,7 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
 from tunefarm_app.composition import Services
-from tunefarm_app.device_holders import jobs_of_devices
+from tunefarm_app.device_holders import NOBODY, Holder, holders_of
 from tunefarm_app.device_orders import order_device, remove_device
 from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
 from tunefarm_db.device_state import DeviceEvent
@@ -68,8 +68,8 @@ def list_devices(
     """In the order they were first registered."""
     with services.uow.read() as repos:
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
-    jobs = jobs_of_devices(services, page.items)
-    items = [_shown(device, jobs.get(device.id)) for device in page.items]
+        holders = holders_of(repos, page.items)
+    items = [_shown(device, holders.get(device.id, NOBODY)) for device in page.items]
     return Page(items=items, next_cursor=page.next_cursor)
 
 
@@ -126,8 +126,11 @@ def delete_device(device_id: str, services: ServicesDep) -> None:
 
 
 def _told(services: Services, device: StoredDevice) -> Device:
-    return _shown(device, jobs_of_devices(services, [device]).get(device.id))
+    with services.uow.read() as repos:
+        holders = holders_of(repos, [device])
+    return _shown(device, holders.get(device.id, NOBODY))
 
 
-def _shown(device: StoredDevice, job_id: str | None) -> Device:
-    return Device.model_validate(device).model_copy(update={"job_id": job_id})
+def _shown(device: StoredDevice, holder: Holder) -> Device:
+    update = {"job_id": holder.job_id, "work": holder.work, "step_id": holder.step_id}
+    return Device.model_validate(device).model_copy(update=update)

@@ -140,6 +140,9 @@ class Device(Output):
         "first), `online`, `leased` (online, and at work), `draining` (gets no further round), `quarantined`, `removed`."
     )
     reason: str = Field(description="Why it is in its state.")
+    state_since: float | None = Field(
+        description="Since when, Unix seconds. Being leased is no state of its own here. Null where it is not known."
+    )
     ready: bool = Field(description="Whether its agent says that it can be measured on.")
     held: bool = Field(description="A person put it into quarantine: only a person lets it out.")
     calibration: dict[str, Any] | None = Field(
@@ -149,7 +152,17 @@ class Device(Output):
     calibrate_at: float | None = Field(description="When it is to be calibrated again, Unix seconds.")
     last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")
     lease_owner: str | None = Field(description="Who holds it.")
-    lease_until: float | None = Field(description="Until when, Unix seconds.")
+    leased_at: float | None = Field(
+        description="When its newest lease began, Unix seconds; null where it has had none."
+    )
+    lease_until: float | None = Field(
+        description="Until when, Unix seconds; its holder renews it as long as it lives."
+    )
+    work: str | None = Field(
+        None,
+        description="What it is held for: a kind of step (`tune`, `confirm`, `compile`), or `calibrate`; null while it is free.",
+    )
+    step_id: str | None = Field(None, description="The step that holds it; null where none does.")
     job_id: str | None = Field(
         None,
         description="The job that it is at work for; null where there is none, as while it is calibrated.",

@@ -50,4 +50,5 @@ async def order(device_id: str, order: str, form: FormDep, services: ServicesDep
         await run_in_threadpool(order_device, services, device_id, _ORDERS[order], reason)
     else:
         raise InvalidInputError("there is no such order", code="invalid-request")
-    return RedirectResponse("/devices", 303)
+    stays = form.get("back") == "device" and order != "remove"
+    return RedirectResponse(f"/devices/{device_id}" if stays else "/devices", 303)

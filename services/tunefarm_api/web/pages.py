@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunefarm_api.web import (
     assets,
     device_actions,
+    device_page,
     devices_page,
     job_actions,
     job_page,
@@ -30,6 +31,7 @@ PAGES = tuple(
         models_page,
         uploads,
         devices_page,
+        device_page,
         device_actions,
         records_page,
     )

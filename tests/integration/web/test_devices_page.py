@@ -72,7 +72,8 @@ def test_a_leased_device_names_the_job(browser: Browser, farm, device) -> None:
     step = farm.steps(job.id)[-1]
     with farm.services.uow.write() as repos:
         assert repos.devices.lease("lab", f"step:{step.id}", 60.0)
-    assert row(browser, device).one("a").attrs["href"] == f"/jobs/{job.id}"
+    links = [link.attrs["href"] for link in row(browser, device).all("a")]
+    assert links == [f"/devices/{device.id}", f"/jobs/{job.id}"]
     assert "leased" in row(browser, device).text
 
 

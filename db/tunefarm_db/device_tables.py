@@ -1,0 +1,56 @@
+"""The tables of what devices did: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.columns import db_now
+from tunefarm_db.device_history_values import CalibrationOutcome
+from tunefarm_db.table_base import Base
+from tunefarm_db.values import DeviceState
+
+
+class DeviceChangeRow(Base):
+    __tablename__ = "device_changes"
+    __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    event: Mapped[str]
+    state: Mapped[DeviceState]
+    reason: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class CalibrationRow(Base):
+    __tablename__ = "calibrations"
+    __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    outcome: Mapped[CalibrationOutcome]
+    reason: Mapped[str]
+    key: Mapped[str | None]
+    time_sec: Mapped[float | None]
+    reference_sec: Mapped[float | None]
+    all_cores_sec: Mapped[float | None]
+    all_cores_reference_sec: Mapped[float | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DeviceSlotRow(Base):
+    """What a device did in `width_sec` seconds from `slot_at` on. Slots are a minute wide, and become wider with age."""
+
+    __tablename__ = "device_slots"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
+    slot_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    width_sec: Mapped[int]
+    work_sec: Mapped[float] = mapped_column(default=0.0)
+    calibration_sec: Mapped[float] = mapped_column(default=0.0)
+    measured_sec: Mapped[float] = mapped_column(default=0.0)
+    beats: Mapped[int] = mapped_column(default=0)
+    load: Mapped[float | None]
+    temperature_celsius: Mapped[float | None]
+    clock_mhz: Mapped[float | None]

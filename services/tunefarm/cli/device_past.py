@@ -1,0 +1,132 @@
+"""One device in a terminal: who it is, how it does, what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tunefarm.cli import show
+from tunefarm.cli.output import Output
+
+if TYPE_CHECKING:
+    from tunefarm.client import (
+        Device,
+        DeviceCalibration,
+        DeviceChange,
+        DeviceInterval,
+        DeviceRecord,
+        DeviceTotals,
+        Page,
+    )
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_VERSIONS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePast:
+    """A device with what it did."""
+
+    device: Device
+    intervals: Sequence[DeviceInterval]
+    totals: DeviceTotals
+    calibrations: Page[DeviceCalibration]
+    changes: Page[DeviceChange]
+    records: Page[DeviceRecord]
+
+    def to_json(self) -> dict[str, Any]:
+        lists = ("intervals", "calibrations", "changes", "records")
+        return {
+            "device": self.device.raw,
+            "totals": self.totals.raw,
+            **{name: [one.raw for one in getattr(self, name)] for name in lists},
+        }
+
+    def show(self, out: Output, span: str) -> None:
+        device = self.device
+        out.text(
+            f"{device.name}  {device.state}{f': {device.reason}' if device.reason else ''}", style="bold"
+        )
+        for name, text in self._facts(span):
+            if text:
+                label = f"{name}:" if name else ""
+                out.text(f"{label:<14} {text}")
+        out.table(
+            ("calibrated", "outcome", ">took", ">should take", ">at most", "reason"),
+            (
+                (
+                    show.when(one.created_at),
+                    one.outcome,
+                    show.latency(one.time_sec),
+                    show.latency(one.reference_sec),
+                    show.latency(one.limit_sec),
+                    one.reason,
+                )
+                for one in self.calibrations
+            ),
+        )
+        out.table(
+            ("measured", "kernel", "job", "outcome", ">time per call"),
+            (
+                (
+                    show.when(one.measured_at),
+                    one.name or one.workload_key,
+                    one.job_id or show.NONE,
+                    one.outcome,
+                    show.latency(one.cost_sec),
+                )
+                for one in self.records
+            ),
+        )
+        out.table(
+            ("changed", "state", "reason"),
+            ((show.when(one.created_at), one.state, one.reason or one.event) for one in self.changes),
+        )
+
+    def _facts(self, span: str) -> list[tuple[str, str]]:
+        device, intervals = self.device, self.intervals
+        info = device.raw.get("info")
+        told = info.get("versions") if isinstance(info, dict) else None
+        versions = list(told.items())[:_VERSIONS_SHOWN] if isinstance(told, dict) else []
+        temperatures = [one.temperature_celsius for one in intervals if one.temperature_celsius is not None]
+        hottest = f"{show.temperature(max(temperatures))} at most" if temperatures else ""
+        outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in self.totals.outcomes.items())
+        return [
+            ("id", device.id),
+            ("pool", f"{device.device_key}, {device.device_model}"),
+            ("state since", show.when(device.state_since)),
+            ("at work", self._lease()),
+            ("last seen", show.when(device.last_seen_at)),
+            ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
+            (f"use, {span}", self._use()),
+            ("", "".join(_bar(one.used) for one in intervals)),
+            ("temperature", hottest),
+            ("measured", f"{self.totals.trials:,} trials in {show.duration(self.totals.measured_sec)}"),
+            ("outcomes", outcomes),
+        ]
+
+    def _lease(self) -> str:
+        device = self.device
+        if device.work is None:
+            return ""
+        what = f"{device.work} step of {device.job_id}" if device.job_id else device.work
+        return f"{what}, since {show.when(device.leased_at)}, good until {show.when(device.lease_until)}"
+
+    def _use(self) -> str:
+        whole = sum(one.sec for one in self.intervals) or 1.0
+
+        def share(sec: float) -> str:
+            return f"{min(sec / whole, 1.0) * 100.0:.0f} %"
+
+        work = sum(one.work_sec for one in self.intervals)
+        calibration = sum(one.calibration_sec for one in self.intervals)
+        measured = sum(one.measured_sec for one in self.intervals)
+        return (
+            f"leased {share(work + calibration)}: jobs {share(work)} (measuring {share(measured)}), "
+            f"calibrating {share(calibration)}"
+        )
+
+
+def _bar(share: float) -> str:
+    return _BARS[min(round(share * (len(_BARS) - 1)), len(_BARS) - 1)] if share > 0.005 else "·"

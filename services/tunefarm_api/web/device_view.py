@@ -1,0 +1,191 @@
+"""A device as its page shows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_api.web import show
+from tunefarm_app.device_past import Span
+from tunefarm_db.device_history_values import CalibrationOutcome, DeviceInterval
+from tunefarm_db.values import Device
+
+MOST_POINTS = 400
+_LONGEST = 200
+_OUR_VERSION = "tunefarm"
+
+Fact = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How much of a span a device was used, as shares of the time that it has been known.
+
+    Attributes:
+        work: Steps of jobs held it.
+        measured: Trials ran on it: part of `work`.
+        calibration: It was being calibrated.
+        known_sec: How much of the span it has been known.
+    """
+
+    work: float
+    measured: float
+    calibration: float
+    known_sec: float
+
+    @property
+    def leased(self) -> float:
+        return min(self.work + self.calibration, 1.0)
+
+
+def use_of(intervals: Iterable[DeviceInterval], created_at: float) -> Use:
+    """Return the use over all of the intervals; what lies before the device was first registered is left out."""
+    work = measured = calibration = known = 0.0
+    for one in intervals:
+        known += max(one.at + one.sec - max(one.at, created_at), 0.0)
+        work += one.work_sec
+        measured += one.measured_sec
+        calibration += one.calibration_sec
+    whole = max(known, 1e-9)
+    return Use(
+        work=min(work / whole, 1.0),
+        measured=min(measured / whole, 1.0),
+        calibration=min(calibration / whole, 1.0),
+        known_sec=known,
+    )
+
+
+def interval_chart(span: Span, intervals: Sequence[DeviceInterval]) -> dict[str, Any]:
+    """Return what the page's script draws: shares in per cent, GHz, °C; a column per quantity."""
+
+    def share(sec: float, of: DeviceInterval) -> float:
+        return round(min(sec / of.sec, 1.0) * 100.0, 2) if of.sec > 0.5 else 0.0
+
+    return {
+        "span": span.value,
+        "width_sec": span.width_sec,
+        "at": [one.at for one in intervals],
+        "work": [share(one.work_sec, one) for one in intervals],
+        "calibration": [share(one.calibration_sec, one) for one in intervals],
+        "measured": [share(one.measured_sec, one) for one in intervals],
+        "load": [_rounded(one.load, 2) for one in intervals],
+        "temperature": [_rounded(one.temperature_celsius, 1) for one in intervals],
+        "clock": [None if one.clock_mhz is None else round(one.clock_mhz / 1000, 3) for one in intervals],
+    }
+
+
+def calibration_chart(
+    times: Sequence[tuple[float, str, float | None, float | None]], drift: float
+) -> dict[str, Any]:
+    """Return what the page's script draws of calibrations, oldest first, in milliseconds.
+
+    Of too many, all that failed are kept, the newest ones first, and of every stretch the one that is farthest from what
+    it should be.
+
+    Args:
+        times: When, outcome, time and what that was held against.
+        drift: By what factor a time may be off.
+    """
+    shown = _telling(times)
+    return {
+        "at": [one[0] for one in shown],
+        "ms": [_ms(one[2]) for one in shown],
+        "reference": [_ms(one[3]) for one in shown],
+        "most": [_ms(one[3], drift) for one in shown],
+        "least": [_ms(one[3], 1.0 / drift) for one in shown],
+        "outcome": [one[1] for one in shown],
+        "runs": len(times),
+    }
+
+
+def facts_of(device: Device) -> list[Fact]:
+    """Return what is known of the machine: what an agent says is shown as it is, if it is a text or a number at all."""
+    info = device.info
+    memory = info.get("memory_bytes")
+    facts = [
+        ("Processor", _text(info.get("cpu"))),
+        ("GPU", ", ".join(_gpus(info))),
+        ("Cores", _text(info.get("cores"))),
+        ("Threads of a kernel", _text(device.target.get("num-cores") or info.get("cores"))),
+        ("Memory", show.size(memory) if isinstance(memory, int) and not isinstance(memory, bool) else ""),
+        ("System", _text(info.get("system"))),
+        ("Host", _text(info.get("hostname"))),
+        ("Target", _target(device.target)),
+        ("Device model", device.device_model),
+        ("Tracker", f"{device.tracker_host}:{device.tracker_port}"),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def versions_of(device: Device) -> list[Fact]:
+    """Return the versions of the agent, and of what it measures with."""
+    told = device.info.get("versions")
+    versions = told if isinstance(told, Mapping) else {}
+    found = [(str(name)[:_LONGEST], _text(version)) for name, version in versions.items()]
+    agent = _text(versions.get(_OUR_VERSION))
+    others = sorted((name, text) for name, text in found if text and name != _OUR_VERSION)[:40]
+    return [*([("agent (tunefarm)", agent)] if agent else []), *others]
+
+
+def agent_facts(device: Device) -> list[Fact]:
+    """Return how the agent does."""
+    told = device.info.get("agent")
+    agent = told if isinstance(told, Mapping) else {}
+    facts = [
+        ("RPC server", _text(agent.get("state"))),
+        ("Restarts of it", _text(agent.get("rpc_restarts"))),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _telling(
+    times: Sequence[tuple[float, str, float | None, float | None]],
+) -> list[tuple[float, str, float | None, float | None]]:
+    if len(times) <= MOST_POINTS:
+        return list(times)
+    failed = [place for place, one in enumerate(times) if one[1] != CalibrationOutcome.CLEAN]
+    kept = set(failed[-MOST_POINTS // 2 :])
+    stretches = MOST_POINTS - len(kept) - 1
+    farthest: dict[int, int] = {}
+    for place, one in enumerate(times):
+        stretch = place * stretches // len(times)
+        if stretch not in farthest or _off(one) > _off(times[farthest[stretch]]):
+            farthest[stretch] = place
+    kept |= {*farthest.values(), len(times) - 1}
+    return [times[place] for place in sorted(kept)]
+
+
+def _off(one: tuple[float, str, float | None, float | None]) -> float:
+    _, _, time_sec, reference_sec = one
+    return abs(math.log(time_sec / reference_sec)) if time_sec and reference_sec else -1.0
+
+
+def _ms(sec: float | None, factor: float = 1.0) -> float | None:
+    return None if sec is None else sec * factor * 1e3
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _gpus(info: Mapping[str, Any]) -> list[str]:
+    gpus = info.get("gpus")
+    return [
+        _text(gpu.get("name"))
+        for gpu in (gpus if isinstance(gpus, list) else [])[:16]
+        if isinstance(gpu, Mapping) and gpu.get("name")
+    ]
+
+
+def _target(target: Mapping[str, Any]) -> str:
+    rest = " ".join(
+        f"-{name}={value}" for name, value in sorted(target.items()) if name != "kind" and _text(value)
+    )
+    return f"{target.get('kind', '')} {rest}".strip()[: 4 * _LONGEST]
+
+
+def _text(value: object) -> str:
+    fine = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value)[:_LONGEST] if fine else ""

@@ -1,0 +1,42 @@
+"""``tunefarm device show``: a device and what it did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tunefarm.client import Client
+
+
+def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=1), trials=8)
+    job.wait(poll_sec=0.05, timeout_sec=120)
+    (device,) = client.devices.list()
+    client.devices.drain(device.id, reason="a new fan")
+    text = run("device", "show", device.name).stdout
+    for part in (
+        f"{device.name}  draining: drained by a person: a new fan",
+        device.id,
+        "use, day:",
+        "measuring",
+        "8 trials in",
+        "8 ok",
+        job.id,
+        "matmul_0",
+        "it is starting",
+    ):
+        assert part in text, part
+    told = json.loads(run("device", "show", device.id, "--span", "hour", "--json").stdout)
+    assert told["device"]["id"] == device.id
+    assert told["totals"] == {**told["totals"], "trials": 8, "outcomes": {"ok": 8}}
+    assert len(told["intervals"]) == 61
+    assert sum(one["work_sec"] for one in told["intervals"]) > 0.0
+    assert told["changes"][0]["state"] == "draining"
+    assert {one["job_id"] for one in told["records"]} == {job.id}
+
+
+def test_no_such_device_and_no_such_span(run: Any, client: Client) -> None:
+    (device,) = client.devices.list()
+    assert "there is no device nobody" in run("device", "show", "nobody", code=3).stderr
+    assert "span" in run("device", "show", device.name, "--span", "century", code=2).stderr

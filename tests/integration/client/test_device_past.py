@@ -1,0 +1,40 @@
+"""What a device did, by both kinds of client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm.client import Client, NotFoundError
+
+
+def test_what_a_device_did(farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2, failing=0.3), trials=16)
+    job.wait(poll_sec=0.05, timeout_sec=120)
+    (device,) = client.devices.list()
+    assert device.state_since is not None
+    assert (device.work, device.job_id) == (None, None)
+
+    for span, count in (("hour", 61), ("month", 91)):
+        intervals = client.devices.intervals(device.id, span=span)
+        assert len(intervals) == count
+        assert sum(one.work_sec for one in intervals) >= sum(one.measured_sec for one in intervals) > 0.0
+        assert all(0.0 <= one.used <= 1.0 for one in intervals)
+
+    totals = client.devices.totals(device.id)
+    assert totals.trials == sum(totals.outcomes.values()) == 16
+    assert totals.outcomes["ok"] > 0
+
+    first = client.devices.records(device.id, limit=10)
+    rest = client.devices.records(device.id, cursor=first.next_cursor)
+    assert len(first) + len(rest) == 16
+    assert {one.job_id for one in (*first, *rest)} == {job.id}
+    assert {one.position for one in (*first, *rest)} == {0, 1}
+    assert first[0].measured_at >= rest[-1].measured_at
+
+    assert len(client.devices.calibrations(device.id)) == 0
+    assert [one.state for one in client.devices.changes(device.id)] == ["online", "checking", "offline"]
+    with pytest.raises(NotFoundError):
+        client.devices.totals("dev_nobody")

@@ -1,0 +1,73 @@
+"""What a device's page is drawn from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tunefarm_api.web.device_view import MOST_POINTS, calibration_chart, interval_chart, use_of
+from tunefarm_app.device_past import Span
+from tunefarm_db.device_history_values import DeviceInterval
+
+
+def test_use_is_of_the_time_that_the_device_is_known() -> None:
+    intervals = [
+        DeviceInterval(at=0.0, sec=60.0),
+        DeviceInterval(at=60.0, sec=60.0, work_sec=20.0, measured_sec=10.0, calibration_sec=10.0),
+        DeviceInterval(at=120.0, sec=20.0, work_sec=10.0),
+    ]
+    whole = use_of(intervals, created_at=-5.0)
+    assert (whole.known_sec, whole.work) == (140.0, pytest.approx(30 / 140))
+    known = use_of(intervals, created_at=80.0)
+    assert (known.known_sec, known.work, known.measured) == (60.0, 0.5, pytest.approx(1 / 6))
+    assert known.leased == pytest.approx(40 / 60)
+    nothing = use_of([], created_at=0.0)
+    assert (nothing.leased, nothing.known_sec) == (0.0, 0.0)
+
+
+def test_a_chart_has_a_column_per_quantity_and_shares_that_make_sense() -> None:
+    intervals = [
+        DeviceInterval(at=0.0, sec=60.0, work_sec=90.0, load=1.234, clock_mhz=3410.0),
+        DeviceInterval(at=60.0, sec=0.2, work_sec=0.2),
+    ]
+    drawn = interval_chart(Span.HOUR, intervals)
+    assert (drawn["work"], drawn["measured"]) == ([100.0, 0.0], [0.0, 0.0])
+    assert (drawn["load"], drawn["clock"], drawn["temperature"]) == ([1.23, None], [3.41, None], [None, None])
+
+
+def test_few_calibrations_are_all_drawn() -> None:
+    drawn = calibration_chart([(1.0, "clean", 0.002, 0.002), (2.0, "broken", None, None)], 1.5)
+    assert drawn == {
+        "at": [1.0, 2.0],
+        "ms": [2.0, None],
+        "reference": [2.0, None],
+        "most": [3.0, None],
+        "least": [pytest.approx(4 / 3), None],
+        "outcome": ["clean", "broken"],
+        "runs": 2,
+    }
+
+
+def test_of_many_calibrations_those_that_tell_most_are_drawn() -> None:
+    times = [(float(at), "clean", 0.002, 0.002) for at in range(20_000)]
+    times[777] = (777.0, "clean", 0.0028, 0.002)
+    times[15_000] = (15_000.0, "drift", 0.004, 0.002)
+    drawn = calibration_chart(times, 1.5)
+    assert len(drawn["at"]) <= MOST_POINTS
+    assert {777.0, 15_000.0, 19_999.0} <= set(drawn["at"])
+    assert drawn["at"] == sorted(drawn["at"])
+    assert drawn["runs"] == 20_000
+
+
+def test_of_many_that_failed_the_newest_are_drawn() -> None:
+    times = [(float(at), "drift", 0.004, 0.002) for at in range(5000)]
+    drawn = calibration_chart(times, 1.5)
+    assert len(drawn["at"]) <= MOST_POINTS
+    assert drawn["at"][-1] == 4999.0
+    assert drawn["at"][0] < 100.0
+
+
+@pytest.mark.parametrize("span", list(Span))
+def test_intervals_are_as_many_as_a_screen_can_show(span: Span) -> None:
+    assert 60 <= span.sec / span.width_sec <= 96
+    assert span.width_sec % 60 == 0
+    assert span is Span.HOUR or span.width_sec % 900 == 0, "slots of the day before are that wide"
