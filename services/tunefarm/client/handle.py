@@ -16,8 +16,8 @@ from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import Event, Job, JobTask, Record, Trial
 from tunefarm.client.shown import line
 from tunefarm.client.streams import ByteProgress
-from tunefarm.client.waiting import AWAY_SEC, wait_until
-from tunefarm.live.waiting import job_bars, somebody_watches
+from tunefarm.client.waiting import AWAY_SEC, each_of, wait_until
+from tunefarm.live.waiting import OF_A_JOB, live_view, somebody_watches
 
 JobProgress = Callable[[Job], None]
 AwayProgress = Callable[[ClientError], None]
@@ -87,17 +87,18 @@ class AsyncJobHandle:
             raise TypeError(
                 "the first argument of wait is a function, called with the job; a limit is timeout_sec=…"
             )
-        with _told_of_an_interrupt(self), _drawn(progress_bar, on_progress, on_away) as (seen, away):
+        wanted = on_progress is None and somebody_watches() if progress_bar is None else progress_bar
+        with _told_of_an_interrupt(self), live_view(wanted, OF_A_JOB, f"job {self.id}") as view:
             job = await wait_until(
                 self._jobs.link,
                 self.refresh,
                 lambda job: job.is_finished,
-                on_progress=seen,
+                on_progress=each_of(view.on_job, on_progress),
                 timeout_sec=timeout_sec,
                 poll_sec=poll_sec,
                 too_long=f"job {self.id} has not ended",
                 away_sec=away_sec,
-                on_away=away,
+                on_away=each_of(lambda _: view.on_away(), on_away),
             )
         if check:
             raise_for_state(job)
@@ -216,31 +217,6 @@ class JobHandle(Blocking[AsyncJobHandle]):
     report_page = blocking(AsyncJobHandle.report_page)
     save_report = blocking(AsyncJobHandle.save_report)
     download = blocking(AsyncJobHandle.download)
-
-
-@contextmanager
-def _drawn(
-    progress_bar: bool | None, on_progress: JobProgress | None, on_away: AwayProgress | None
-) -> Iterator[tuple[JobProgress | None, AwayProgress | None]]:
-    """Yield what is told of each look at a job: the bars, if there are any, and then the caller's functions."""
-    if progress_bar is None:
-        progress_bar = on_progress is None and somebody_watches()
-    if not progress_bar:
-        yield on_progress, on_away
-        return
-    with job_bars() as bars:
-
-        def seen(job: Job) -> None:
-            bars.on_job(job)
-            if on_progress is not None:
-                on_progress(job)
-
-        def away(error: ClientError) -> None:
-            bars.on_away()
-            if on_away is not None:
-                on_away(error)
-
-        yield seen, away
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from tunefarm.client.keys import AsyncKeys
 from tunefarm.client.models import AsyncModels, Shapes
 from tunefarm.client.streams import ByteProgress
 from tunefarm.client.transport import Transport
+from tunefarm.client.waiting import each_of
 from tunefarm.client.webhooks import AsyncWebhooks
+from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
 
 class AsyncServer:
@@ -66,6 +68,7 @@ class AsyncServer:
         options: Mapping[str, Any] | None = None,
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
+        progress_bar: bool | None = None,
     ) -> AsyncJobHandle:
         """Upload a model, wait until it is imported, and start a job on it.
 
@@ -87,6 +90,8 @@ class AsyncServer:
             options: Further options of the server.
             import_timeout_sec: How long to wait for the import.
             on_upload: Called with the bytes sent and the bytes in all.
+            progress_bar: Draw how upload and import go on. Left out: in a terminal and in a notebook, where there is
+                no `on_upload`.
 
         Raises:
             ModelFailedError: If the model cannot be imported.
@@ -111,6 +116,9 @@ class AsyncServer:
             "options": options,
         }
         await self.jobs.check(**terms)  # a typo shall not cost an upload
-        uploaded = await self.models.upload(model, name=name, shapes=shapes, on_progress=on_upload)
-        await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec)
+        wanted = on_upload is None and somebody_watches() if progress_bar is None else progress_bar
+        with live_view(wanted, OF_A_MODEL, Path(model).name) as view:
+            sent = each_of(view.on_upload, on_upload)
+            uploaded = await self.models.upload(model, name=name, shapes=shapes, on_progress=sent)
+            await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
         return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, **terms))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from tunefarm.client.errors import UnavailableError, WaitTimeoutError
 from tunefarm.client.links import Link
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 AWAY_SEC = 300.0
@@ -64,3 +65,14 @@ async def wait_until(
         if timeout_sec is not None and time.monotonic() - began >= timeout_sec:
             raise WaitTimeoutError(f"{too_long} after {timeout_sec:g} s", code="wait-timeout") from away
         await link.sleep(poll_sec)
+
+
+def each_of(*told: Callable[P, object] | None) -> Callable[P, None]:
+    """Return what tells each of those that are there."""
+
+    def tell(*args: P.args, **kwargs: P.kwargs) -> None:
+        for one in told:
+            if one is not None:
+                one(*args, **kwargs)
+
+    return tell

@@ -1,36 +1,42 @@
-"""The bars of a `wait`, in a terminal and in a notebook."""
+"""The bars of `tune` and `wait`, in a terminal and in a notebook."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tunefarm.live.board import PHASES, Board, Phase
+from tunefarm.live.stage import Stage
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tunefarm.client import Job
+    from tunefarm.client import Job, Model
 
-_OF_A_JOB = tuple(phase for phase in PHASES if phase not in (Phase.UPLOAD, Phase.IMPORT))
-
-
-def somebody_watches() -> bool:
-    """Return whether bars would be seen: standard error is a terminal that can draw them, or this is a notebook."""
-    return (sys.stderr.isatty() and os.environ.get("TERM") != "dumb") or _in_notebook()
+OF_A_MODEL = (Phase.UPLOAD, Phase.IMPORT)
+OF_A_JOB = tuple(phase for phase in PHASES if phase not in OF_A_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
-    """Is told of every look at a job."""
+class LiveView:
+    """Is told of what is seen, and draws it."""
 
     board: Board
     draw: Callable[[], None]
+
+    def on_upload(self, sent: int, total: int) -> None:
+        self.board.on_upload(sent, total)
+        self.draw()
+
+    def on_model(self, model: Model) -> None:
+        self.board.on_model(model)
+        self.draw()
 
     def on_job(self, job: Job) -> None:
         self.board.on_job(job)
@@ -41,35 +47,50 @@ class JobView:
         self.draw()
 
 
-@contextmanager
-def job_bars() -> Iterator[JobView]:
-    """Draw bars until the block ends."""
-    from rich.console import Console
+def somebody_watches() -> bool:
+    """Return whether bars would be seen: standard error is a terminal that can draw them, or this is a notebook."""
+    return (sys.stderr.isatty() and os.environ.get("TERM") != "dumb") or _in_notebook()
 
+
+@contextmanager
+def live_view(wanted: bool, phases: Sequence[Phase], title: str) -> Iterator[LiveView]:
+    """Draw bars until the block ends.
+
+    Args:
+        wanted: None are drawn where it is False.
+        phases: Each has a bar.
+        title: What they are of; shown where there are bars of something else as well.
+    """
+    if not wanted:
+        yield LiveView(Board(), lambda: None)
+        return
     if _in_notebook():
-        yield notebook_bars(Console(), import_module("IPython.display").display)
+        from rich.console import Console
+
+        yield notebook_view(phases, Console(), import_module("IPython.display").display)
         return
     from tunefarm.live.bars import Bars
 
-    board = Board()
-    bars = Bars(Console(stderr=True, markup=False, highlight=False, emoji=False), board, _OF_A_JOB)
-    with bars.progress:
-        yield JobView(board, bars.update)
+    board, (console, stage) = Board(), _terminal()
+    bars = Bars(console, board, phases)
+    with stage.showing(title, bars.progress):
+        yield LiveView(board, bars.update)
 
 
-def notebook_bars(console: Console, display: Callable[..., Any]) -> JobView:
-    """Draw bars in the output of a notebook's cell, where the same place can be written again.
+def notebook_view(phases: Sequence[Phase], console: Console, display: Callable[..., Any]) -> LiveView:
+    """Return what draws bars in the output of a notebook's cell, where the same place can be written again.
 
     Rich would do so by widgets, which are seldom installed, and need a notebook that allows them.
 
     Args:
+        phases: Each has a bar.
         console: Not drawn on: the bars ask it for the time.
         display: IPython's.
     """
     from tunefarm.live.bars import Bars
 
     board = Board()
-    bars = Bars(console, board, _OF_A_JOB)
+    bars = Bars(console, board, phases)
     place: Any = None
 
     def draw() -> None:
@@ -81,7 +102,15 @@ def notebook_bars(console: Console, display: Callable[..., Any]) -> JobView:
         else:
             place.update(table)
 
-    return JobView(board, draw)
+    return LiveView(board, draw)
+
+
+@cache
+def _terminal() -> tuple[Console, Stage]:
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False, highlight=False, emoji=False)
+    return console, Stage(console)
 
 
 def _in_notebook() -> bool:

@@ -47,8 +47,44 @@ def test_in_a_terminal(env: dict[str, str], file: Path, program: str) -> None:
     assert "━" in screen.text
     assert "2 of 2 kernels" in screen.text
     assert "verify" in screen.text
-    assert "upload" not in screen.text
+    assert "upload" in screen.text
+    assert "import" in screen.text
+    assert "job_" not in screen.text, "there is nothing to tell it from"
     assert screen.text.rstrip().endswith("succeeded")
+
+
+TOGETHER = """
+import asyncio, sys, tunefarm
+async def main():
+    async with tunefarm.AsyncClient() as client:
+        jobs = [await client.tune(file, trials=24, progress_bar=False) for file in sys.argv[1:]]
+        print([job.state for job in await asyncio.gather(*[job.wait(poll_sec=0.1) for job in jobs])])
+asyncio.run(main())
+"""
+
+
+def test_bars_of_two_jobs_are_one_below_the_other(
+    farm: Any, env: dict[str, str], file: Path, tmp_path: Path
+) -> None:
+    other = farm.write_model(tmp_path / "other.onnx", tasks=3, trial_sec=0.02)
+    with terminal(["-c", TOGETHER, file, other], env) as screen:
+        assert screen.end() == 0
+    assert screen.text.rstrip().endswith("['succeeded', 'succeeded']")
+    ended = screen.text.splitlines()[-11:-1]  # two titles, twice four bars
+    assert sum(line.startswith("job job_") for line in ended) == 2
+    assert sum("━" in line for line in ended) == 8
+    assert sum(" of 2 kernels" in line or " of 3 kernels" in line for line in ended) == 2
+
+
+@pytest.mark.parametrize("choice", ["lambda *bytes: None", "False"])
+def test_an_upload_whose_bars_are_not_wanted(env: dict[str, str], file: Path, choice: str) -> None:
+    option = "progress_bar" if choice == "False" else "on_upload"
+    program = BLOCKING.replace("trials=24", f"trials=24, {option}={choice}").replace(
+        ".wait(poll_sec=0.1)", ".job"
+    )
+    with terminal(["-c", program, file], env) as screen:
+        assert screen.end() == 0
+    assert "━" not in screen.text
 
 
 @pytest.mark.parametrize("program", [BLOCKING, AWAITED])
@@ -79,6 +115,7 @@ def test_in_a_pipe(env: dict[str, str], file: Path, program: str) -> None:
 
 @pytest.mark.parametrize("choice", ["lambda job: None", "progress_bar=False"])
 def test_whoever_wants_none_gets_none(env: dict[str, str], file: Path, choice: str) -> None:
-    with terminal(["-c", BLOCKING.replace("poll_sec=0.1", f"{choice}, poll_sec=0.1"), file], env) as screen:
+    program = BLOCKING.replace("trials=24", "trials=24, progress_bar=False")
+    with terminal(["-c", program.replace("poll_sec=0.1", f"{choice}, poll_sec=0.1"), file], env) as screen:
         assert screen.end() == 0
     assert screen.text.strip() == "succeeded"

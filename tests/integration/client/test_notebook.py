@@ -39,7 +39,8 @@ def test_a_job_and_all_that_is_shown_of_it(
         tmp_path,
         env,
     )
-    (bars,) = outputs(done, "display_data")  # one place, written again and again
+    upload, bars = outputs(done, "display_data")  # two places, written again and again
+    assert "import" in upload.data["text/html"]
     assert "2 of 2 kernels" in bars.data["text/html"]
     assert "━" in bars.data["text/html"]
     assert "verify" in bars.data["text/html"]
@@ -54,7 +55,8 @@ def test_a_job_and_all_that_is_shown_of_it(
 
 def test_bars_are_not_drawn_where_somebody_else_draws(farm: Any, env: dict[str, str], tmp_path: Path) -> None:
     farm.write_model(tmp_path / "net.onnx", tasks=1)
-    silent = BLOCKING.replace("poll_sec=0.1", "progress_bar=False, poll_sec=0.1")
-    told = BLOCKING.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")
+    plain = BLOCKING.replace("trials=24", "trials=24, progress_bar=False")
+    silent = plain.replace("poll_sec=0.1", "progress_bar=False, poll_sec=0.1")
+    told = plain.replace("poll_sec=0.1", "lambda job: None, poll_sec=0.1")
     done = run_notebook(notebook_of(silent, told), tmp_path, env)
     assert [output.output_type for output in outputs(done)] == ["execute_result"] * 2

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tunefarm.client import Job
-from tunefarm.live.waiting import notebook_bars, somebody_watches
+from tunefarm.live.waiting import OF_A_JOB, notebook_view, somebody_watches
 
 
 def job(state: str, trials: int = 0) -> Job:
@@ -41,7 +41,7 @@ class Place:
 
 def test_one_place_is_written_again() -> None:
     place = Place()
-    bars = notebook_bars(Console(file=io.StringIO()), place.display)
+    bars = notebook_view(OF_A_JOB, Console(file=io.StringIO()), place.display)
     assert place.displays == 0, "nothing to see yet"
     bars.on_job(job("queued"))
     bars.on_job(job("tuning", 4))
