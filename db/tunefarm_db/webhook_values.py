@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+BY_A_PERSON = "disabled by a person"
+"""The reason of a disabled webhook that nobody need look into."""
+
+WEBHOOK_STATES = ("good", "failing", "disabled", "off")
+
 
 class DeliveryState(StrEnum):
     """Where a delivery stands; the last two are final."""
@@ -71,6 +76,33 @@ class Delivery:
     error: str
     created_at: float
     finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookStanding:
+    """How a webhook does, as far as metrics and checks tell. Not where it leads: fewer may know that.
+
+    Attributes:
+        pending: Deliveries that wait, or are under way.
+        oldest_sec: Age of the oldest of them; 0 where there is none.
+        overdue_sec: How long the one that is due the longest has been due; 0 where none is, or one is under way.
+        failing_sec: For how long it has failed; None where the last attempt went well.
+    """
+
+    id: str
+    failures: int
+    failing_sec: float | None
+    disabled_reason: str
+    pending: int
+    oldest_sec: float
+    overdue_sec: float
+
+    @property
+    def state(self) -> str:
+        """`good`, `failing`, `disabled` (by the farm), or `off` (by a person)."""
+        if self.disabled_reason:
+            return "off" if self.disabled_reason == BY_A_PERSON else "disabled"
+        return "failing" if self.failures else "good"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from tunefarm_api.device_metrics import device_metrics
+from tunefarm_api.webhook_metrics import webhook_metrics
 from tunefarm_app.composition import Services
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
@@ -50,11 +51,13 @@ class _Farm(Collector):
             devices = repos.statistics.devices()
             counters = repos.counters.all()
             database_bytes = repos.statistics.database_bytes()
+            webhooks = repos.deliveries.standings()
         yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
         yield from _jobs(jobs)
         yield from _steps(steps)
         yield from device_metrics(devices, counters[Counter.MEASURE_SEC])
         yield from _trials(counters)
+        yield from webhook_metrics(webhooks, counters[Counter.DELIVERIES])
         yield _gauge("tunefarm_database_bytes", "Size of the database on its disk.", database_bytes)
         yield from _store(self._services)
 

@@ -8,6 +8,7 @@ from tunefarm_app import checks, device_checks
 from tunefarm_app.checks import run_checks
 from tunefarm_app.composition import Services
 from tunefarm_app.findings import Finding
+from tunefarm_app.webhook_checks import check_webhooks
 
 _OF_A_FARM: Mapping[str, Callable[[Services], Finding]] = {
     "database": checks.check_database,
@@ -17,6 +18,7 @@ _OF_A_FARM: Mapping[str, Callable[[Services], Finding]] = {
     "tracker": device_checks.check_tracker,
     "devices": device_checks.check_devices,
     "steps": checks.check_steps,
+    "webhooks": check_webhooks,
     "clock": checks.check_clock,
     "versions": device_checks.check_versions,
 }

@@ -10,8 +10,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.webhook_address import checked_addresses, parse_url
 from tunefarm_app.webhook_request import new_secret
 from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.webhooks import BY_A_PERSON
-from tunefarm_db.webhook_values import Delivery, Webhook
+from tunefarm_db.webhook_values import BY_A_PERSON, Delivery, Webhook
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.untrusted_text import clean
 

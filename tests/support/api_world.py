@@ -111,8 +111,8 @@ class World:
     def _open_job(self) -> Good:
         return Good(known={"job_id": self._submit()})
 
-    def _submit(self) -> str:
-        return self.farm.submit(self.model, tuner="random", device_key="pool").id
+    def _submit(self, pool: str = "pool") -> str:
+        return self.farm.submit(self.model, tuner="random", device_key=pool).id
 
     _change = _stop_job = _pause = _open_job
 
@@ -123,7 +123,11 @@ class World:
 
     def _retry(self) -> Good:
         self.farm.inbox.messages.clear()
-        good = self._open_job()
+        pool = (
+            f"retry-{next(self._numbers)}"  # what is asked of the other devices may have put them out of work
+        )
+        self.farm.add_device(pool, pool)
+        good = Good(known={"job_id": self._submit(pool)})
         self.farm.with_engine(ReplayEngine(_lost)).with_settings(max_losses=1).run()
         assert self.farm.job(good.known["job_id"]).state is JobState.FAILED
         return good
@@ -157,6 +161,8 @@ class World:
         with self.farm.services.uow.write() as repos:
             webhook = repos.webhooks.add(url="https://8.8.8.8/", kinds=[], job_id=None, secret="whsec_eA==")
         return Good(known={"webhook_id": webhook.id})
+
+    _disable = _remove_webhook
 
 
 def _lost(*_args: object) -> Failure:

@@ -28,6 +28,8 @@ class Counter(StrEnum):
     """Trials, by the device's id and the outcome, with a blank between."""
     LATE_WRITES = "late_writes"
     """Writes of workers that had lost their step, by kind of step."""
+    DELIVERIES = "deliveries"
+    """Attempts to tell a webhook, by how they ended: delivered, retried, given-up."""
 
 
 class Counters(Repository):

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, insert, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.repositories.webhooks import Webhooks
 from tunefarm_db.tables import EventRow, WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.values import Event, Page
-from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, DeliveryState
+from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, DeliveryState, WebhookStanding
 from tunefarm_tuning.errors import NotFoundError
 
 _DELIVERIES = table_of(WebhookDeliveryRow)
 _WEBHOOKS = table_of(WebhookRow)
 _Row = WebhookDeliveryRow
 _EARLIER = _DELIVERIES.alias("earlier")
+
+_RESULTS = {
+    DeliveryState.DELIVERED: "delivered",
+    DeliveryState.PENDING: "retried",
+    DeliveryState.FAILED: "given-up",
+}
 
 TEST = "test"
 """The kind of a delivery that belongs to no event."""
@@ -170,7 +177,43 @@ class Deliveries(Repository):
                 finished_at=db_now() if final else None,
             )
         )
-        return self._run(statement).rowcount == 1
+        if self._run(statement).rowcount != 1:
+            return False
+        result = _RESULTS[state]
+        Counters(self._connection).add(Counter.DELIVERIES, {result: 1}, of=delivery.webhook_id)
+        return True
+
+    def standings(self) -> tuple[WebhookStanding, ...]:
+        """Return how each webhook does, oldest first."""
+        pending = (
+            select(
+                _Row.webhook_id,
+                func.count().label("pending"),
+                (db_now() - func.min(_Row.created_at)).label("oldest_sec"),
+                func.max(case((_Row.lease_until > db_now(), 1), else_=0)).label("busy"),
+                (db_now() - func.min(case((_sendable(), _Row.not_before)))).label("overdue_sec"),
+            )
+            .where(_Row.state == DeliveryState.PENDING)
+            .group_by(_Row.webhook_id)
+            .subquery()
+        )
+        query = (
+            select(
+                WebhookRow.id,
+                WebhookRow.failures,
+                (db_now() - WebhookRow.failing_since).label("failing_sec"),
+                WebhookRow.disabled_reason,
+                func.coalesce(pending.c.pending, 0).label("pending"),
+                func.coalesce(pending.c.oldest_sec, 0.0).label("oldest_sec"),
+                case((pending.c.busy == 0, func.coalesce(pending.c.overdue_sec, 0.0)), else_=0.0).label(
+                    "overdue_sec"
+                ),
+            )
+            .select_from(_WEBHOOKS)
+            .outerjoin(pending, pending.c.webhook_id == WebhookRow.id)
+            .order_by(WebhookRow.id)
+        )
+        return self._all(WebhookStanding, query)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
         """Delete deliveries that ended so long ago, and those of webhooks that are gone; return how many."""

@@ -9,6 +9,7 @@ from sqlalchemy import delete, func, insert, or_, select, update
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.values import Event
 from tunefarm_db.webhook_values import DeliveryState, Webhook
@@ -18,8 +19,6 @@ _WEBHOOKS = table_of(WebhookRow)
 _DELIVERIES = table_of(WebhookDeliveryRow)
 
 DISABLED = "the webhook is disabled"
-BY_A_PERSON = "disabled by a person"
-"""The reason of one that nobody need look into."""
 
 
 def names_of(event: Event) -> tuple[str, ...]:
@@ -94,14 +93,16 @@ class Webhooks(Repository):
         )
         if disabled.rowcount == 0:
             return False
-        self._run(
+        given_up = self._run(
             update(_DELIVERIES)
             .where(
                 WebhookDeliveryRow.webhook_id == webhook_id,
                 WebhookDeliveryRow.state == DeliveryState.PENDING,
             )
             .values(state=DeliveryState.FAILED, error=DISABLED, finished_at=db_now(), lease_until=None)
-        )
+        ).rowcount
+        if given_up:
+            Counters(self._connection).add(Counter.DELIVERIES, {"given-up": given_up}, of=webhook_id)
         return True
 
     def enable(self, webhook_id: str) -> Webhook:

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.webhook_values import ClaimedDelivery, DeliveryState, Webhook
+from tunefarm_db.webhook_values import ClaimedDelivery, DeliveryState, Webhook, WebhookStanding
 from tunefarm_tuning.errors import ConflictError, NotFoundError
 
 URL = "https://hooks.example.org/"
@@ -182,3 +184,35 @@ def test_pages_and_what_is_forgotten(uow: UnitOfWork, seed: Any) -> None:
         repos.deliveries.queue_test("whk_gone")
         assert repos.deliveries.forget(3600.0, limit=2) == 1
         assert len(repos.deliveries.page(webhook.id).items) == 2
+
+
+def test_standings(uow: UnitOfWork, seed: Any) -> None:
+    """Only what could be sent now, and is not, is overdue."""
+    job = seed.job()
+    webhook, idle = add(uow), add(uow, kinds=["paused"])
+    for number in range(3):
+        happen(uow, job.id, number=number)
+    with uow.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE webhook_deliveries SET not_before = not_before - 500, created_at = 1.0")
+        )
+        connection.execute(text("UPDATE webhook_deliveries SET not_before = 1.0 WHERE seq > 1"))
+
+    def standing() -> tuple[WebhookStanding, ...]:
+        with uow.read() as repos:
+            return repos.deliveries.standings()
+
+    first, second = standing()
+    assert (first.id, first.pending, first.state, first.failing_sec) == (webhook.id, 3, "good", None)
+    assert 500 <= first.overdue_sec < 5000
+    assert first.oldest_sec > 1e9
+    assert (second.id, second.pending, second.oldest_sec, second.overdue_sec) == (idle.id, 0, 0.0, 0.0)
+    (claimed, *_) = claim_all(uow)
+    assert standing()[0].overdue_sec == 0.0, "it is being told"
+    assert deliver(uow, claimed)
+    assert standing()[0].pending == 2
+    with uow.write() as repos:
+        repos.webhooks.failed(webhook.id)
+    assert standing()[0].state == "failing"
+    with uow.read() as repos:
+        assert repos.counters.all()[Counter.DELIVERIES] == {"delivered": 1.0}

@@ -116,7 +116,7 @@ def test_each_part_is_missed(
     assert code == 0
     places = {where for where, _ in found}
     assert places == {"here", "server"}, "this machine, which has a worker's settings, and the API's"
-    checks = {"database", "store", "broker", "tracker", "devices", "steps", "clock", "versions"}
+    checks = {"database", "store", "broker", "tracker", "devices", "steps", "webhooks", "clock", "versions"}
     for where in places:
         assert checks <= {check for at, check in found if at == where}
 
@@ -145,7 +145,7 @@ def test_each_part_is_missed(
     found, code = parts.examine(from_a_part=True)
     assert code == 1
     assert {check for (_, check), row in found.items() if row["verdict"] == "failed"} == {
-        *("database", "devices", "steps", "clock", "api")
+        *("database", "devices", "steps", "webhooks", "clock", "api")
     }
     assert "TUNEFARM_DATABASE_URL" in found["here", "database"]["advice"]
     assert "database" in found["here", "api"]["advice"]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
+from tunefarm_app.webhook_request import Attempt
+from tunefarm_app.webhook_sender import Patience, settle
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import NewTrial, StepKind
+from tunefarm_db.webhook_values import BY_A_PERSON, WEBHOOK_STATES
 
 
 def read(client: TestClient) -> dict[tuple[str, ...], float]:
@@ -163,3 +167,47 @@ def test_openmetrics_for_those_who_ask(client: TestClient) -> None:
     answer = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
+
+
+def test_webhooks(client: TestClient, services: Services) -> None:
+    before = read(client)
+    assert [before["tunefarm_webhooks", state] for state in WEBHOOK_STATES] == [0, 0, 0, 0]
+    assert before["tunefarm_webhook_deliveries_total", "delivered"] == 0
+    assert before["tunefarm_webhook_oldest_pending_seconds",] == 0
+    with services.uow.write() as repos:
+        good, failing = (
+            repos.webhooks.add(url="https://8.8.8.8/", kinds=[], job_id=None, secret="whsec_eA==")
+            for _ in range(2)
+        )
+        for webhook in (good, failing, failing):
+            repos.deliveries.queue_test(webhook.id)
+        ids = repos.deliveries.due(2)
+    for delivery_id, error in zip(ids, ("", "the receiver answered 500"), strict=True):
+        with services.uow.write() as repos:
+            claimed = repos.deliveries.claim(delivery_id, 60.0)
+            assert claimed is not None
+            attempt = Attempt(status=500 if error else 200, error=error, latency_sec=0.1)
+            settle(repos, claimed, attempt, Patience(first_sec=3600.0))
+    with services.uow.engine.begin() as connection:
+        connection.execute(
+            text(
+                "UPDATE webhook_deliveries SET not_before = not_before - 90, created_at = created_at - 100"
+                " WHERE attempts = 0"
+            )
+        )
+    after = read(client)
+    assert [after["tunefarm_webhooks", state] for state in WEBHOOK_STATES] == [1, 1, 0, 0]
+    ended = [
+        after["tunefarm_webhook_deliveries_total", result] for result in ("delivered", "retried", "given-up")
+    ]
+    assert ended == [1, 1, 0]
+    assert after["tunefarm_webhook_deliveries_pending",] == 2
+    assert 100 <= after["tunefarm_webhook_oldest_pending_seconds",] < 3600
+    assert 90 <= after["tunefarm_webhook_overdue_seconds",] < 3600
+    with services.uow.write() as repos:
+        repos.webhooks.disable(failing.id, BY_A_PERSON)
+        repos.webhooks.disable(good.id, "it failed for too long")
+    last = read(client)
+    assert [last["tunefarm_webhooks", state] for state in WEBHOOK_STATES] == [0, 0, 1, 1]
+    assert last["tunefarm_webhook_deliveries_total", "given-up"] == 2
+    assert last["tunefarm_webhook_overdue_seconds",] == 0

@@ -24,6 +24,7 @@ from tunefarm_db import schema
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_db.webhook_values import BY_A_PERSON
 
 
 @pytest.fixture
@@ -133,6 +134,37 @@ def test_steps_that_nobody_takes(farm: Any) -> None:
     assert farm.job(job.id).error is None, "looking changes nothing"
 
 
+def test_webhooks(farm: Any) -> None:
+    assert findings(farm)["webhooks"] == ("ok", "there are none")
+    with farm.services.uow.write() as repos:
+        first, second, third = (
+            repos.webhooks.add(url="https://8.8.8.8/password", kinds=[], job_id=None, secret="whsec_eA==")
+            for _ in range(3)
+        )
+        repos.deliveries.queue_test(first.id)
+        repos.webhooks.failed(second.id)
+    assert findings(farm)["webhooks"] == ("ok", "3 webhooks, 1 deliveries waiting")
+    run_sql(farm, "UPDATE webhooks SET failing_since = failing_since - 1200 WHERE failures > 0")
+    with farm.services.uow.write() as repos:
+        repos.webhooks.disable(first.id, BY_A_PERSON)
+        repos.webhooks.disable(third.id, "the receiver answered 410: it wants no more of this")
+    verdict, message = findings(farm)["webhooks"]
+    assert verdict == "warning"
+    assert message.split("; ") == [
+        f"{second.id} has failed for 20 min, at each of 1 attempts",
+        f"{third.id} is disabled: the receiver answered 410: it wants no more of this",
+    ]
+    with farm.services.uow.write() as repos:
+        repos.deliveries.queue_test(second.id)
+    run_sql(farm, "UPDATE webhook_deliveries SET not_before = not_before - 300 WHERE state = 'pending'")
+    verdict, message = findings(farm)["webhooks"]
+    assert (verdict, message) == (
+        "failed",
+        f"{second.id} has to be told something for 300 s, and nobody does it",
+    )
+    assert not any("password" in one.message for one in examine(farm.services))
+
+
 def test_a_store_that_cannot_be_written(farm: Any) -> None:
     farm.services.settings.store_dir.write_text("a file where the folder should be")
     assert findings(farm)["store"][0] == "failed"
@@ -163,7 +195,7 @@ def test_a_database_that_is_away(farm: Any, tmp_path: Path) -> None:
     object.__setattr__(services, "uow", UnitOfWork(make_engine(away.get_secret_value())))
     found = {one.check: one for one in examine(services)}
     assert {name for name, one in found.items() if one.verdict is Verdict.FAILED} == {
-        *("database", "tracker", "devices", "steps", "clock"),
+        *("database", "tracker", "devices", "steps", "webhooks", "clock"),
     }
     assert "See the check `database`" in found["steps"].advice
     assert found["broker"].verdict is Verdict.OK
