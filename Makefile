@@ -52,7 +52,7 @@ SOAK ?= big
 SOAK_REPORT ?= soak.jsonl
 .PHONY: soak
 soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
-	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest tests/soak --timeout 14400 $(PYTEST_ARGS)
+	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
 
 .PHONY: format
 format: setup ## Format the code and fix what lint can fix

@@ -36,6 +36,11 @@ class JobLine:
     speedup: Speedup | None
 
     @property
+    def why(self) -> str:
+        """Why it failed, if it did."""
+        return str((self.job.error or {}).get("message", ""))
+
+    @property
     def device(self) -> str | None:
         device = self.job.progress.get("device")
         return device if isinstance(device, str) and not self.job.state.is_finished else None

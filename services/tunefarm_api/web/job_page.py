@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from shlex import quote
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
@@ -31,6 +32,10 @@ router = APIRouter(include_in_schema=False)
 
 LOG_LINES = 40
 
+TASKS_SHOWN = 40
+"""How many kernels are shown unless all are asked for: those that take longest."""
+
+_PARTS = ("head", "rest")
 _curves = Curves()  # of this process; only what saves reading events twice
 
 
@@ -41,6 +46,8 @@ def job_page(
     services: ServicesDep,
     before: Annotated[int | None, Query(ge=1, lt=1 << 31)] = None,
     rounds: bool = True,
+    kernels: Annotated[str, Query(max_length=10)] = "",
+    part: Annotated[str | None, Header(alias="HX-Target")] = None,
 ) -> HTMLResponse:
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
@@ -55,9 +62,13 @@ def job_page(
         curve = _curves.of(repos, job_id)
         now = repos.now()
     report = None if artifact is None else artifact.report
-    return page(
-        "job.html",
+    lines = task_lines(tasks, model_tasks, report)
+    shown = len(lines) if kernels == "all" else min(len(lines), TASKS_SHOWN)
+    answer = page(
+        "job_part.html" if part in _PARTS else "job.html",
         request,
+        part=part,
+        here=_url(job_id, before=before, rounds=rounds, kernels=kernels),
         job=job,
         model=model,
         artifact=artifact,
@@ -73,7 +84,9 @@ def job_page(
         latencies=latency_lines(report),
         report=report,
         run_name=quote(artifact.name) if artifact else "",
-        tasks=task_lines(tasks, model_tasks, report),
+        tasks=lines,
+        shown=shown,
+        shown_share=sum(line.share or 0.0 for line in lines[:shown]),
         stop_words=words(job.stop_reason) if job.stop_reason else "",
         can_pause=not job.state.is_finished and job.state is not JobState.PAUSED,
         log=[log_line(event) for event in events],
@@ -81,6 +94,11 @@ def job_page(
         before=before,
         rounds=rounds,
     )
+    if part in _PARTS:
+        answer.headers["Cache-Control"] = (
+            "no-store"  # it must not come up as the page when somebody goes back
+        )
+    return answer
 
 
 @router.get("/jobs/{job_id}/curve.json", dependencies=[needs("read")])
@@ -97,3 +115,9 @@ def job_curve(job_id: str, request: Request, services: ServicesDep) -> Response:
         curve = _curves.of(repos, job_id)
     drawn: dict[str, Any] = chart(curve, None if artifact is None else artifact.report, earlier)
     return JSONResponse({**drawn, "running": not job.state.is_finished}, headers=headers)
+
+
+def _url(job_id: str, *, before: int | None, rounds: bool, kernels: str) -> str:
+    query = {"before": before or "", "rounds": "" if rounds else "false", "kernels": kernels}
+    text = urlencode({name: value for name, value in query.items() if value})
+    return f"/jobs/{job_id}?{text}" if text else f"/jobs/{job_id}"

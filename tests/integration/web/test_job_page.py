@@ -191,6 +191,29 @@ def test_a_job_of_100_000_trials_opens_soon(browser: Browser, farm, running) -> 
     assert len(page.one("ol", class_="log").all("li")) == 40
 
 
+def test_a_region_is_renewed_without_the_rest(browser: Browser, done) -> None:
+    whole = browser.get(f"/jobs/{done.id}").text
+    for part, other in (("head", "rest"), ("rest", "head")):
+        answer = browser.get(f"/jobs/{done.id}", **{"HX-Request": "true", "HX-Target": part})
+        assert f'<div id="{part}"' in answer.text
+        assert f'<div id="{other}"' not in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        assert " ".join(answer.text.split()) in " ".join(whole.split())
+
+
+def test_of_very_many_kernels_the_longest_are_shown(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=60)), trials=16, tuner="random")
+    farm.run(steps=3)
+    few = browser.page(f"/jobs/{job.id}?rounds=false")
+    assert len(few.all("table")[0].one("tbody").all("tr")) == job_page.TASKS_SHOWN
+    (more,) = [one for one in few.all("a") if one.text == "Show all 60 kernels"]
+    every = browser.page(more.attrs["href"])
+    assert len(every.all("table")[0].one("tbody").all("tr")) == 60
+    assert every.one("div", id="rest").attrs["hx-get"] == more.attrs["href"]
+    assert few.one("div", id="rest").attrs["hx-get"] == f"/jobs/{job.id}?rounds=false"
+
+
 def test_the_log_goes_back_to_the_beginning(browser: Browser, farm, done) -> None:
     newest = farm.job(done.id).event_seq
     seen: list[int] = []

@@ -112,6 +112,15 @@ def test_a_job_that_waits_says_for_what(browser: Browser, farm) -> None:
     assert "waiting for a worker" in browser.page("/jobs").one("tr", id=job.id).text
 
 
+def test_a_job_that_failed_says_why(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model())
+    with farm.services.uow.write() as repos:
+        repos.steps.cancel_open(job_id=job.id)
+        repos.jobs.move(job.id, JobState.FAILED, error={"code": "invalid-onnx", "message": "it is broken"})
+    assert "it is broken" in browser.page("/jobs").one("tr", id=job.id).text
+
+
 def test_names_are_text_and_never_markup(browser: Browser, farm) -> None:
     farm.add_device()
     model = farm.upload(Scenario(), name="<script>alert(1)</script>")

@@ -7,6 +7,7 @@ let timer = 0;
 export function listen() {
   const script = document.body.dataset.worker;
   if (!script) return;
+  document.getElementById("link").hidden = false;
   document.addEventListener("visibilitychange", flush);
   if (window.SharedWorker) {
     // One stream for all tabs: browsers open six connections to a host at most, and each stream would hold one.

@@ -57,7 +57,7 @@ async function load() {
   if (!answer || !answer.ok) return;
   const before = data && data.trials;
   data = await answer.json();
-  document.getElementById("scatter-text").textContent = data.every > 1 ? `every ${data.every}th of ${data.trials.toLocaleString()}, and all that were the best so far` : "";
+  document.getElementById("scatter-text").textContent = data.every > 1 ? `one of every ${data.every} of ${data.trials.toLocaleString()}, and all that were the best so far` : "";
   if (data.trials !== before) draw();
 }
 
