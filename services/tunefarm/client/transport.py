@@ -16,6 +16,7 @@ import httpx
 
 from tunefarm.client.connection import base_url, link_options
 from tunefarm.client.errors import (
+    AuthenticationError,
     ClientError,
     InvalidRequestError,
     ProtocolError,
@@ -56,6 +57,7 @@ class Transport:
         self.url = base_url(url)
         self.link = make_link(**link_options(self.url, api_key, timeout_sec))
         self._retry = retry
+        self._has_key = bool(api_key)
 
     async def get(self, path: str, query: Query | None = None) -> Any:
         return await self._send(lambda: self._request("GET", path, query), self._json, repeatable=True)
@@ -218,7 +220,10 @@ class Transport:
             body += chunk
             if len(body) > _MAX_PROBLEM_BYTES:
                 break
-        return error_from_answer(answer.status_code, answer.headers.get("Content-Type", ""), body)
+        error = error_from_answer(answer.status_code, answer.headers.get("Content-Type", ""), body)
+        if isinstance(error, AuthenticationError) and not self._has_key:
+            error.add_note("This client has no API key: pass api_key, or set TUNEFARM_API_KEY.")
+        return error
 
 
 def segment(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm.client import Client, InvalidRequestError
+from tunefarm.client import AuthenticationError, Client, InvalidRequestError
 from tunefarm.embedded import FarmHome
 
 
@@ -57,3 +57,13 @@ def test_what_is_named_counts_first(connect: Any, monkeypatch: pytest.MonkeyPatc
     with connect("http://10.0.0.6:8000") as client:
         assert client.url == "http://10.0.0.6:8000"
     assert repr(Client()) == "<tunefarm.Client http://10.0.0.5:8000>"
+
+
+def test_without_a_key(server: Any, connect: Any, make_problem: Any) -> None:
+    server.replies = [make_problem(401, "unauthenticated")]
+    with connect(server.url) as client, pytest.raises(AuthenticationError) as refused:
+        client.models.get("mdl_1")
+    assert "TUNEFARM_API_KEY" in refused.value.__notes__[0]
+    with connect(server.url, "tfk_wrong") as client, pytest.raises(AuthenticationError) as wrong:
+        client.models.get("mdl_1")
+    assert not hasattr(wrong.value, "__notes__")
