@@ -10,6 +10,7 @@ from sqlalchemy.orm import DeclarativeBase
 from tunefarm_db.columns import EnumText, JsonText
 from tunefarm_db.device_history_values import CalibrationOutcome
 from tunefarm_db.job_state import JobState
+from tunefarm_db.source_values import SourceState
 from tunefarm_db.upload_values import UploadState
 from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
 from tunefarm_db.webhook_values import DeliveryState
@@ -41,6 +42,7 @@ class Base(DeclarativeBase):
         DeviceState: EnumText(DeviceState),
         CalibrationOutcome: EnumText(CalibrationOutcome),
         DeliveryState: EnumText(DeliveryState),
+        SourceState: EnumText(SourceState),
         UploadState: EnumText(UploadState),
     }
 

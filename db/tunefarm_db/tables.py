@@ -23,6 +23,7 @@ from tunefarm_db.device_tables import CalibrationRow as CalibrationRow  # noqa: 
 from tunefarm_db.device_tables import DeviceChangeRow as DeviceChangeRow  # noqa: PLC0414  (also found here)
 from tunefarm_db.device_tables import DeviceSlotRow as DeviceSlotRow  # noqa: PLC0414  (also found here)
 from tunefarm_db.job_state import JobState
+from tunefarm_db.source_values import SourceState
 from tunefarm_db.table_base import Base as Base  # noqa: PLC0414  (also found here)
 from tunefarm_db.table_base import table_of as table_of  # noqa: PLC0414  (also found here)
 from tunefarm_db.upload_values import UploadState
@@ -445,6 +446,20 @@ class ArtifactRow(Base):
     manifest: Mapped[Json]
     report: Mapped[Json]
     created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class SourceRow(Base):
+    __tablename__ = "kernel_sources"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    record_id: Mapped[str] = mapped_column(ForeignKey("records.id"))
+    target: Mapped[Json]
+    state: Mapped[SourceState]
+    error: Mapped[Json | None]
+    sha256: Mapped[str | None] = mapped_column(ForeignKey("blobs.sha256"))
+    size_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now())
 
 
 class CounterRow(Base):

@@ -28,6 +28,7 @@ from tunefarm_db.repositories.peaks import Peaks
 from tunefarm_db.repositories.records import Records
 from tunefarm_db.repositories.retention import Retention
 from tunefarm_db.repositories.searches import Searches
+from tunefarm_db.repositories.sources import Sources
 from tunefarm_db.repositories.spaces import Spaces
 from tunefarm_db.repositories.statistics import Statistics
 from tunefarm_db.repositories.steps import Steps
@@ -54,6 +55,7 @@ class Repositories:
         self.trials = Trials(connection)
         self.records = Records(connection)
         self.spaces = Spaces(connection)
+        self.sources = Sources(connection)
         self.transfer = Transfer(connection)
         self.devices = Devices(connection)
         self.device_history = DeviceHistory(connection)

@@ -220,6 +220,7 @@ class StepKind(StrEnum):
     TUNE = "tune"
     CONFIRM = "confirm"
     COMPILE = "compile"
+    SOURCE = "source"
 
 
 class StepState(StrEnum):
@@ -238,7 +239,7 @@ class Step:
     """One short piece of work for one Celery invocation.
 
     Attributes:
-        subject_id: What it works on: the model of an import, the job of the rest.
+        subject_id: What it works on: the model of an import, the key of a kernel's source, the job of the rest.
         fence: Grows with each claim; a write counts only under the present fence.
         attempts: Claims so far, less the ones handed back by `release`.
         faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.

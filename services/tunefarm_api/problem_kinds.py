@@ -38,7 +38,10 @@ _KINDS = {
     ),
     "bad-offset": (422, "The header `Upload-Offset` must be a number of bytes."),
     "bad-range": (400, "The header `Range` makes no sense."),
-    "bad-shape": (422, "A shape is not of the form `name=1,3,224,224`, or cannot be."),
+    "bad-shape": (
+        422,
+        "A shape is not of the form `name=1,3,224,224` (for a model), or `1x3x224x224` (to search for), or cannot be.",
+    ),
     "busy": (503, "The job goes from step to step too fast to be changed right now. Try again."),
     "conflict": (
         409,
@@ -93,12 +96,19 @@ _KINDS = {
     "model-state": (409, "The model's state does not allow this now."),
     "no-artifact": (409, "The job has no artifact: it has not ended yet, or ended without one."),
     "no-devices": (409, "There is no device in the farm, or in the pool, that the job could measure on."),
+    "no-kernel": (409, "No candidate of this kernel has worked yet: it has no source."),
     "no-such-route": (404, "There is nothing at this path."),
+    "no-such-source": (404, "The kernel has no source of this kind. `kinds` lists those that it has."),
     "not-finished": (409, "The job is still open, and has no report yet."),
     "not-protobuf": (422, "The upload does not begin like an ONNX file."),
     "range-not-satisfiable": (416, "The file has no such part. `Content-Range` says how large it is."),
     "record-not-found": (404, "There is no such record."),
     "search-ended": (409, "The search is over, and a budget can change nothing any more."),
+    "source-being-made": (409, "A worker makes the kernel's source now, for the first time. Ask again."),
+    "source-not-made": (
+        409,
+        "The kernel's source cannot be made. `reason` is the code of why, the detail says it.",
+    ),
     "store-full": (
         507,
         "The farm's store has no room left. Nothing can be uploaded until somebody makes room.",

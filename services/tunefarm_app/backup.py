@@ -1,7 +1,7 @@
 """Backup: the database and the store's files in one file, taken while the farm runs.
 
 The file is a tar archive: ``manifest.json``, ``database.jsonl.gz`` (`tunefarm_db.dump`), then ``store/<sha256>`` for every
-model and artifact that the database knew at that moment. No API key is in it, only the hashes that the database has.
+model, artifact and kernel's source that the database knew at that moment. No API key is in it, only the hashes that the database has.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Backup:
 
     Attributes:
         rows: Of the database.
-        blobs: SHA-256 of each model and artifact in it.
+        blobs: SHA-256 of each model, artifact and kernel's source in it.
         missing: Those that were deleted while it was made, or that the store had lost before.
     """
 
@@ -102,7 +102,7 @@ def back_up(database_url: str, store: BlobStore, path: Path) -> Backup:
 
 
 def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
-    """Write the database's lines; return how many rows, and the blobs that its models and artifacts need."""
+    """Write the database's lines; return how many rows, and the blobs that its models, artifacts and sources need."""
     engine = make_engine(database_url)
     rows, needed = 0, set()
     table, columns = "", list[str]()
@@ -115,9 +115,9 @@ def _dump(database_url: str, path: Path) -> tuple[int, set[str]]:
                     table, columns = head["table"], head["columns"]
                 elif line.startswith('{"rows"'):
                     rows = json.loads(line)["rows"]
-                elif table in ("models", "artifacts"):
+                elif table in ("models", "artifacts", "kernel_sources"):
                     row = dict(zip(columns, json.loads(line), strict=True))
-                    if row.get("state") not in _USELESS:
+                    if row["sha256"] is not None and row.get("state") not in _USELESS:
                         needed.add(row["sha256"])
     finally:
         engine.dispose()

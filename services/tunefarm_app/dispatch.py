@@ -38,6 +38,7 @@ _QUEUE_OF: dict[StepKind, str] = {
     StepKind.TUNE: "tune",
     StepKind.CONFIRM: "tune",
     StepKind.COMPILE: "compile",
+    StepKind.SOURCE: "import",
 }
 
 

@@ -12,9 +12,11 @@ from tunefarm_db.values import Device
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.history import History
+from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
 
@@ -80,5 +82,11 @@ class Engine(Protocol):
         cancellation: Cancellation,
         on_progress: OnProgress,
     ) -> CompiledFile: ...
+
+    def kernel_source(
+        self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation
+    ) -> KernelSource:
+        """Return what a record's config makes of a task, as text."""
+        ...
 
     def close(self) -> None: ...

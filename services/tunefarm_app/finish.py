@@ -33,6 +33,9 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         if model.state is ModelState.IMPORTING:
             repos.models.set_failed(model.id, error)
         return
+    if step.kind is StepKind.SOURCE:
+        repos.sources.set_failed(step.subject_id, error)
+        return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
         # What was found must not be lost to a check of it.

@@ -30,6 +30,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.history import History
+from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.measure import (
     BuildInput,
@@ -42,6 +43,7 @@ from tunefarm_tuning.measure import (
 )
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, peak_key
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.target import Target
@@ -217,6 +219,20 @@ class ReplayEngine:
         }
         output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
         return CompiledFile(path=output, manifest=manifest, report=report)
+
+    def kernel_source(
+        self,
+        task: TuningTask,
+        record: TuningRecord,
+        *,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> KernelSource:
+        text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"
+        texts = [
+            SourceText(kind=kind, text=text, size_bytes=len(text.encode()))
+            for kind in ("schedule", "llvm", "asm")
+        ]
+        return KernelSource(toolchain=TOOLCHAIN, texts=tuple(texts))
 
     def close(self) -> None:
         """Nothing is kept."""

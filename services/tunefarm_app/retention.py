@@ -27,7 +27,7 @@ _MESSAGES_MOST = 100_000
 
 
 def apply_retention(services: Services) -> int:
-    """Remove what is older than the settings say; return how many models, artifacts, messages of failures and deliveries went."""
+    """Remove what is older than the settings say; return how many models, artifacts, messages of failures, sources and deliveries went."""
     settings = services.settings
     gone = 0
     if settings.keep_models_days is not None:
@@ -36,6 +36,8 @@ def apply_retention(services: Services) -> int:
         gone += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
     if settings.keep_failures_days is not None:
         gone += _failures(services, settings.keep_failures_days * DAY_SEC)
+    if settings.keep_sources_days is not None:
+        gone += _sources(services, settings.keep_sources_days * DAY_SEC)
     return gone + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
 
 
@@ -105,6 +107,22 @@ def _failures(services: Services, age_sec: float) -> int:
         gone += len(trials) + len(records)
     if gone:
         log.info("messages of failures not kept any longer", messages=gone)
+    return gone
+
+
+def _sources(services: Services, age_sec: float) -> int:
+    """Forget sources of kernels: the sweep takes their files."""
+    gone = 0
+    while gone < _MESSAGES_MOST:
+        with services.uow.write() as repos:
+            old = repos.sources.older_than(age_sec, limit=_BATCH)
+            for source in old:
+                repos.sources.delete(source.key)
+        gone += len(old)
+        if len(old) < _BATCH:
+            break
+    if gone:
+        log.info("kernel sources not kept any longer", sources=gone)
     return gone
 
 

@@ -2,7 +2,7 @@
 
 What happens to a step that goes wrong is decided here alone:
 
-- the input is wrong: the job (or model) fails with that error, at once; a job whose winners were to be confirmed is
+- the input is wrong: the job (or model, or source) fails with that error, at once; a job whose winners were to be confirmed is
   compiled without that;
 - the device or something else outside was away: again after a pause, `max_losses` times in all;
 - we have a bug, or it took too long: again after a pause, until that was so `max_attempts` times;
@@ -28,6 +28,7 @@ from tunefarm_app.full_disk import as_full_disk, is_full_disk
 from tunefarm_app.import_step import run_import
 from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.round_ahead import AheadSlot
+from tunefarm_app.source_step import run_source
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.step_lease import TOO_LONG, JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.step_limits import deadline_sec
@@ -57,6 +58,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.TUNE: run_tune,
     StepKind.CONFIRM: run_confirm,
     StepKind.COMPILE: run_compile,
+    StepKind.SOURCE: run_source,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
 _FULL_DISK_SEC = 10.0

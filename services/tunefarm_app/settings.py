@@ -64,6 +64,8 @@ class Settings(BaseSettings):
             report stays.
         keep_failures_days: Why a candidate failed (the compiler's words, say) is forgotten so many days after its job; never
             where it is not set. That it failed, and how, stays.
+        keep_sources_days: The source of a kernel, once made, is removed so many days after; never where it is not set. It is
+            made again when somebody asks, as long as the workers' compiler is the one that made it.
         keep_deliveries_days: What was sent to a webhook, and how that went, is forgotten so many days after it ended.
         keep_device_history_days: Charts of devices (use, temperature, load, clock), their calibrations and the changes of
             their states go back so many days. A device costs some ten thousand small rows.
@@ -107,6 +109,7 @@ class Settings(BaseSettings):
     keep_models_days: PositiveFloat | None = None
     keep_artifacts_days: PositiveFloat | None = None
     keep_failures_days: PositiveFloat | None = None
+    keep_sources_days: PositiveFloat | None = None
     keep_deliveries_days: PositiveFloat = 7.0
     keep_device_history_days: PositiveFloat = 90.0
     webhook_allow_private: bool = False

@@ -19,9 +19,11 @@ from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
+from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import DeviceInfo, MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, measure_peak
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
@@ -128,6 +130,12 @@ class TvmEngine:
             cancellation=cancellation,
         )
         return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
+
+    def kernel_source(
+        self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation
+    ) -> KernelSource:
+        limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
+        return kernel_source(task, record, limits=limits, cancellation=cancellation)
 
     def close(self) -> None:
         self._end_children()

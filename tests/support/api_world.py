@@ -11,6 +11,7 @@ from app_farm import Farm
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import order_device
+from tunefarm_app.kernel_sources import source_of
 from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.uploads import begin_upload, end_upload, list_uploads
@@ -49,6 +50,8 @@ class World:
         job = farm.submit(self.model, tuner="random")
         farm.run_until_quiet()
         assert farm.job(job.id).state is JobState.SUCCEEDED
+        source_of(farm.services, job.id, 0, ask=True)
+        farm.run_until_quiet()
         with farm.services.uow.write() as repos:
             workload = repos.jobs.tasks(job.id)[0].workload_key
             webhook = repos.webhooks.add(
@@ -64,6 +67,7 @@ class World:
             "model_id": self.model.id,
             "device_id": self.device.id,
             "device_key": "pool",
+            "position": 0,
             "workload_key": workload,
             "webhook_id": webhook.id,
             "delivery_id": delivery.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, exists, or_, select
 
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.tables import ArtifactRow, BlobRow, ModelRow, table_of
+from tunefarm_db.tables import ArtifactRow, BlobRow, ModelRow, SourceRow, table_of
 from tunefarm_db.values import Blob, ModelState
 
 _BLOBS = table_of(BlobRow)
@@ -21,14 +21,15 @@ class Blobs(Repository):
         return self._first(Blob, select(_BLOBS).where(BlobRow.sha256 == sha256))
 
     def is_referenced(self, sha256: str) -> bool:
-        """Whether a model that is ready or may become so, or an artifact, needs the blob.
+        """Whether a model that is ready or may become so, an artifact or a kernel's source needs the blob.
 
         A failed model does not: what is worth another try comes with another upload.
         """
         useless = (ModelState.FAILED, ModelState.DELETED)
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256)
-        return bool(self._run(select(or_(models, artifacts))).scalar_one())
+        sources = exists().where(SourceRow.sha256 == sha256)
+        return bool(self._run(select(or_(models, artifacts, sources))).scalar_one())
 
     def delete(self, sha256: str) -> bool:
         """Forget the blob unless it is referenced; return whether it was forgotten."""

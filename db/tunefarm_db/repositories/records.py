@@ -250,12 +250,21 @@ class Records(Repository):
         return self._all(Record, select(_RECORDS).where(RecordRow.job_id == job_id).order_by(RecordRow.id))
 
     def query(
-        self, wanted: RecordFilter | None = None, *, cursor: str | None = None, limit: int = 50
+        self,
+        wanted: RecordFilter | None = None,
+        *,
+        workload_keys: Collection[str] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> Page[Record]:
-        """Return the records that match, newest first."""
+        """Return the records that match, newest first; where keys are given, of these workloads alone."""
         limit = checked_limit(limit)
         query = select(_RECORDS).order_by(RecordRow.id.desc()).limit(limit + 1)
         query = _matching(query, wanted or RecordFilter(), _RECORDS.c)
+        if workload_keys is not None:
+            query = query.where(
+                RecordRow.workload_key.in_(select(self._texts(workload_keys, "wanted").c.value))
+            )
         if cursor is not None:
             query = query.where(RecordRow.id < cursor)
         return page_of(self._all(Record, query), limit, lambda record: record.id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, or_, select, tuple_
+from sqlalchemy import Text, cast, or_, select, tuple_
 
 from tunefarm_db.repositories.base import Repository, checked_limit
 from tunefarm_db.tables import DeviceRow, JobRow, RecordRow, TrialRow, WorkloadRow, table_of
@@ -27,6 +27,18 @@ class KnownWorkload:
     args: list[Json]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTrial:
+    """What a page needs to know of a trial that failed."""
+
+    outcome: str
+    message: str
+    round: int
+    config_key: str
+    measured_at: float
+
+
+_FAILED = (TrialRow.outcome, TrialRow.message, TrialRow.round, TrialRow.config_key, TrialRow.measured_at)
 _KNOWN = (WorkloadRow.key, WorkloadRow.toolchain, WorkloadRow.name, WorkloadRow.flops, WorkloadRow.args)
 
 
@@ -40,17 +52,14 @@ class Searches(Repository):
         )
         return [(row[0], row[1]) for row in self._run(query)]
 
-    def messages(self, job_id: str, position: int, *, limit: int = 12) -> list[tuple[str, str, int]]:
-        """Return what the task's failures said: outcome, message and how often, the most frequent first."""
-        count = func.count().label("count")
-        query = (
-            select(TrialRow.outcome, TrialRow.message, count)
-            .where(TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.outcome != _OK)
-            .group_by(TrialRow.outcome, TrialRow.message)
-            .order_by(count.desc(), TrialRow.outcome, TrialRow.message)
-            .limit(limit)
+    def failures(self, job_id: str, position: int, *, limit: int = 5000) -> tuple[FailedTrial, ...]:
+        """Return the task's trials that failed, the newest first."""
+        query = select(*_FAILED).where(
+            TrialRow.job_id == job_id, TrialRow.position == position, TrialRow.outcome != _OK
         )
-        return [(row[0], row[1], row[2]) for row in self._run(query)]
+        return self._all(
+            FailedTrial, query.order_by(TrialRow.round.desc(), TrialRow.ordinal.desc()).limit(limit)
+        )
 
     def fastest(self, job_id: str, position: int) -> Trial | None:
         """Return the task's fastest trial in this job."""
@@ -67,14 +76,32 @@ class Searches(Repository):
         query = select(*_KNOWN).where(tuple_(WorkloadRow.key, WorkloadRow.toolchain).in_(list(pairs)))
         return {(one.key, one.toolchain): one for one in self._all(KnownWorkload, query)}
 
-    def workloads_like(self, text: str, *, limit: int) -> tuple[str, ...]:
-        """Return the keys of workloads whose name contains the text, or whose key begins with it."""
-        wanted = or_(
-            WorkloadRow.name.icontains(text, autoescape=True),
-            WorkloadRow.key.startswith(text, autoescape=True),
-        )
-        query = select(WorkloadRow.key).where(wanted).distinct().order_by(WorkloadRow.key)
-        return tuple(self._run(query.limit(checked_limit(limit))).scalars())
+    def workloads_like(self, text: str, *, shape: Sequence[int] = (), limit: int) -> tuple[str, ...]:
+        """Return the keys of workloads whose name contains the text, or whose key begins with it.
+
+        Args:
+            text: Empty for any.
+            shape: Only those with an argument that has these dimensions next to each other.
+            limit: At most so many.
+        """
+        checked_limit(limit)
+        query = select(WorkloadRow.key, WorkloadRow.args).order_by(WorkloadRow.key)
+        if text:
+            name_or_key = or_(
+                WorkloadRow.name.icontains(text, autoescape=True),
+                WorkloadRow.key.startswith(text, autoescape=True),
+            )
+            query = query.where(name_or_key)
+        if shape:
+            # The dimensions as the JSON has them, as a first sieve: 56, 56 is also in 156, 562.
+            query = query.where(cast(WorkloadRow.args, Text).contains(", ".join(map(str, shape))))
+        found: dict[str, None] = {}
+        for key, args in self._run(query):
+            if not shape or any(_has(arg.get("shape", ()), shape) for arg in args):
+                found[key] = None
+                if len(found) == limit:
+                    break
+        return tuple(found)
 
     def targets(self) -> tuple[str, ...]:
         """Return every target that a job was for."""
@@ -109,3 +136,9 @@ class Searches(Repository):
             if not falls or cost < falls[-1][1]:
                 falls.append((at, cost))
         return falls
+
+
+def _has(dims: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Return whether these dimensions are in a shape, next to each other."""
+    places = range(len(dims) - len(wanted) + 1)
+    return any(list(dims[place : place + len(wanted)]) == list(wanted) for place in places)

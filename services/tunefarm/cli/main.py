@@ -14,7 +14,7 @@ from tunefarm.cli import (
     database,
     devices,
     doctor,
-    job_orders,
+    job_files,
     keys,
     models,
     records,
@@ -39,7 +39,7 @@ def make_app() -> typer.Typer:
     )
     for part in (tune, top, artifact_run, serve, dashboard, roles, doctor, backup, version):
         part.register(app)
-    for part in (models, job_orders, devices, records, keys, webhooks, database):
+    for part in (models, job_files, devices, records, keys, webhooks, database):
         app.add_typer(part.app)
     return app
 

@@ -16,6 +16,8 @@ from tunefarm.cli.completion import complete_job
 from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
+from tunefarm.cli.whole_file import write_whole
+from tunefarm_tuning.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Record
@@ -30,6 +32,18 @@ Target = Annotated[
 DeviceModel = Annotated[
     str | None, typer.Option("--device-model", metavar="MODEL", help="Only this device model.")
 ]
+Operator = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="NAME", help="Only kernels whose name has this in it (conv2d)."),
+]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        "--shape",
+        metavar="DIMS",
+        help="Only kernels with an argument of such a shape, or a part of it: 56x56x64.",
+    ),
+]
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
@@ -42,6 +56,8 @@ def list_records(
     workload: Workload = None,
     target: Target = None,
     device_model: DeviceModel = None,
+    operator: Operator = None,
+    shape: Shape = None,
     outcome: Annotated[
         str | None, typer.Option("--outcome", help="Only this outcome (ok, run-error, …).")
     ] = None,
@@ -50,7 +66,12 @@ def list_records(
     """List records; as JSON, one a line."""
     with server.connect() as client:
         found = client.records.all(
-            workload_key=workload, target_key=target, device_model=device_model, outcome=outcome
+            workload_key=workload,
+            target_key=target,
+            device_model=device_model,
+            operator=operator,
+            shape=shape,
+            outcome=outcome,
         )
         _print(out, list(islice(found, limit)))
 
@@ -62,11 +83,19 @@ def list_best(
     workload: Workload = None,
     target: Target = None,
     device_model: DeviceModel = None,
+    operator: Operator = None,
+    shape: Shape = None,
     limit: Limit = 50,
 ) -> None:
     """List the fastest record of every workload, target, device model and toolchain; as JSON, one a line."""
     with server.connect() as client:
-        found = client.records.best(workload_key=workload, target_key=target, device_model=device_model)
+        found = client.records.best(
+            workload_key=workload,
+            target_key=target,
+            device_model=device_model,
+            operator=operator,
+            shape=shape,
+        )
         _print(out, list(islice(found, limit)))
 
 
@@ -83,6 +112,8 @@ def export_records(
     workload: Workload = None,
     target: Target = None,
     device_model: DeviceModel = None,
+    operator: Operator = None,
+    shape: Shape = None,
     best: Annotated[
         bool,
         typer.Option(
@@ -94,12 +125,20 @@ def export_records(
     """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
     from tunefarm_tuning.standing import pick_best
 
+    if job is not None and (operator or shape):
+        raise InvalidInputError("--job goes with neither --operator nor --shape", code="invalid-request")
     with server.connect() as client:
         ask = client.records.best if best else client.records.all
         found = (
             (r for r in client.jobs.records(job) if _is(r, workload, target, device_model))
             if job is not None
-            else ask(workload_key=workload, target_key=target, device_model=device_model)
+            else ask(
+                workload_key=workload,
+                target_key=target,
+                device_model=device_model,
+                operator=operator,
+                shape=shape,
+            )
         )
         records = [_tuning_record(record.raw) for record in found]
     if best:
@@ -186,9 +225,7 @@ def _write_lines(out: Output, lines: list[str], path: Path | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_whole(path, text)
     if out.json:
         out.data({"records": len(lines), "output": str(path)})
     else:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tunefarm.client.blocking import Blocking, blocking, blocking_each
-from tunefarm.client.errors import InvalidRequestError, ProtocolError
+from tunefarm.client.errors import ConflictError, InvalidRequestError, ProtocolError, WaitTimeoutError
 from tunefarm.client.job_terms import budget_of, terms_of, wall_sec_of
 from tunefarm.client.links import Link
 from tunefarm.client.paging import get_all, get_page, walk
@@ -16,6 +17,8 @@ from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
 from tunefarm.client.streams import ByteProgress, file_name
 from tunefarm.client.transport import Transport, segment
+
+_SOURCE_POLL_SEC = 0.5
 
 
 class AsyncJobs:
@@ -193,6 +196,43 @@ class AsyncJobs:
         """Yield the records that the job made."""
         return walk(self._transport, f"jobs/{segment(job_id)}/records", {"limit": 500}, Record.read)
 
+    async def save_records(self, job_id: str, file: Path | str) -> Path:
+        """Write the job's records as JSON lines, as `tunefarm_tuning.load_records` reads them. An older file is replaced."""
+        path = Path(file)
+        await self._transport.download(f"jobs/{segment(job_id)}/records.jsonl", path, None)
+        return path
+
+    async def source(
+        self, job_id: str, position: int, *, kind: str = "schedule", timeout_sec: float = 120.0
+    ) -> str:
+        """Return the source of a kernel's winning config; a worker makes it when it is first asked for, in some seconds.
+
+        Args:
+            job_id: The job, in any state.
+            position: Which of its tasks.
+            kind: ``schedule`` (the scheduled TensorIR, as TVMScript); of a CPU ``llvm`` or ``asm``, of a GPU ``cuda``.
+            timeout_sec: Wait no longer than this for a worker.
+
+        Raises:
+            NotFoundError: ``no-such-source`` if it has none of that kind.
+            ConflictError: ``no-kernel`` if no candidate has worked yet; ``source-not-made`` if it cannot be made, with a
+                ``reason`` among the fields.
+            WaitTimeoutError: If it is not there in time.
+        """
+        path, query = f"jobs/{segment(job_id)}/tasks/{int(position)}/source", {"kind": kind}
+        until = time.monotonic() + timeout_sec
+        while True:
+            try:
+                return await self._transport.text(path, query)
+            except ConflictError as error:
+                if error.code != "source-being-made":
+                    raise
+                if time.monotonic() >= until:
+                    raise WaitTimeoutError(
+                        f"after {timeout_sec:g} s {error.detail}", code="wait-timeout"
+                    ) from error
+            await self.link.sleep(_SOURCE_POLL_SEC)
+
     async def events(self, job_id: str, *, after: int = 0) -> tuple[Event, ...]:
         """Return the job's events whose number is above `after`, oldest first, 500 at most: ask again after the last."""
         path = f"jobs/{segment(job_id)}/events"
@@ -273,6 +313,8 @@ class Jobs(Blocking[AsyncJobs]):
     tasks = blocking(AsyncJobs.tasks)
     trials = blocking_each(AsyncJobs.trials)
     records = blocking_each(AsyncJobs.records)
+    save_records = blocking(AsyncJobs.save_records)
+    source = blocking(AsyncJobs.source)
     events = blocking(AsyncJobs.events)
     report = blocking(AsyncJobs.report)
     report_page = blocking(AsyncJobs.report_page)

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.download import Download
+from tunefarm_api.json_lines import MEDIA_TYPE as JSON_LINES
+from tunefarm_api.json_lines import job_records
 from tunefarm_api.methods import method_of
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
@@ -75,6 +77,24 @@ def list_job_records(
         repos.jobs.get(job_id)
         page = repos.records.query(RecordFilter(job_id=job_id), cursor=cursor, limit=limit)
     return Page[Record].model_validate(page)
+
+
+@router.get(
+    "/records.jsonl",
+    dependencies=[needs("read")],
+    summary="Download the records of a job",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "One record a line, newest first, failures included.",
+            "content": {JSON_LINES: {"schema": {"type": "string"}}},
+        },
+        **problems(404),
+    },
+)
+def download_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
+    """The same in the engine's form, for `load_records` and `apply_history_best`."""
+    return job_records(services, job_id)
 
 
 @router.get("/events", dependencies=[needs("read")], summary="List a job's events", responses=problems(404))

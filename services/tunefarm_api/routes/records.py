@@ -12,11 +12,13 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
+from tunefarm_app.record_search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_tuning.errors import NotFoundError
 
 router = APIRouter(prefix="/v1", tags=["records"])
 
+_Name = Annotated[str | None, Query(max_length=200)]
 _Text = Annotated[str | None, Query(max_length=2000)]
 
 
@@ -27,6 +29,15 @@ def list_records(
     target_key: Annotated[_Text, Query(description="Only records for this target.")] = None,
     device_model: Annotated[_Text, Query(description="Only records from such devices.")] = None,
     toolchain: Annotated[_Text, Query(description="Only records by this compiler version.")] = None,
+    operator: Annotated[
+        _Name, Query(description="Only records of kernels whose name has this in it.")
+    ] = None,
+    shape: Annotated[
+        _Name,
+        Query(
+            description="Only records of kernels with an argument of such a shape, or a part of it: `1x56x56x64`."
+        ),
+    ] = None,
     outcome: Annotated[_Text, Query(description="Only records that ended so.")] = None,
     job_id: Annotated[_Text, Query(description="Only records that this job measured.")] = None,
     limit: Limit = 50,
@@ -42,7 +53,9 @@ def list_records(
         job_id=job_id,
     )
     with services.uow.read() as repos:
-        return Page[Record].model_validate(repos.records.query(wanted, cursor=cursor, limit=limit))
+        return Page[Record].model_validate(
+            find_records(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
+        )
 
 
 @router.get(
@@ -54,6 +67,11 @@ def list_best_records(
     target_key: Annotated[_Text, Query(description="Only for this target.")] = None,
     device_model: Annotated[_Text, Query(description="Only from such devices.")] = None,
     toolchain: Annotated[_Text, Query(description="Only by this compiler version.")] = None,
+    operator: Annotated[_Name, Query(description="Only of kernels whose name has this in it.")] = None,
+    shape: Annotated[
+        _Name,
+        Query(description="Only of kernels with an argument of such a shape, or a part of it: `1x56x56x64`."),
+    ] = None,
     limit: Limit = 50,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> Page[Record]:
@@ -65,7 +83,9 @@ def list_best_records(
         workload_key=workload_key, target_key=target_key, device_model=device_model, toolchain=toolchain
     )
     with services.uow.read() as repos:
-        return Page[Record].model_validate(repos.records.best_page(wanted, cursor=cursor, limit=limit))
+        return Page[Record].model_validate(
+            find_best(repos, _search(wanted, operator, shape), cursor=cursor, limit=limit)
+        )
 
 
 @router.get(
@@ -81,3 +101,7 @@ def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
     if not found:
         raise NotFoundError("there is no such workload", code="workload-not-found")
     return Page[Workload](items=[Workload.model_validate(w) for w in found], next_cursor=None)
+
+
+def _search(wanted: RecordFilter, operator: str | None, shape: str | None) -> RecordSearch:
+    return RecordSearch(wanted=wanted, operator=(operator or "").strip(), shape=parse_shape(shape or ""))

@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.json_lines import job_records, json_lines, record_lines
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.schedule import schedule_lines
 from tunefarm_api.web.sparkline import fall
 from tunefarm_api.web.task_view import shapes_text
-from tunefarm_app.composition import Services
-from tunefarm_app.task_rows import engine_record
+from tunefarm_app.record_search import RecordSearch, find_best, parse_shape
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.repositories.searches import KnownWorkload
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Record
+from tunefarm_db.values import Page, Record
 from tunefarm_tuning.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE = 25
-_MOST_WORKLOADS = 50
-_EXPORT_PART = 500
 
 _Text = Annotated[str, Query(max_length=2000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the form of the page asks for; empty for any."""
+
+    kernel: str
+    shape: str
+    target: str
+    device: str
+
+    def search(self) -> RecordSearch:
+        """Raises `InvalidInputError` if the shape is none."""
+        return RecordSearch(
+            wanted=RecordFilter(target_key=self.target or None, device_model=self.device or None),
+            operator=self.kernel,
+            shape=parse_shape(self.shape),
+        )
+
+    def query(self) -> str:
+        """Return it as the query of a URL."""
+        return urlencode({name: value for name, value in asdict(self).items() if value})
+
+
+def _asked(kernel: _Text = "", shape: _Text = "", target: _Text = "", device: _Text = "") -> Asked:
+    return Asked(kernel=kernel.strip(), shape=shape.strip(), target=target, device=device)
+
+
+AskedDep = Annotated[Asked, Depends(_asked)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,45 +75,42 @@ class RecordLine:
 def records_page(
     request: Request,
     services: ServicesDep,
-    kernel: _Text = "",
-    target: _Text = "",
-    device: _Text = "",
+    asked: AskedDep,
     cursor: Annotated[str | None, cursor_of("rec")] = None,
 ) -> HTMLResponse:
     """The best of every workload, target, device model and toolchain."""
-    wanted = RecordFilter(target_key=target or None, device_model=device or None)
+    search = asked.search()
     with services.uow.read() as repos:
-        if kernel.strip():
-            found, next_cursor = _of_kernels(repos, kernel.strip(), wanted), None
-        else:
-            part = repos.records.best_page(wanted, cursor=cursor, limit=PAGE_SIZE)
-            found, next_cursor = list(part.items), part.next_cursor
-        lines = _lines(repos, found)
+        part = find_best(repos, search, cursor=cursor, limit=PAGE_SIZE)
+        lines = _lines(repos, part.items)
         targets, models = repos.searches.targets(), repos.searches.device_models()
-    asked = {"kernel": kernel.strip(), "target": target, "device": device}
-    query = urlencode({name: value for name, value in asked.items() if value})
     return page(
         "records.html",
         request,
         lines=lines,
         asked=asked,
-        query=query,
+        query=asked.query(),
         targets=targets,
         models=models,
         cursor=cursor,
-        next_cursor=next_cursor,
+        next_cursor=part.next_cursor,
     )
 
 
 @router.get("/records/export", dependencies=[needs("read")])
-def export_records(services: ServicesDep, target: _Text = "", device: _Text = "") -> StreamingResponse:
+def export_records(services: ServicesDep, asked: AskedDep) -> StreamingResponse:
     """The same as JSON lines, for `apply_history_best` and `load_records`."""
-    wanted = RecordFilter(target_key=target or None, device_model=device or None)
-    return StreamingResponse(
-        _exported(services, wanted),
-        media_type="application/jsonl",
-        headers={"Content-Disposition": 'attachment; filename="records.jsonl"'},
-    )
+    search = asked.search()
+
+    def read(repos: Repositories, cursor: str | None, limit: int) -> Page[Record]:
+        return find_best(repos, search, cursor=cursor, limit=limit)
+
+    return json_lines(record_lines(services, read), "records.jsonl")
+
+
+@router.get("/jobs/{job_id}/records.jsonl", dependencies=[needs("read")])
+def export_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
+    return job_records(services, job_id)
 
 
 @router.get("/records/{record_id}", dependencies=[needs("read")])
@@ -118,14 +142,6 @@ def record_page(record_id: str, request: Request, services: ServicesDep) -> HTML
     )
 
 
-def _of_kernels(repos: Repositories, text: str, wanted: RecordFilter) -> list[Record]:
-    found: list[Record] = []
-    for key in repos.searches.workloads_like(text, limit=_MOST_WORKLOADS):
-        one = RecordFilter(workload_key=key, target_key=wanted.target_key, device_model=wanted.device_model)
-        found += repos.records.best_page(one, limit=PAGE_SIZE).items
-    return found
-
-
 def _lines(repos: Repositories, records: Sequence[Record]) -> list[RecordLine]:
     known = repos.searches.known([(one.workload_key, one.toolchain) for one in records])
     return [_line(one, known.get((one.workload_key, one.toolchain))) for one in records]
@@ -138,16 +154,3 @@ def _line(record: Record, workload: KnownWorkload | None) -> RecordLine:
         shapes=shapes_text(workload.args) if workload else "",
         flops=workload.flops if workload else 0.0,
     )
-
-
-def _exported(services: Services, wanted: RecordFilter) -> Iterator[str]:
-    cursor: str | None = None
-    while True:
-        # A transaction per part: a slow reader holds none.
-        with services.uow.read() as repos:
-            part = repos.records.best_page(wanted, cursor=cursor, limit=_EXPORT_PART)
-        for record in part.items:
-            yield engine_record(record).to_json() + "\n"
-        cursor = part.next_cursor
-        if cursor is None:
-            return

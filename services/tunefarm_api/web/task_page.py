@@ -9,14 +9,15 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.web.failures import group_failures
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.scatter import histogram, scatter
 from tunefarm_api.web.schedule import schedule_lines
+from tunefarm_api.web.source_page import NAMES as SOURCE_NAMES
+from tunefarm_api.web.source_page import source_kinds
 from tunefarm_api.web.task_view import task_lines
 from tunefarm_app.job_report.words import OUTCOMES
-from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import JobTask
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_app.kernel_sources import job_task, winner_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,10 +30,11 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         job = repos.jobs.get(job_id)
         model = repos.models.get(job.model_id, deleted=True)
         tasks = repos.jobs.tasks(job_id)
-        task = _one(tasks, position)
+        task = job_task(repos, job_id, position)
+        winner = winner_of(repos, job, task, repos.artifacts.for_job(job_id))
         lines = task_lines(tasks, repos.models.tasks(job.model_id))
         ends = repos.searches.ends(job_id, position)
-        messages = repos.searches.messages(job_id, position)
+        failed = repos.searches.failures(job_id, position)
         fastest = repos.searches.fastest(job_id, position)
         record = None
         if fastest is not None and fastest.record_id is not None:
@@ -46,7 +48,10 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         line=next(line for line in lines if line.task.position == position),
         histogram=histogram(ends),
         meanings=OUTCOMES,
-        messages=messages,
+        failures=group_failures(failed, sum(outcome != "ok" for outcome, _ in ends)),
+        winner=winner,
+        source_kinds=source_kinds(str(job.target.get("kind"))),
+        source_names=SOURCE_NAMES,
         fastest=fastest,
         record=record,
         knobs=[] if record is None else schedule_lines(record.config, space, record.space_key),
@@ -58,17 +63,7 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
 @router.get("/jobs/{job_id}/tasks/{position}/trials.json", dependencies=[needs("read")])
 def task_trials(job_id: str, position: _Position, services: ServicesDep) -> JSONResponse:
     with services.uow.read() as repos:
-        _task(repos, job_id, position)
+        repos.jobs.get(job_id)
+        job_task(repos, job_id, position)
         ends = repos.searches.ends(job_id, position)
     return JSONResponse(scatter(ends))
-
-
-def _task(repos: Repositories, job_id: str, position: int) -> JobTask:
-    repos.jobs.get(job_id)
-    return _one(repos.jobs.tasks(job_id), position)
-
-
-def _one(tasks: tuple[JobTask, ...], position: int) -> JobTask:
-    if position >= len(tasks):
-        raise NotFoundError("the job has no such task", code="task-not-found", position=position)
-    return tasks[position]

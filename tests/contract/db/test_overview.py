@@ -124,7 +124,14 @@ def test_the_trials_of_a_task(seed: Any, uow: UnitOfWork, new_trial: Any) -> Non
         )
     with uow.read() as repos:
         assert [cost for _, cost in repos.searches.ends(job.id, 0)] == [2.0, None, 1.0, None, None]
-        assert repos.searches.messages(job.id, 0) == [("run-error", "boom", 2), ("build-error", "no", 1)]
+        failed = repos.searches.failures(job.id, 0)
+        assert [(one.outcome, one.message) for one in failed] == [
+            ("build-error", "no"),
+            ("run-error", "boom"),
+            ("run-error", "boom"),
+        ]
+        assert len(repos.searches.failures(job.id, 0, limit=1)) == 1
+        assert repos.searches.failures(job.id, 1) == ()
         fastest = repos.searches.fastest(job.id, 0)
         assert fastest is not None
         assert fastest.cost_sec == 1.0

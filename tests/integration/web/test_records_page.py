@@ -75,3 +75,32 @@ def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
 def test_what_is_not_there(browser: Browser) -> None:
     assert browser.get("/records/rec_none").status_code == 404
     assert browser.get("/records?cursor=nonsense").status_code == 422
+
+
+def test_by_shape_and_what_is_exported_then(browser: Browser, done) -> None:
+    everything = ["matmul_0", "matmul_1", "matmul_2"]
+    for query, found in (
+        ("?shape=1x8", everything),
+        ("?shape=8", everything),
+        ("?shape=[1,+8]", everything),
+        ("?shape=8x1", []),
+        ("?shape=18", []),
+        ("?shape=1x8&kernel=matmul_1", ["matmul_1"]),
+    ):
+        assert kernels(browser, query) == found, query
+        link = next(one for one in browser.page(f"/records{query}").all("a") if "Export" in one.text)
+        assert len(browser.get(link.attrs["href"]).text.splitlines()) == len(found)
+    answer = browser.get("/records?shape=<b>")
+    assert answer.status_code == 422
+    assert "no shape" in answer.text
+    assert "<b>" not in answer.text
+
+
+def test_what_one_job_measured(browser: Browser, farm, done) -> None:
+    page = browser.page(f"/jobs/{done.id}")
+    (link,) = [one for one in page.all("a") if one.text == "Download what this job measured"]
+    answer = browser.get(link.attrs["href"])
+    assert answer.headers["content-disposition"] == f'attachment; filename="{done.id}-records.jsonl"'
+    records = [TuningRecord.from_json(line) for line in answer.text.splitlines()]
+    assert len(records) == 60
+    assert browser.get("/jobs/job_x/records.jsonl").status_code == 404

@@ -1,0 +1,94 @@
+"""``tunefarm jobs source|records``: what a job's kernels look like, and what it measured, as text."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tunefarm.cli import job_orders
+from tunefarm.cli.commands import command
+from tunefarm.cli.connect import Server
+from tunefarm.cli.jobs import JobId
+from tunefarm.cli.output import Output
+from tunefarm.cli.whole_file import write_whole
+
+app = job_orders.app  # these come on top of what is there
+
+
+class SourceKind(StrEnum):
+    """What `tunefarm jobs source` can show."""
+
+    SCHEDULE = "schedule"
+    LLVM = "llvm"
+    ASM = "asm"
+    CUDA = "cuda"
+
+
+OutFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
+]
+
+
+@command(app, "source")
+def show_source(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    task: Annotated[
+        int, typer.Argument(metavar="TASK", min=0, help="The kernel's number, as in `tunefarm jobs tasks`.")
+    ],
+    kind: Annotated[
+        SourceKind,
+        typer.Option(
+            "--kind",
+            help="The scheduled TensorIR; LLVM's IR or assembly (kernels for a CPU); CUDA C (for a GPU).",
+        ),
+    ] = SourceKind.SCHEDULE,
+    output: OutFile = None,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="How long to wait for a worker that makes it."),
+    ] = 120.0,
+) -> None:
+    """Print the source of a kernel's winning config: the one in the artifact, or else the best on record so far.
+
+    A worker makes it when it is first asked for, in some seconds. The job may be in any state.
+    """
+    with server.connect() as client:
+        text = client.jobs.source(job_id, task, kind=kind.value, timeout_sec=timeout)
+    if output is not None:
+        write_whole(output, text)
+        if out.json:
+            out.data({"kind": kind.value, "output": str(output)})
+        else:
+            out.text(f"{output}: {text.count(chr(10))} lines")
+    elif out.json:
+        out.data({"kind": kind.value, "source": text})
+    else:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@command(app, "records")
+def save_records(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="The file; JOB_ID-records.jsonl by default."),
+    ] = None,
+) -> None:
+    """Download all that a job measured as JSON lines, for `load_records` and `apply_history_best` of the engine."""
+    with server.connect() as client:
+        path = client.jobs.save_records(job_id, output or Path(f"{job_id}-records.jsonl"))
+    with path.open("rb") as lines:
+        count = sum(1 for _ in lines)
+    if out.json:
+        out.data({"records": count, "output": str(path)})
+    else:
+        out.text(f"{path}: {count} records")

@@ -1,0 +1,59 @@
+"""Long lists as JSON lines, sent while they are read: a transaction per part, so that a slow reader holds none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fastapi.responses import StreamingResponse
+
+from tunefarm_app.composition import Services
+from tunefarm_app.task_rows import engine_record
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Page, Record
+
+MEDIA_TYPE = "application/jsonl"
+_PART = 500
+
+ReadPart = Callable[[Repositories, str | None, int], Page[Record]]
+"""Returns at most so many records after a cursor."""
+
+
+def json_lines(lines: Iterator[str], name: str) -> StreamingResponse:
+    """Return the lines as a file of this name."""
+    return StreamingResponse(
+        lines,
+        media_type=MEDIA_TYPE,
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "X-Content-Type-Options": "nosniff",
+        },
+    )
+
+
+def record_lines(services: Services, read: ReadPart) -> Iterator[str]:
+    """Yield records as the engine reads them (`load_records`)."""
+    cursor: str | None = None
+    while True:
+        with services.uow.read() as repos:
+            part = read(repos, cursor, _PART)
+        for record in part.items:
+            yield engine_record(record).to_json() + "\n"
+        cursor = part.next_cursor
+        if cursor is None:
+            return
+
+
+def job_records(services: Services, job_id: str) -> StreamingResponse:
+    """Return all that a job added to the farm's history, newest first.
+
+    Raises:
+        NotFoundError: If there is no such job.
+    """
+    with services.uow.read() as repos:
+        repos.jobs.get(job_id)
+
+    def read(repos: Repositories, cursor: str | None, limit: int) -> Page[Record]:
+        return repos.records.query(RecordFilter(job_id=job_id), cursor=cursor, limit=limit)
+
+    return json_lines(record_lines(services, read), f"{job_id}-records.jsonl")

@@ -1,0 +1,66 @@
+"""A kernel's source as an answer: plain text, whatever is in it."""
+
+from __future__ import annotations
+
+from fastapi import Response
+from fastapi.responses import PlainTextResponse
+
+from tunefarm_app.composition import Services
+from tunefarm_app.kernel_sources import Progress, SourceView, source_of
+from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.kernel_source import SourceText
+
+_SUFFIX = {"schedule": "py", "llvm": "ll", "asm": "s", "cuda": "cu"}
+_COMMENT = {"llvm": ";", "cuda": "//"}
+
+
+def source_response(
+    services: Services, job_id: str, position: int, kind: str, *, if_none_match: str | None, attached: bool
+) -> Response:
+    """Return one of the texts; what is not there yet is asked for.
+
+    Raises:
+        NotFoundError: ``no-such-source``.
+        ConflictError: ``no-kernel``, ``source-being-made``, ``source-not-made``.
+    """
+    view = source_of(services, job_id, position, ask=True)
+    if view.source is None:
+        raise why_not(view)
+    found = view.source.find(kind)
+    etag = f'"{view.sha256}-{kind}"'
+    name = f"{job_id}-kernel-{position}.{_SUFFIX[kind]}"
+    headers = {
+        "ETag": etag,
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": f'{"attachment" if attached else "inline"}; filename="{name}"',
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
+        return Response(status_code=304, headers=headers)
+    return PlainTextResponse(whole_text(found), headers=headers)
+
+
+def whole_text(source: SourceText) -> str:
+    """Return the lines, with a last one that says so where some are missing."""
+    if not source.is_cut:
+        return source.text
+    mark = _COMMENT.get(source.kind, "#")
+    return f"{source.text}{mark} … the rest is not kept: all of it is {source.size_bytes:,} bytes\n"
+
+
+def why_not(view: SourceView) -> ConflictError:
+    """Return what to say of a source that is not there."""
+    if view.progress is Progress.NO_KERNEL:
+        return ConflictError("no candidate of this kernel has worked yet", code="no-kernel")
+    if view.progress is Progress.FAILED:
+        error = view.error or {}
+        return ConflictError(
+            f"its source cannot be made: {error.get('message', 'the reason is not known')}",
+            code="source-not-made",
+            reason=str(error.get("code", "internal")),
+        )
+    waits = "no worker has taken it yet" if view.waiting else "it takes some seconds"
+    return ConflictError(
+        f"its source is being made, for the first time: {waits}, ask again", code="source-being-made"
+    )

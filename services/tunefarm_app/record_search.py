@@ -1,0 +1,102 @@
+"""Searching the farm's records by what their kernels compute: an operator in the name, the shape of an argument."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Page, Record
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.untrusted_text import clean
+
+MOST_WORKLOADS = 500
+"""A search that fits more of them is answered for so many."""
+
+_SHAPE = re.compile(r"\[?\s*\d{1,10}(?:\s*[x×*,\s]\s*\d{1,10}){0,15}\s*\]?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSearch:
+    """Which records are wanted.
+
+    Attributes:
+        wanted: What the records themselves say.
+        operator: A part of their kernel's name, or the beginning of its key; empty for any.
+        shape: Dimensions that an argument of the kernel has, next to each other; empty for any.
+    """
+
+    wanted: RecordFilter
+    operator: str = ""
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_by_kernel(self) -> bool:
+        return bool(self.operator or self.shape)
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Read ``1x56x56x64`` (or with ``×``, commas or spaces); empty text is no shape.
+
+    Raises:
+        InvalidInputError: ``bad-shape``.
+    """
+    if not text.strip():
+        return ()
+    if not _SHAPE.fullmatch(text.strip()):
+        raise InvalidInputError(
+            f"{clean(text)!r} is no shape: write it like 1x56x56x64, or a part of it", code="bad-shape"
+        )
+    return tuple(int(one) for one in re.findall(r"\d+", text))
+
+
+def find_records(
+    repos: Repositories, search: RecordSearch, *, cursor: str | None, limit: int
+) -> Page[Record]:
+    """Return the records, newest first, failures included."""
+    keys = _keys(repos, search) if search.is_by_kernel else None
+    return repos.records.query(search.wanted, workload_keys=keys, cursor=cursor, limit=limit)
+
+
+def find_best(repos: Repositories, search: RecordSearch, *, cursor: str | None, limit: int) -> Page[Record]:
+    """Return the fastest of every workload, target, device model and toolchain, in the order of these.
+
+    Raises:
+        InvalidInputError: ``invalid-cursor``.
+    """
+    if not search.is_by_kernel:
+        return repos.records.best_page(search.wanted, cursor=cursor, limit=limit)
+    found: list[Record] = []
+    for record in _best(repos, search, cursor, limit):
+        if len(found) == limit:
+            return Page(items=tuple(found), next_cursor=found[-1].id)
+        found.append(record)
+    return Page(items=tuple(found))
+
+
+def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: int) -> Iterator[Record]:
+    """Yield them workload by workload: each takes a seek or two, whatever else is on record."""
+    begin = ""
+    if cursor is not None:
+        place = repos.searches.record(cursor)
+        if place is None:
+            raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
+        begin = place.workload_key
+    for key in _keys(repos, search):
+        if key < begin:
+            continue
+        one, after = replace(search.wanted, workload_key=key), cursor if key == begin else None
+        while True:
+            part = repos.records.best_page(one, cursor=after, limit=limit)
+            yield from part.items
+            after = part.next_cursor
+            if after is None:
+                break
+
+
+def _keys(repos: Repositories, search: RecordSearch) -> list[str]:
+    keys = repos.searches.workloads_like(search.operator, shape=search.shape, limit=MOST_WORKLOADS)
+    only = search.wanted.workload_key
+    return sorted(key for key in keys if only in (None, key))

@@ -1,0 +1,46 @@
+"""``tunefarm jobs source|records`` and the search of records, against the real API."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tunefarm.client import Client
+from tunefarm_tuning.record import load_records
+
+
+def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
+    job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=2), trials=12)
+    job.wait(poll_sec=0.05, timeout_sec=120)
+
+    text = run("jobs", "source", job.id, "1").stdout
+    assert text.startswith("# a simulation has no kernels: matmul_1")
+    assert client.jobs.source(job.id, 1) == text
+    as_json = json.loads(run("jobs", "source", job.id, "1", "--kind", "asm", "--json").stdout)
+    assert as_json == {"kind": "asm", "source": text}
+    file = tmp_path / "kernel.ll"
+    assert "1 lines" in run("jobs", "source", job.id, "0", "--kind", "llvm", "-o", file).stdout
+    assert file.read_text() == client.jobs.source(job.id, 0, kind="llvm")
+    assert "it has schedule, llvm, asm" in run("jobs", "source", job.id, "0", "--kind", "cuda", code=3).stderr
+    run("jobs", "source", job.id, "2", code=3)
+    run("jobs", "source", job.id, "x", code=2)
+
+    records = tmp_path / "records.jsonl"
+    told = json.loads(run("jobs", "records", job.id, "-o", records, "--json").stdout)
+    assert told == {"records": 12, "output": str(records)}
+    assert len(list(load_records(records))) == 12
+    run("jobs", "records", "job_none", "-o", records, code=3)
+    assert len(list(load_records(records))) == 12, "what was there stays"
+
+    def found(*options: str) -> int:
+        return len(run("records", "best", "--json", *options).stdout.splitlines())
+
+    assert found() == found("--operator", "matmul") == found("--shape", "1x8") == 2
+    assert found("--operator", "matmul_1", "--shape", "8") == 1
+    assert found("--operator", "conv2d") == 0
+    assert "no shape" in run("records", "list", "--shape", "1x", code=2).stderr
+    assert [r.workload_key for r in client.records.best(operator="matmul_1", shape=(1, 8))]
+    run("records", "export", "--operator", "matmul_1", "--best", "-o", records)
+    assert len(list(load_records(records))) == 1
+    run("records", "export", "--job", job.id, "--shape", "1x8", code=2)
