@@ -28,7 +28,7 @@ function axes(text, host) {
   const line = css("--line"), common = { stroke: css("--ink-soft"), grid: { stroke: line }, ticks: { stroke: line } };
   return [
     { ...common, space: host.clientWidth < NARROW_PX ? 70 : 85, values: timeAxis },
-    { ...common, size: 66, values: (_, ticks) => ticks.map((v) => v == null ? "" : text(v)) },
+    { ...common, size: 78, values: (_, ticks) => ticks.map((v) => v == null ? "" : text(v)) },
   ];
 }
 
@@ -36,7 +36,7 @@ function put(host, height, options, columns) {
   const before = plots.get(host);
   if (before) before.destroy();
   host.textContent = "";
-  plots.set(host, new uPlot({ width: host.clientWidth, height, cursor: { drag: { x: true, y: false } }, ...options }, columns, host));
+  plots.set(host, new uPlot({ width: host.clientWidth, height, padding: [12, 26, 0, 0], cursor: { drag: { x: true, y: false } }, ...options }, columns, host));
 }
 
 function say(host, words) {
@@ -50,10 +50,11 @@ function say(host, words) {
 // Each bar is drawn over the one before: all of the lease, what was for jobs, what of it was measuring.
 function drawUse() {
   const half = used.width_sec / 2, end = used.at.at(-1) + used.width_sec;
+  const thin = use.clientWidth / used.at.length < 8;  // an outline would be all that is seen
   const all = used.work.map((work, i) => Math.min(work + used.calibration[i], 100));
   const bars = uPlot.paths.bars({ size: [0.86, 60] });
   const bar = (label, colour, values, stroke) => ({
-    label, paths: bars, points: { show: false }, width: stroke ? 1 : 0, fill: css(colour), stroke: css(stroke || colour), value: (_, _v, _s, i) => i == null ? "–" : percent(values[i]),
+    label, paths: bars, points: { show: false }, width: stroke && !thin ? 1 : 0, fill: css(colour), stroke: css(stroke || colour), value: (_, _v, _s, i) => i == null ? "–" : percent(values[i]),
   });
   put(use, TALL, {
     scales: { x: { time: true, range: [used.at[0], end] }, y: { range: [0, 100] } },
