@@ -225,6 +225,10 @@ class Runner(Protocol):
         """
         ...
 
+    def release(self) -> None:
+        """Let go of the device for now: between rounds another process may want it. The next call takes it again."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -171,10 +171,12 @@ class PreparedRound:
             Exception: Whatever the tuner or the builder raised.
         """
         self._end()
-        batch = Batch(self._task, runner or self._runner, best_sec)
+        runner = runner or self._runner
+        batch = Batch(self._task, runner, best_sec)
         try:
             repeated = self._measure_each(batch, at_most) if self._feed else self._measure_all(batch)
         finally:
+            runner.release()
             self._stop()
         tuner = self.candidates.tuner
         if tuner is None:

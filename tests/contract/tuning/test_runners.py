@@ -68,14 +68,15 @@ class TestLocalRunner(_RealKernels):
         return self._runner
 
 
-@pytest.fixture(scope="module")
-def rpc_runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+@pytest.fixture(scope="module", params=[None, 3], ids=["a session each", "sessions shared"])
+def rpc_runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     server = [
         *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
         *("--tracker", "{tracker}", "--key", "{key}"),
         *("--work-dir", str(tmp_path_factory.mktemp("rpc-server"))),
     ]
     with local_rpc(server_command=server) as farm, RpcRunner(farm.device, TIMING) as runner:
+        runner.use_lease(request.param)
         yield runner
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -79,6 +81,36 @@ def test_a_lost_device_ends_the_batch_and_is_tried_again(good: list[MeasureInput
         farm.signal_server("SIGKILL")
         assert outcomes(runner.run(good)) == [Outcome.INFRASTRUCTURE_ERROR] * 2
         assert runner.check() is not None
+
+
+def test_kernels_share_a_session_under_a_lease(good: list[MeasureInput], tmp_path: Path) -> None:
+    server = [
+        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+        *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
+    ]
+    with (
+        local_rpc(server_command=server) as farm,
+        CountingRunner(farm.device, TIMING, connect_timeout_sec=CONNECT_SEC) as runner,
+        RpcRunner(farm.device, TIMING, connect_timeout_sec=CONNECT_SEC) as other,
+    ):
+        assert outcomes(runner.run(good)) == [Outcome.OK] * 2
+        assert runner.connects == 2  # TVM's own server would not notice that a client hung up
+        runner.use_lease(1)
+        assert outcomes(runner.run(good * 8)) == [Outcome.OK] * 16
+        assert runner.connects == 4
+        # One that fails has its own session then, and the device its doubts: whether it answers is asked.
+        crash = replace(good[0], artifact_path=bad_kernel("crash", tmp_path))
+        assert outcomes(runner.run([good[0], crash, good[1]])) == [Outcome.OK, Outcome.RUN_CRASH, Outcome.OK]
+        assert runner.connects == 8
+        # What one leaves behind is not laid at another's door.
+        runner.release()
+        poison = replace(good[0], artifact_path=bad_kernel("poison", tmp_path))
+        assert outcomes(runner.run([poison, good[0], good[1]])) == [Outcome.OK] * 3
+        assert runner.connects == 10
+        # Another client of the same lease waits until it is let go of.
+        runner.release()
+        other.use_lease(1)
+        assert outcomes(other.run(good)) == [Outcome.OK] * 2
 
 
 def outcomes_if_there(runner: RpcRunner, inputs: list[MeasureInput]) -> list[Outcome]:

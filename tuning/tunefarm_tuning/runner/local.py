@@ -110,6 +110,9 @@ class LocalRunner(Closing):
             return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started)
         return result_of(reply, time.monotonic() - started)
 
+    def release(self) -> None:
+        """Do nothing: nobody else waits for this process."""
+
     def close(self) -> None:
         """End the child. From any thread; a measurement under way then ends at once."""
         self._child.close()

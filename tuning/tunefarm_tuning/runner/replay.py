@@ -95,8 +95,11 @@ class ReplayRunner(Closing):
             return answer
         return replace(answer, samples_sec=answer.samples_sec[:1], truncated=True)
 
+    def release(self) -> None:
+        """Do nothing: nothing is held."""
+
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 def _failed(failure: Failure) -> MeasureResult:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.device import RemoteDevice
@@ -22,6 +23,7 @@ from tunefarm_tuning.runner.timing import (
 )
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"
+_CANDIDATES_PER_SESSION = 8
 _GRACE_SEC = 3.0
 """The device ends an overlong session by itself; only when it has not by then is our own child killed."""
 
@@ -29,8 +31,12 @@ _GRACE_SEC = 3.0
 class RpcRunner(Closing):
     """Implements `Runner` (see there) for a device at a tracker.
 
-    Each candidate gets a session of its own (12 ms), which the device gives a process of its own. When a session
-    breaks, a fresh one is tried: a device that answers had a kernel crash (`Outcome.RUN_CRASH`) or hang
+    A session costs 12 ms or more, and the device gives each a process of its own. A device under a lease
+    (`RemoteDevice.fence`) has a server that notices when we hang up, whatever its kernel does: there up to 8 candidates
+    share a session. One that fails in a session that others used before is measured again, in its own. Everywhere else
+    each candidate has its own.
+
+    When a session breaks, a fresh one is tried: a device that answers had a kernel crash (`Outcome.RUN_CRASH`) or hang
     (`RUN_TIMEOUT`), one that does not is lost (`INFRASTRUCTURE_ERROR`, for the rest of the batch too; the next
     batch tries again).
 
@@ -51,11 +57,15 @@ class RpcRunner(Closing):
         self._timing = timing
         self._connect_timeout_sec = connect_timeout_sec
         self._child = ChildProcess(_MODULE)
+        # How many more candidates the open session may take, and until when; 0 if none is open.
+        self._left = 0
+        self._until = 0.0
         # Until its tracker has told where it is, it may be here.
         self._is_here = True
 
     def use_lease(self, fence: int | None) -> None:
         """Open sessions under this lease of the device from now on (`RemoteDevice.fence`)."""
+        self.release()
         self._remote = replace(self._remote, fence=fence)
 
     @property
@@ -82,7 +92,10 @@ class RpcRunner(Closing):
             with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started)
-        return results if results is not None else self._run_all(inputs, lambda _: None, lambda *_: None)
+        if results is None:
+            results = self._run_all(inputs, lambda _: None, lambda *_: None)
+            self.release()
+        return results
 
     def _run_all(
         self,
@@ -105,36 +118,62 @@ class RpcRunner(Closing):
 
     def check(self) -> str | None:
         """Open and close a session; return what is wrong with the device, None if nothing is."""
-        problem = self._connect(self._timing.timeout_sec)
-        if problem is None:
-            try:
-                self._child.call("hang_up", {}, timeout_sec=self._connect_timeout_sec)
-            except TunefarmError as error:
-                problem = error.message
-        return problem
+        return self._connect(self._timing.timeout_sec) or self._hang_up()
+
+    def release(self) -> None:
+        if self._left > 0:
+            self._hang_up()
+
+    def _hang_up(self) -> str | None:
+        self._left = 0
+        try:
+            self._child.call("hang_up", {}, timeout_sec=self._connect_timeout_sec)
+        except TunefarmError as error:
+            return error.message
+        return None
 
     def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
-        problem = self._connect(self._timing.timeout_sec)
+        if self._left > 0 and time.monotonic() + self._timing.timeout_sec < self._until:
+            result, _ = self._measure(one, rival_sec)
+            if result.failure is None:
+                return result
+            # Those that had the session before may have broken something: let it have one of its own.
+        sharing = 1 if self._remote.fence is None else _CANDIDATES_PER_SESSION
+        timeout_sec = sharing * self._timing.timeout_sec
+        problem = self._connect(timeout_sec)
         if problem is not None:
             return failed(Outcome.INFRASTRUCTURE_ERROR, problem)
+        self._left, self._until = sharing, time.monotonic() + timeout_sec
+        result, is_device_in_doubt = self._measure(one, rival_sec)
+        return self._blame(result) if is_device_in_doubt else result
+
+    def _measure(self, one: MeasureInput, rival_sec: float | None) -> tuple[MeasureResult, bool]:
+        """Measure in the open session; return the result, and whether it may be the device's fault.
+
+        The session stays open for the next candidate where all went well.
+        """
+        self._left -= 1
+        params = {**measure_params(one, self._timing, rival_sec), "keep": self._left > 0}
         started = time.monotonic()
+        result, in_doubt = self._ask(params, started)
+        if result.failure is not None:
+            self._left = 0
+        return result, in_doubt
+
+    def _ask(self, params: dict[str, Any], started: float) -> tuple[MeasureResult, bool]:
+        timeout_sec = self._timing.timeout_sec
         try:
-            reply = self._child.call(
-                "measure",
-                measure_params(one, self._timing, rival_sec),
-                timeout_sec=self._timing.timeout_sec + _GRACE_SEC,
-            )
+            reply = self._child.call("measure", params, timeout_sec=timeout_sec + _GRACE_SEC)
         except ChildClosed:
-            return failed(Outcome.INFRASTRUCTURE_ERROR, "the runner was closed")
+            return failed(Outcome.INFRASTRUCTURE_ERROR, "the runner was closed"), False
         except ChildTimedOut:
-            message = f"was not done within {self._timing.timeout_sec:g} s"
-            return self._blame(failed(Outcome.RUN_TIMEOUT, message, time.monotonic() - started))
+            message = f"was not done within {timeout_sec:g} s"
+            return failed(Outcome.RUN_TIMEOUT, message, time.monotonic() - started), True
         except ChildFailed as error:
-            return self._blame(failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started))
+            return failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started), True
         except TunefarmError as error:
-            return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started)
-        result = result_of(reply, time.monotonic() - started)
-        return self._blame(result) if reply.get("session_lost") else result
+            return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started), False
+        return result_of(reply, time.monotonic() - started), bool(reply.get("session_lost"))
 
     def _blame(self, result: MeasureResult) -> MeasureResult:
         """Return the candidate's failure if the device is well, else the device's."""

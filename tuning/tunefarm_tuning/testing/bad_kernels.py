@@ -13,6 +13,8 @@ BODIES = {
     "sleep": "usleep(100000000);",
     "exit": "_exit(3);",
     "idle": "",  # behaves, and does nothing
+    # Behaves, and leaves a process behind that dies when it writes a file.
+    "poison": "struct rlimit none = {0, 0}; setrlimit(RLIMIT_FSIZE, &none);",
 }
 
 
@@ -28,7 +30,7 @@ def bad_kernel(kind: str, folder: Path) -> Path:
         else ""
     )
     source = folder / f"{kind}.c"
-    source.write_text(f"#include <unistd.h>\n{entry}\n", encoding="utf-8")
+    source.write_text(f"#include <sys/resource.h>\n#include <unistd.h>\n{entry}\n", encoding="utf-8")
     output = folder / f"{kind}.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O0", "-o", str(output), str(source)], check=True)
     return output

@@ -24,12 +24,15 @@ from tunefarm_tuning.untrusted_text import clean
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 
 _session: DeviceSession | None = None
-# The arguments of the last kernel of this process: the next one is of the same workload as a rule.
-_local_args: tuple[str, list[Any]] | None = None
+# The arguments of the last kernel, by what they are: the next one is of the same workload as a rule. They are of this
+# process, or of the open session.
+_args: tuple[str, list[Any]] | None = None
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
-    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``; it lasts until a measurement or `hang_up`.
+    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``.
+
+    It lasts until a measurement that is not to keep it, or that fails, or `hang_up`.
 
     Returns ``{"host"}``: where the device listens.
     """
@@ -45,8 +48,9 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
     """Close the session, if there is one."""
-    global _session
+    global _session, _args
     if _session is not None:
+        _args = None
         _session.close()
         _session = None
 
@@ -54,7 +58,8 @@ def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signa
 def measure(params: dict[str, Any]) -> dict[str, Any]:
     """Time a kernel on the open session, as long as it is worth it.
 
-    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms"}``. Returns
+    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms"}``, and ``"keep"``:
+    whether the session shall stay open. Returns
     ``{"samples_sec", "truncated"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
     other side went away in the middle.
     """
@@ -85,10 +90,13 @@ _Work = Callable[[DeviceSession, dict[str, Any]], dict[str, Any]]
 def _over_rpc(work: _Work, params: dict[str, Any]) -> dict[str, Any]:
     if _session is None:
         raise InvariantError("no session is open")
+    keep = False
     try:
         reply = _measure(_session, work, params)
+        keep = params.get("keep", False) and "failure" not in reply
     finally:
-        hang_up({})
+        if not keep:
+            hang_up({})
     if "failure" in reply:
         gc.collect()  # the error's traceback may hold on to the connection, and so keep the device busy
     return reply
@@ -156,15 +164,13 @@ def _checked(samples: list[float]) -> list[float]:
 
 
 def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> list[Any]:
-    global _local_args
+    global _args
     key = f"{params['kind']} {params['args']}"
-    if not session.is_remote and _local_args is not None and _local_args[0] == key:
-        return _local_args[1]
-    _local_args = None
-    args = random_arguments(session, device, [TensorSpec.from_json(spec) for spec in params["args"]])
-    if not session.is_remote:
-        _local_args = (key, args)
-    return args
+    if _args is None or _args[0] != key:
+        _args = None  # first, so that both are never in memory
+        specs = [TensorSpec.from_json(spec) for spec in params["args"]]
+        _args = (key, random_arguments(session, device, specs))
+    return _args[1]
 
 
 def random_arguments(session: DeviceSession, device: Any, specs: Sequence[TensorSpec]) -> list[Any]:
