@@ -24,7 +24,7 @@ def main() -> None:
         said: dict[str, Any] = {"event": line.strip()}
         if line.strip() == "open":
             try:
-                session = open_session(address, timeout_sec=300.0, connect_timeout_sec=30.0)
+                session = open_session(address, timeout_sec=300.0, connect_timeout_sec=120.0)
             except DeviceLostError as error:
                 said["error"] = error.message
         elif session is not None and line.strip() == "alive":

@@ -17,6 +17,7 @@ from sqlalchemy import text
 from waiting import wait_until
 
 from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.change_job import JobChange, change_job
 from tunefarm_app.composition import Services
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.reconcile import Reconciler
@@ -26,9 +27,11 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.errors import TransientError
 from tunefarm_tuning.measure import Failure
 from tunefarm_tuning.task import TuningTask
+
+PAUSES = 8
 
 
 class Killed(BaseException):
@@ -178,36 +181,33 @@ def test_pausing_against_committing(farm: Any) -> None:
     model = farm.upload(Scenario(tasks=1, trial_sec=0.01))
     farm.run()
     farm.add_device()
-    job = farm.submit(model, trials=80)
+    job = farm.submit(model, trials=100_000)
     stop = threading.Event()
     workers = [threading.Thread(target=work, args=(farm, stop, f"w{n}"), daemon=True) for n in range(2)]
     reconciler = Reconciler(farm.services, every_sec=0.05)
     for one in (*workers, reconciler):
         one.start()
     rng = random.Random(0)
-    pauses = 0
     try:
-        while not farm.job(job.id).state.is_finished:
+        for number in range(PAUSES):
             time.sleep(rng.random() * 0.5)
-            try:
-                paused = pause_job(farm.services, job.id)
-            except ConflictError:  # it ended
-                break
-            pauses += 1
+            paused = pause_job(farm.services, job.id)
             assert {step.state for step in farm.steps(job.id)} <= {StepState.DONE, StepState.PAUSED}
             time.sleep(rng.random() * 0.1)
             still = farm.job(job.id)
             assert (still.trials, still.tuned_sec) == (paused.trials, paused.tuned_sec)
+            if number == PAUSES - 1:
+                change_job(farm.services, job.id, JobChange(budget={"trials": still.trials + 10}))
             resume_job(farm.services, job.id)
+        wait_until(lambda: farm.job(job.id).state.is_finished, lambda: f"the end of {farm.job(job.id)}")
     finally:
         stop.set()
         for one in workers:
             one.join(60)
         reconciler.stop()
-    assert pauses > 1
     done = farm.job(job.id)
-    assert (done.state, done.trials) == (JobState.SUCCEEDED, 80)
-    assert len({trial.config_key for trial in farm.trials(job.id)}) == 80
+    assert (done.state, done.trials) == (JobState.SUCCEEDED, still.trials + 10)
+    assert len({trial.config_key for trial in farm.trials(job.id)}) == done.trials
 
 
 def test_cancelling_against_committing(farm: Any) -> None:

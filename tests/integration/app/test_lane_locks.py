@@ -82,7 +82,7 @@ class Together:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive()
         assert self.errors == []
 
@@ -95,13 +95,13 @@ def wait_for_lock(farm: Farm, waiters: int = 1) -> None:
         with farm.services.uow.engine.begin() as connection:
             return bool(connection.exec_driver_sql(query).scalar_one() >= waiters)
 
-    wait_until(blocked, "a lock to be waited for", within_sec=60)
+    wait_until(blocked, "a lock to be waited for")
 
 
 def test_two_lanes_fail_for_good_at_once(farm: Farm) -> None:
     job, steps = tuning(farm, 3)
     lanes = claimed(farm, steps[:2])
-    both_have_ended = threading.Barrier(2, timeout=60)
+    both_have_ended = threading.Barrier(2, timeout=300)
 
     def fail(step: Step) -> None:
         with farm.services.uow.write() as repos:
@@ -148,7 +148,7 @@ def test_two_workers_come_to_a_job_that_is_paused(farm: Farm) -> None:
 
 
 def test_two_jobs_end_their_searches_and_wake_each_other(farm: Farm) -> None:
-    both_have_cancelled = threading.Barrier(2, timeout=60)
+    both_have_cancelled = threading.Barrier(2, timeout=300)
     jobs = [tuning(farm, 2, seed)[0] for seed in range(2)]
 
     def end(job: Job) -> None:

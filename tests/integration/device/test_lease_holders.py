@@ -71,6 +71,7 @@ def test_one_holder_waits_for_its_own_session(server: Any, hold: Callable[..., H
     assert first.ask("alive")["alive"] is True
     first.ask("close")
     assert "error" not in second.wait_for("open")
+    server.wait_for("session-ended")
     assert {event["ending"] for event in server.named("session-ended")} == {"finished"}
 
 

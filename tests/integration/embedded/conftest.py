@@ -63,7 +63,9 @@ class ToyFarm:
     def end(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(PATIENCE_SEC)
+        code = self.process.wait(PATIENCE_SEC)
+        self._reader.join(PATIENCE_SEC)  # its last words
+        return code
 
     def close(self) -> None:
         """End all of it, however the test left it; what is in sessions of its own would live on."""

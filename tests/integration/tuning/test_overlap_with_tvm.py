@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
-from waiting import gone, wait_until
+from farm_processes import command_line
+from waiting import wait_gone, wait_until
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
@@ -78,7 +79,5 @@ def test_a_round_thrown_away_ends_its_builds_and_the_builder_stays_usable(tmp_pa
             again = MeasureOption(builder=builder, runner=runner)
             outcomes = run_round(make_tuner("random", task, space, seed=1), task, 2, again)
         assert {one.outcome for one in outcomes} == {Outcome.OK}
-    left = [
-        one for one in psutil.Process().children(recursive=True) if "build_child" in " ".join(one.cmdline())
-    ]
-    assert all(map(gone, [one.pid for one in left]))
+    below = psutil.Process().children(recursive=True)
+    wait_gone([one.pid for one in below if "build_child" in command_line(one)], "the builder's processes")
