@@ -6,79 +6,17 @@ import json
 import os
 import re
 import select
-import signal
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from api_process import WAIT_SEC, running_api
 from waiting import wait_until
-
-WAIT_SEC = 120.0
-
-
-@dataclass(frozen=True)
-class Api:
-    """A running API process."""
-
-    process: subprocess.Popen[str]
-    url: str
-    key: str
-    folder: Path
-    log: Path
-
-    def client(self) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=60, trust_env=False
-        )
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(WAIT_SEC)
-
-
-@contextmanager
-def running_api(folder: Path, **environment: str) -> Iterator[Api]:
-    folder.mkdir(exist_ok=True)
-    log = folder / "api.log"
-    variables = {
-        "TUNEFARM_DATABASE_URL": f"sqlite:///{folder / 'tunefarm.db'}",
-        "TUNEFARM_BROKER_URL": "redis://:broker-password@127.0.0.1:1/0",
-        "TUNEFARM_STORE_DIR": str(folder / "store"),
-        **environment,
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "tunefarm_api",
-        "--port",
-        "0",
-        "--migrate",
-        "--key-file",
-        str(folder / "key"),
-    ]
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=errors, text=True
-        )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first, log.read_text()
-        key = (folder / "key").read_text().strip()
-        yield Api(process=process, url=json.loads(first)["url"], key=key, folder=folder, log=log)
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(WAIT_SEC)
-        assert process.stdout is not None
-        process.stdout.close()
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -59,6 +59,25 @@ def test_a_store_without_room(client: TestClient, settings: Settings, disk: Smal
     assert upload(client, b"b").status_code == 202
 
 
+@pytest.mark.parametrize("settings", ["store"], indirect=True)
+def test_an_upload_goes_on_when_there_is_room(client: TestClient, disk: SmallDisk, problem: Any) -> None:
+    content = b"\x08\x0a" + b"c" * 50_000
+    begun = client.post("/v1/uploads", headers={"Upload-Length": str(len(content))})
+    path = begun.headers["location"]
+
+    def send(start: int, end: int) -> Any:
+        headers = {"Content-Type": "application/offset+octet-stream", "Upload-Offset": str(start)}
+        return client.patch(path, content=content[start:end], headers=headers)
+
+    assert send(0, 20_000).status_code == 204
+    disk.fill()
+    problem(send(20_000, len(content)), 507, "store-full")
+    assert client.head(path).headers["upload-offset"] == "20000"
+    disk.make_room()
+    assert send(20_000, len(content)).status_code == 204
+    assert client.get(path).json()["state"] == "finished"
+
+
 @pytest.mark.parametrize("settings", ["database"], indirect=True)
 def test_a_database_without_room(
     client: TestClient, ready_model: Any, device: Any, disk: SmallDisk, problem: Any
