@@ -14,6 +14,7 @@ from tunefarm_app.device_turns import wait_for_device
 from tunefarm_app.engine import CompiledFile
 from tunefarm_app.file_stem import file_stem
 from tunefarm_app.job_report.farm_facts import FARM, farm_facts
+from tunefarm_app.kernel_rooflines import device_model_peak
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_model, engine_record
 from tunefarm_db.job_state import JobState
@@ -94,6 +95,7 @@ def _commit(
     with context.commit(device) as repos:
         job = context.job(repos)
         pool = repos.devices.in_pool(job.device_key)
+        peak = device_model_peak(repos, device.device)
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
         context.services.blobs.path(blob.sha256)  # a sweep may have come between
         artifact = repos.artifacts.add(
@@ -102,7 +104,7 @@ def _commit(
             size_bytes=blob.size_bytes,
             name=compiled.path.name,
             manifest=dict(compiled.manifest),
-            report={**compiled.report, FARM: farm_facts(device.device, best, pool)},
+            report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
         )
         _note_untuned(repos, job, compiled.report)
         repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})

@@ -8,10 +8,13 @@ a peak cannot be told of its kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_db.peak_values import DevicePeak
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceLease
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import DeviceLostError, TunefarmError
@@ -70,9 +73,8 @@ def known_peak(row: DevicePeak | None) -> Peak | None:
         return None
 
 
-def peaks_of(services: Services, devices: list[Device]) -> dict[str, Peak]:
+def peaks_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Peak]:
     """Return what is known of the peaks of devices, by device."""
-    with services.uow.read() as repos:
-        rows = repos.peaks.of_devices([device.id for device in devices])
+    rows = repos.peaks.of_devices([device.id for device in devices])
     known = {device_id: known_peak(row) for device_id, row in rows.items()}
     return {device_id: peak for device_id, peak in known.items() if peak is not None}

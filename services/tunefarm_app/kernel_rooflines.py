@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tunefarm_app.device_peak import known_peak
+from tunefarm_db.peak_values import DevicePeak
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, JobTask, Json, ModelTask
+from tunefarm_db.values import Device, Job, JobTask, Json, ModelTask
 from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
@@ -22,11 +23,19 @@ def job_peak(repos: Repositories, job: Job) -> Peak | None:
     rows = repos.peaks.of_pool(job.device_key)
     newest = repos.records.query(RecordFilter(job_id=job.id), limit=1).items
     models = {record.device_model for record in newest} or {row.device_model for row in rows}
-    if len(models) != 1:
-        return None
+    return _best_of(rows, models.pop()) if len(models) == 1 else None
+
+
+def device_model_peak(repos: Repositories, device: Device) -> Peak | None:
+    """Return the best that is known of a device and those of its pool that are of its model."""
+    return _best_of(repos.peaks.of_pool(device.device_key), device.device_model)
+
+
+def _best_of(rows: Iterable[DevicePeak], device_model: str) -> Peak | None:
     best: Peak | None = None
-    for peak in (known_peak(row) for row in rows if row.device_model in models):
-        if peak is not None:
+    for row in rows:
+        peak = known_peak(row)
+        if row.device_model == device_model and peak is not None:
             best = peak if best is None else best.merged(peak)
     return best
 
@@ -74,13 +83,14 @@ def kernel_roofline(
     args: Sequence[Mapping[str, object]],
     computation: Computation | None,
     peak: Peak | None,
+    threads: int | None = None,
 ) -> Roofline | None:
-    """Return where a kernel stands that ran on all of its device's cores, as all of a farm do."""
+    """Return where a kernel stands that ran on so many threads: on all of its device's cores by default, as in a search."""
     return roofline(
         flops,
         cost_sec,
         peak=peak,
-        threads=1 if peak is None else peak.threads,
+        threads=threads or (1 if peak is None else peak.threads),
         dtype=kernel_dtype(args),
         moved_bytes=kernel_bytes(args, computation),
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from noted_peak import noted_peak
 from pydantic import SecretStr
 
 from tunefarm_app.blob_store import BlobStore
@@ -24,6 +25,7 @@ from tunefarm_db.schema import upgrade
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.peak import Peak
 
 
 @dataclass
@@ -125,6 +127,10 @@ class Farm:
             }
         )
         return register_device(self.services, registration)
+
+    def note_peak(self, device: Device, **figures: Any) -> Peak:
+        """Note a device's peak; see `noted_peak`."""
+        return noted_peak(self.services, device, **figures)
 
     def submit(self, model: Model, *, trials: int | None = 16, key: str | None = None, **asked: Any) -> Job:
         budget = asked.pop("budget", None) or Budget(trials=trials)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.roofline import Roofline, roofline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,9 @@ class TaskSummary:
         spent_sec: Wall-clock of its rounds.
         exhausted: Nothing is left to try in its space.
         failed: Why it could not be tuned (further); None where it could.
+        flops: Floating-point operations of one call.
+        dtype: What it computes in; None where that is mixed or not known.
+        moved_bytes: What a call has to move at the least; None where that is not known.
     """
 
     name: str
@@ -32,6 +37,25 @@ class TaskSummary:
     spent_sec: float
     exhausted: bool
     failed: str | None
+    flops: float = 0.0
+    dtype: str | None = None
+    moved_bytes: int | None = None
+
+    def roofline(self, peak: Peak | None = None, *, threads: int = 1) -> Roofline | None:
+        """Return how near its best is to what the device can do; None where nothing works, or it does no such operations.
+
+        Args:
+            peak: What `measure_peak` said of the device that it was tuned on; without one, only its rate is told.
+            threads: What its kernels were measured on.
+        """
+        return roofline(
+            self.flops,
+            self.best_cost_sec,
+            peak=peak,
+            threads=threads,
+            dtype=self.dtype,
+            moved_bytes=self.moved_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

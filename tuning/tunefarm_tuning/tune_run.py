@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from tunefarm_tuning.budget import Budget
@@ -23,6 +23,7 @@ from tunefarm_tuning.events import (
 from tunefarm_tuning.measure import MeasureOption, Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_progress import TaskProgress
@@ -245,21 +246,7 @@ class TuneRun:
             outcomes.setdefault(record.workload_key, Counter())[record.outcome.value] += 1
         return TuneResult(
             records=tuple(self._records),
-            tasks=tuple(
-                TaskSummary(
-                    name=one.task.workload.name,
-                    workload_key=one.task.workload.key,
-                    weight=one.task.weight,
-                    trials=one.trials,
-                    confirmations=one.confirmations,
-                    outcomes=dict(outcomes.get(one.task.workload.key, Counter())),
-                    best_cost_sec=one.best_sec,
-                    spent_sec=one.spent_sec,
-                    exhausted=one.exhausted,
-                    failed=one.failed,
-                )
-                for one in self._tasks
-            ),
+            tasks=tuple(_summary(one, outcomes.get(one.task.workload.key, Counter())) for one in self._tasks),
             stop_reason=stop_reason,
             trials=self._trials,
             failures=self._failures,
@@ -270,3 +257,22 @@ class TuneRun:
     def close(self) -> None:
         for one in self._tasks:
             one.close()
+
+
+def _summary(one: TaskProgress, outcomes: Mapping[str, int]) -> TaskSummary:
+    args = [spec.to_json() for spec in one.task.workload.args]
+    return TaskSummary(
+        name=one.task.workload.name,
+        workload_key=one.task.workload.key,
+        weight=one.task.weight,
+        trials=one.trials,
+        confirmations=one.confirmations,
+        outcomes=dict(outcomes),
+        best_cost_sec=one.best_sec,
+        spent_sec=one.spent_sec,
+        exhausted=one.exhausted,
+        failed=one.failed,
+        flops=one.task.workload.flops,
+        dtype=kernel_dtype(args),
+        moved_bytes=kernel_bytes(args, None if one.space is None else one.space.computation),
+    )

@@ -211,14 +211,29 @@ def list_devices(
     ] = None,
     state: Annotated[str | None, typer.Option("--state", help="Only devices in this state.")] = None,
 ) -> None:
-    """List the devices, the oldest first."""
+    """List the devices, the oldest first.
+
+    Peak: float32 operations per second on all cores; memory: its bandwidth on all cores.
+    """
     with server.connect() as client:
         devices = client.devices.list(device_key=device_key, state=state)
     if out.json:
         out.data([device.raw for device in devices])
         return
     out.table(
-        ("device", "name", "pool", "model", "state", ">calibration", ">temperature", "last seen", "reason"),
+        (
+            "device",
+            "name",
+            "pool",
+            "model",
+            "state",
+            ">calibration",
+            ">peak",
+            ">memory",
+            ">temperature",
+            "last seen",
+            "reason",
+        ),
         (
             (
                 device.id,
@@ -227,6 +242,8 @@ def list_devices(
                 device.device_model,
                 device.state,
                 show.latency(device.calibration_sec),
+                show.rate(_float32(device), "FLOP/s"),
+                show.rate(_memory(device), "B/s"),
                 show.temperature(device.temperature_celsius),
                 show.when(device.last_seen_at),
                 device.reason,
@@ -293,6 +310,16 @@ def remove(out: Output, server: Server, name: DeviceName) -> None:
         out.data({"id": device.id, "name": device.name, "state": "removed"})
     else:
         out.text(f"{device.name}  removed")
+
+
+def _float32(device: Device) -> float | None:
+    found = None if device.peak is None else device.peak.flops_per_sec.get("float32")
+    return None if found is None else found[1]
+
+
+def _memory(device: Device) -> float | None:
+    found = None if device.peak is None else device.peak.memory_bytes_per_sec
+    return None if found is None else found[1]
 
 
 def _find(client: Client, name: str) -> Device:

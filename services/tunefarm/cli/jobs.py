@@ -92,14 +92,30 @@ def list_job_tasks(
     server: Server,
     job_id: JobId,
 ) -> None:
-    """List a job's kernels, and how far the search is with each."""
+    """List a job's kernels, how far the search is with each, and how near its best is to what the device can do.
+
+    The bound is the roofline: the device's peak, or what its bandwidth allows where that is less.
+    """
     with server.connect() as client:
         tasks = client.jobs.tasks(job_id)
     if out.json:
         out.data([task.raw for task in tasks])
         return
     out.table(
-        (">#", "kernel", ">calls", ">trials", ">failed", ">best", ">untuned", ">share", "outcomes"),
+        (
+            ">#",
+            "kernel",
+            ">calls",
+            ">trials",
+            ">failed",
+            ">best",
+            ">untuned",
+            ">share",
+            ">rate",
+            ">of peak",
+            ">of bound",
+            "outcomes",
+        ),
         (
             (
                 task.position,
@@ -110,6 +126,9 @@ def list_job_tasks(
                 show.latency(task.best_cost_sec),
                 show.latency(task.untuned_cost_sec),
                 _share(task, tasks),
+                show.rate(task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"),
+                show.percent(task.roofline.share_of_peak if task.roofline else None),
+                show.percent(task.roofline.share_of_bound if task.roofline else None),
                 ", ".join(f"{count} {outcome}" for outcome, count in task.outcomes.items()),
             )
             for task in tasks

@@ -59,6 +59,25 @@ def flops(count: float) -> str:
     return f"{count / 1e6:.3g} M" if count < 1e9 else f"{count / 1e9:.3g} G"
 
 
+def rate(per_sec: float | None, unit: str) -> str:
+    """Return ``"272 GFLOP/s"``."""
+    if per_sec is None:
+        return NONE
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if per_sec >= 0.9995 * factor:
+            return f"{figures(per_sec / factor)} {letter}{unit}"
+    return f"{per_sec:.3g} {unit}"
+
+
+def figures(value: float) -> str:
+    """Return a number with three figures at least, and never with an exponent."""
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
+def percent(share: float | None) -> str:
+    return NONE if share is None else f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+
+
 def ratio(numerator: float | None, denominator: float | None) -> str:
     if not numerator or not denominator:
         return NONE

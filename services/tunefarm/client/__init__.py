@@ -30,6 +30,7 @@ from tunefarm.client.errors import (
 )
 from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
 from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
+from tunefarm.client.peak_results import DevicePeak, Roofline
 from tunefarm.client.report_page import ReportPage
 from tunefarm.client.results import (
     Event,
@@ -58,6 +59,7 @@ __all__ = [
     "DeviceCalibration",
     "DeviceChange",
     "DeviceInterval",
+    "DevicePeak",
     "DeviceRecord",
     "DeviceTotals",
     "Download",
@@ -83,6 +85,7 @@ __all__ = [
     "Record",
     "ReportPage",
     "RetryPolicy",
+    "Roofline",
     "ServerError",
     "SignInLink",
     "Tensor",

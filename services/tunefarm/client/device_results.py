@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tunefarm.client.fields import Fields
+from tunefarm.client.peak_results import DevicePeak
 from tunefarm.client.shown import Shown
 
 
@@ -24,6 +25,7 @@ class Device(Shown):
         lease_until: When it ends unless it is renewed.
         work: What it is held for: ``tune``, ``confirm``, ``compile``, ``calibrate``; None while it is free.
         calibration_sec: What the calibration kernel took when it last ran clean; None before the first time.
+        peak: What it can do at its best; None where that was never measured.
         temperature_celsius: As its agent told last: the GPU's, else the machine's hottest; None where the system does not tell.
     """
 
@@ -41,6 +43,7 @@ class Device(Shown):
     lease_until: float | None
     work: str | None
     calibration_sec: float | None
+    peak: DevicePeak | None
     temperature_celsius: float | None
     raw: Mapping[str, Any] = field(repr=False)
 
@@ -64,6 +67,7 @@ class Device(Shown):
             calibration_sec=Fields(f.data.get("calibration") or {}, "calibration").optional_number(
                 "time_sec"
             ),
+            peak=DevicePeak.read(f.data.get("peak")),
             temperature_celsius=_temperature(f.data),
             raw=f.data,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from tunefarm.client.fields import Fields
+from tunefarm.client.peak_results import Roofline
 from tunefarm.client.shown import Shown, html_table
 
 T = TypeVar("T")
@@ -275,6 +276,8 @@ class JobTask(Shown):
         weight: How often one inference runs it.
         outcomes: How many trials ended how.
         best_cost_sec: Its fastest kernel so far, seconds per call.
+        flops: Floating-point operations of one call; None where they are not known.
+        roofline: How near that kernel is to what its device can do; None where none works yet.
     """
 
     position: int
@@ -286,6 +289,8 @@ class JobTask(Shown):
     outcomes: Mapping[str, int]
     best_cost_sec: float | None
     untuned_cost_sec: float | None
+    flops: float | None
+    roofline: Roofline | None
     spent_sec: float
     raw: Mapping[str, Any] = field(repr=False)
 
@@ -302,6 +307,8 @@ class JobTask(Shown):
             outcomes=f.mapping("outcomes"),
             best_cost_sec=f.optional_number("best_cost_sec"),
             untuned_cost_sec=f.optional_number("untuned_cost_sec"),
+            flops=f.optional_number("flops"),
+            roofline=Roofline.read(f.data.get("roofline")),
             spent_sec=f.number("spent_sec", 0.0),
             raw=f.data,
         )

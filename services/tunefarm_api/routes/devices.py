@@ -11,13 +11,16 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
+from tunefarm_api.schemas.peak import DevicePeak
 from tunefarm_app.composition import Services
 from tunefarm_app.device_holders import NOBODY, Holder, holders_of
 from tunefarm_app.device_orders import order_device, remove_device
+from tunefarm_app.device_peak import peaks_of
 from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState
+from tunefarm_tuning.peak import Peak
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
@@ -69,7 +72,8 @@ def list_devices(
     with services.uow.read() as repos:
         page = repos.devices.list(device_key=device_key, state=state, cursor=cursor, limit=limit)
         holders = holders_of(repos, page.items)
-    items = [_shown(device, holders.get(device.id, NOBODY)) for device in page.items]
+        peaks = peaks_of(repos, page.items)
+    items = [_shown(device, holders.get(device.id, NOBODY), peaks.get(device.id)) for device in page.items]
     return Page(items=items, next_cursor=page.next_cursor)
 
 
@@ -128,9 +132,15 @@ def delete_device(device_id: str, services: ServicesDep) -> None:
 def _told(services: Services, device: StoredDevice) -> Device:
     with services.uow.read() as repos:
         holders = holders_of(repos, [device])
-    return _shown(device, holders.get(device.id, NOBODY))
+        peaks = peaks_of(repos, [device])
+    return _shown(device, holders.get(device.id, NOBODY), peaks.get(device.id))
 
 
-def _shown(device: StoredDevice, holder: Holder) -> Device:
-    update = {"job_id": holder.job_id, "work": holder.work, "step_id": holder.step_id}
+def _shown(device: StoredDevice, holder: Holder, peak: Peak | None) -> Device:
+    update = {
+        "job_id": holder.job_id,
+        "work": holder.work,
+        "step_id": holder.step_id,
+        "peak": None if peak is None else DevicePeak.model_validate(peak),
+    }
     return Device.model_validate(device).model_copy(update=update)

@@ -17,14 +17,17 @@ from tunefarm_api.methods import method_of
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
+from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.composition import Services
+from tunefarm_app.kernel_rooflines import job_rooflines
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.errors import ConflictError, NotFoundError
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
+_WORKED_OUT = {"outcomes", "flops", "roofline"}
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 
@@ -34,13 +37,20 @@ ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
     """With how their trials ended. Empty until they are extracted. Always one part."""
     with services.uow.read() as repos:
-        repos.jobs.get(job_id)
+        job = repos.jobs.get(job_id)
         tasks = repos.jobs.tasks(job_id)
         outcomes = repos.trials.outcomes(job_id)
+        model_tasks = repos.models.tasks(job.model_id)
+        rooflines = job_rooflines(repos, job, tasks, model_tasks)
+    flops = {(one.workload_key, one.toolchain): one.flops for one in model_tasks}
     items = [
         JobTask(
-            **{name: getattr(task, name) for name in JobTask.model_fields if name != "outcomes"},
+            **{name: getattr(task, name) for name in JobTask.model_fields if name not in _WORKED_OUT},
             outcomes=outcomes.get(task.position, {}),
+            flops=flops.get((task.workload_key, task.toolchain)),
+            roofline=Roofline.model_validate(rooflines[task.position])
+            if task.position in rooflines
+            else None,
         )
         for task in tasks
     ]

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.peak import DevicePeak
 from tunefarm_db.values import DeviceState
 
 
@@ -148,6 +149,9 @@ class Device(Output):
     calibration: dict[str, Any] | None = Field(
         description="Its last clean run of the calibration kernel: `time_sec`, the `reference_sec` it is held against, "
         "`at` (Unix seconds), and the `key` under which times can be compared."
+    )
+    peak: DevicePeak | None = Field(
+        None, description="What it can do at its best; null where that was never measured."
     )
     calibrate_at: float | None = Field(description="When it is to be calibrated again, Unix seconds.")
     last_seen_at: float = Field(description="Its last sign of life, Unix seconds.")

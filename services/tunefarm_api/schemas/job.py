@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import Input, Output
+from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.job_state import JobState
 
@@ -240,6 +241,14 @@ class JobTask(Output):
     untuned_cost_sec: float | None = Field(
         description="The kernel as TVM makes it untuned, seconds per call, when the compiler compared it with the tuned "
         "one that is in the artifact; null where it did not."
+    )
+    flops: float | None = Field(
+        None, description="Floating-point operations of one call; null where they are not known."
+    )
+    roofline: Roofline | None = Field(
+        None,
+        description="How near its fastest kernel is to what its device can do; null where none works yet, or it does no "
+        "floating-point operations.",
     )
     spent_sec: float = Field(description="Seconds spent on it.")
     rounds: int = Field(description="Rounds so far.")

@@ -25,6 +25,7 @@ from tunefarm_api.web.phases import phases_of
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.report_view import latency_lines
 from tunefarm_api.web.task_view import task_lines
+from tunefarm_app.kernel_rooflines import job_rooflines
 from tunefarm_app.waiting import why_waiting
 from tunefarm_db.job_state import JobState
 
@@ -59,10 +60,11 @@ def job_page(
         milestones = repos.overview.milestones(job_id)
         imported = repos.overview.import_times(job.model_id)
         events = repos.overview.newest_events(job_id, before=before, rounds=rounds, limit=LOG_LINES)
+        rooflines = job_rooflines(repos, job, tasks, model_tasks)
         curve = _curves.of(repos, job_id)
         now = repos.now()
     report = None if artifact is None else artifact.report
-    lines = task_lines(tasks, model_tasks, report)
+    lines = task_lines(tasks, model_tasks, report, rooflines)
     shown = len(lines) if kernels == "all" else min(len(lines), TASKS_SHOWN)
     answer = page(
         "job_part.html" if part in _PARTS else "job.html",

@@ -67,6 +67,21 @@ def gflops(flops: float, sec: float | None) -> str:
     return NONE if not sec or not flops else f"{flops / sec / 1e9:.3g} GFLOP/s"
 
 
+def rate(per_sec: float | None, unit: str) -> str:
+    """Return ``"272 GFLOP/s"``."""
+    if per_sec is None:
+        return NONE
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if per_sec >= 0.9995 * factor:
+            return f"{figures(per_sec / factor)} {letter}{unit}"
+    return f"{per_sec:.3g} {unit}"
+
+
+def figures(value: float) -> str:
+    """Return a number with three figures at least, and never with an exponent."""
+    return f"{value:,.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Return ``"1 trial"`` or ``"2 trials"``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

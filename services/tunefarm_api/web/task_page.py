@@ -17,6 +17,7 @@ from tunefarm_api.web.source_page import NAMES as SOURCE_NAMES
 from tunefarm_api.web.source_page import source_kinds
 from tunefarm_api.web.task_view import task_lines
 from tunefarm_app.job_report.words import OUTCOMES
+from tunefarm_app.kernel_rooflines import job_rooflines
 from tunefarm_app.kernel_sources import job_task, winner_of
 
 router = APIRouter(include_in_schema=False)
@@ -32,7 +33,8 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         tasks = repos.jobs.tasks(job_id)
         task = job_task(repos, job_id, position)
         winner = winner_of(repos, job, task, repos.artifacts.for_job(job_id))
-        lines = task_lines(tasks, repos.models.tasks(job.model_id))
+        model_tasks = repos.models.tasks(job.model_id)
+        lines = task_lines(tasks, model_tasks, rooflines=job_rooflines(repos, job, tasks, model_tasks))
         ends = repos.searches.ends(job_id, position)
         failed = repos.searches.failures(job_id, position)
         fastest = repos.searches.fastest(job_id, position)

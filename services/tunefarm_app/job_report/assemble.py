@@ -17,11 +17,15 @@ from tunefarm_app.job_report.document import (
     ReportKernel,
 )
 from tunefarm_app.job_report.evidence import Evidence, breakdown
+from tunefarm_app.job_report.parts import ReportPeak, ReportRoofline
 from tunefarm_app.job_report.reproduce import reproduce
 from tunefarm_app.job_report.sentences import doubts, not_measured, summary
+from tunefarm_app.kernel_rooflines import kernel_roofline, task_computations
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
+from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.peak import Peak
 
 Outcomes = Mapping[int, Mapping[str, int]]
 
@@ -46,7 +50,8 @@ def job_report(services: Services, job_id: str) -> JobReport:
         tasks = repos.jobs.tasks(job_id)
         outcomes = repos.trials.outcomes(job_id)
         workloads = _workloads(repos, tasks)
-    return _assemble(job, model, artifact, tasks, outcomes, workloads)
+        computations = task_computations(repos, job.target_key, tasks)
+    return _assemble(job, model, artifact, tasks, outcomes, workloads, computations)
 
 
 def _workloads(repos: Repositories, tasks: Sequence[JobTask]) -> dict[str, Workload]:
@@ -62,10 +67,11 @@ def _assemble(
     tasks: Sequence[JobTask],
     outcomes: Outcomes,
     workloads: Mapping[str, Workload],
+    computations: Mapping[str, Computation],
 ) -> JobReport:
     found = Evidence(artifact.manifest, artifact.report) if artifact else Evidence({}, {})
     coverage, latency = found.coverage(), found.latency()
-    kernels = _kernels(tasks, outcomes, workloads, found)
+    kernels = _kernels(tasks, outcomes, workloads, computations, found)
     report = JobReport(
         format=FORMAT,
         format_version=FORMAT_VERSION,
@@ -76,6 +82,7 @@ def _assemble(
         target=ReportedTarget(key=job.target_key, attributes=job.target),
         toolchain=tasks[0].toolchain if tasks else None,
         device=found.device(),
+        peak=_peak(found.peak()),
         place=found.place(),
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
@@ -120,9 +127,14 @@ def _artifact(artifact: Artifact) -> ReportedArtifact:
 
 
 def _kernels(
-    tasks: Sequence[JobTask], outcomes: Outcomes, workloads: Mapping[str, Workload], found: Evidence
+    tasks: Sequence[JobTask],
+    outcomes: Outcomes,
+    workloads: Mapping[str, Workload],
+    computations: Mapping[str, Computation],
+    found: Evidence,
 ) -> list[ReportKernel]:
     coverage, hits, timings = found.coverage(), found.hits(), found.kernels()
+    peak, place = found.peak(), found.place()
     misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
 
     def kernel(task: JobTask) -> ReportKernel:
@@ -130,6 +142,14 @@ def _kernels(
         covered = None if hits is None else task.workload_key in hits
         untuned, tuned = timings.get(task.workload_key, (None, None))
         now = tuned if covered else untuned
+        stands = kernel_roofline(
+            workload.flops if workload else 0.0,
+            now.median_sec if now else task.best_cost_sec,
+            workload.args if workload else [],
+            computations.get(task.workload_key),
+            peak,
+            threads=place.threads if now and place else None,
+        )
         return ReportKernel(
             position=task.position,
             name=task.name,
@@ -149,9 +169,19 @@ def _kernels(
             confirmations=task.confirmations,
             best_cost_sec=task.best_cost_sec,
             spent_sec=task.spent_sec,
+            roofline=ReportRoofline.model_validate(stands.to_json()) if stands else None,
         )
 
     return [kernel(task) for task in tasks]
+
+
+def _peak(peak: Peak | None) -> ReportPeak | None:
+    if peak is None:
+        return None
+    told = peak.to_json()
+    memory = told["bandwidth"][-1]["bytes_per_sec"] if told["bandwidth"] else None
+    names = ("threads", "measured_at", "flops_per_sec", "missing")
+    return ReportPeak.model_validate({**{name: told[name] for name in names}, "memory_bytes_per_sec": memory})
 
 
 def _total(outcomes: Outcomes) -> dict[str, int]:

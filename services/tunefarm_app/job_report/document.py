@@ -14,7 +14,9 @@ from tunefarm_app.job_report.parts import (
     ReportChecks,
     ReportedRecord,
     ReportLatency,
+    ReportPeak,
     ReportPlace,
+    ReportRoofline,
     ReportTiming,
     ReportUntunable,
 )
@@ -124,6 +126,9 @@ class ReportKernel(Part):
     confirmations: int = Field(description="How often its best were measured again, side by side.")
     best_cost_sec: float | None = Field(description="The job's fastest candidate, seconds per call.")
     spent_sec: float = Field(description="Seconds of searching.")
+    roofline: ReportRoofline | None = Field(
+        None, description="How near it is to what the device can do; null where it was not timed."
+    )
 
 
 class ReportBreakdown(Part):
@@ -189,6 +194,9 @@ class JobReport(Part):
     toolchain: str | None = Field(description="The compiler that kernels were made with.")
     device: ReportedDevice | None = Field(
         description="Where it was checked and timed; null without an artifact."
+    )
+    peak: ReportPeak | None = Field(
+        None, description="What the device can do at its best; null where that was not measured."
     )
     place: ReportPlace | None = Field(
         description="How the compiler used the device; null where it does not say."

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from tunefarm_app.job_report.document import ReportBreakdown, ReportCoverage, ReportedDevice, ReportKernel
-from tunefarm_app.job_report.farm_facts import FARM
+from tunefarm_app.job_report.farm_facts import FARM, PEAK
 from tunefarm_app.job_report.parts import (
     ReportChecks,
     ReportedRecord,
@@ -17,6 +17,7 @@ from tunefarm_app.job_report.parts import (
     ReportTiming,
     ReportUntunable,
 )
+from tunefarm_tuning.peak import Peak
 
 T = TypeVar("T")
 Data = Mapping[str, Any]
@@ -119,6 +120,10 @@ class Evidence:
             versions={},
             calibration_sec=None,
         )
+
+    def peak(self) -> Peak | None:
+        """Return what the device can do at its best, as the farm knew it when it compiled."""
+        return self.read(FARM, lambda data: Peak.from_json(data[PEAK]) if data.get(PEAK) else None, None)
 
     def texts(self, name: str) -> dict[str, str]:
         return self.read(name, lambda data: {str(key): str(value) for key, value in data.items()}, {})

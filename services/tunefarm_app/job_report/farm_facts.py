@@ -6,18 +6,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tunefarm_db.values import Device, Record
+from tunefarm_tuning.peak import Peak
 
 FARM = "farm"
 """The member of an artifact's report that holds it."""
 
+PEAK = "peak"
 
-def farm_facts(device: Device, records: Mapping[str, Record], pool: Iterable[Device]) -> dict[str, Any]:
+
+def farm_facts(
+    device: Device, records: Mapping[str, Record], pool: Iterable[Device], peak: Peak | None = None
+) -> dict[str, Any]:
     """Return the facts as JSON. No address and no machine id goes in: reports are passed on.
 
     Args:
         device: Where the compiler checked and timed; it may be gone, or another, when the report is read.
         records: The best record of each workload.
         pool: The devices that records may be of.
+        peak: What the device can do at its best.
     """
     info = device.info
     names = {one.id: one.name for one in pool}
@@ -39,6 +45,7 @@ def farm_facts(device: Device, records: Mapping[str, Record], pool: Iterable[Dev
             else {},
             "calibration_sec": device.calibration.get("time_sec") if device.calibration else None,
         },
+        PEAK: None if peak is None else peak.to_json(),
         "records": {
             key: {
                 "record_id": record.id,

@@ -114,6 +114,48 @@ class ReportUntunable(Part):
     reason: str = Field(description="Why it cannot be tuned.")
 
 
+class ReportRate(Part):
+    """Something per second."""
+
+    one_core: float = Field(description="On one core, while the others rest.")
+    all_cores: float = Field(description="On all cores together.")
+
+
+class ReportPeak(Part):
+    """What the device can do at its best, by the farm's own measurement: of each figure, the best until then."""
+
+    threads: int = Field(description="How many cores all of them are.")
+    measured_at: float = Field(description="When it was measured last, Unix seconds.")
+    flops_per_sec: dict[str, ReportRate] = Field(
+        description="Floating-point operations of fused multiply-adds, two each, by element type."
+    )
+    memory_bytes_per_sec: ReportRate | None = Field(
+        description="Bytes moved by a triad over arrays that fit into no usual cache; null where that was not measured."
+    )
+    missing: str = Field(description="Why a figure is not there; empty where all are.")
+
+
+class ReportRoofline(Part):
+    """How near a kernel is to what the device can do. What was not measured is null."""
+
+    flops_per_sec: float = Field(
+        description="Floating-point operations per second: of the kernel in the artifact where it was timed by itself, else of "
+        "the job's fastest candidate."
+    )
+    peak_flops_per_sec: float | None = Field(
+        description="What the device can do on as many threads, in the kernel's element type; null where that was not measured."
+    )
+    share_of_peak: float | None = Field(description="The one by the other.")
+    intensity: float | None = Field(
+        description="Operations per byte that has to be moved at the least; null where that is not known."
+    )
+    bound_flops_per_sec: float | None = Field(
+        description="The peak, or the intensity times the bandwidth of where its data fit, if that is less (Williams et al. 2009)."
+    )
+    share_of_bound: float | None = Field(description="How much of that it reaches.")
+    memory_bound: bool | None = Field(description="Whether bandwidth is what bounds it.")
+
+
 class ReportPlace(Part):
     """Where the compiler checked and timed everything."""
 

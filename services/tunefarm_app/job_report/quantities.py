@@ -73,6 +73,16 @@ def flops_per_sec(flops: float | None, sec: float | None) -> str:
     return NONE if not flops or not sec else f"{figures(flops / sec / 1e9)} GFLOP/s"
 
 
+def per_sec(value: float | None, unit: str) -> str:
+    """Return ``"272 GFLOP/s"``."""
+    if value is None:
+        return NONE
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= 0.9995 * factor:
+            return f"{figures(value / factor)} {letter}{unit}"
+    return f"{figures(value)} {unit}"
+
+
 def error(value: float) -> str:
     """Return a difference of numbers without a unit."""
     return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0"

@@ -49,7 +49,11 @@ def test_tune_and_look_at_everything(run: Any, farm: Any, tmp_path: Path) -> Non
     assert parsed(run, "jobs", "show", job_id)["trials"] == 16
     assert "stopped by  trials" in run("jobs", "show", job_id).stdout
     assert [task["weight"] for task in parsed(run, "jobs", "tasks", job_id)] == [1, 2]
-    assert "matmul_1" in run("jobs", "tasks", job_id).stdout
+    listed = run("jobs", "tasks", job_id).stdout
+    assert "matmul_1" in listed
+    assert "FLOP/s" in listed
+    assert "of peak" in listed
+    assert all(task["roofline"]["share_of_peak"] is None for task in parsed(run, "jobs", "tasks", job_id))
     trials = [json.loads(line) for line in run("jobs", "trials", job_id, "--json").stdout.splitlines()]
     assert len(trials) == 16
     failed = run("jobs", "trials", job_id, "--failed", "--json").stdout.splitlines()

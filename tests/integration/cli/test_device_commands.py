@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from noted_peak import noted_peak
 
 from tunefarm_app.register_device import heartbeat
 
@@ -40,6 +41,18 @@ def test_devices_are_listed_by_pool_and_state(run: Any, farm: Any) -> None:
     assert [one["name"] for one in of_lab] == ["node-2"]
     assert run("device", "list", "--device-key", "no-such-pool", "--json").stdout.strip() == "[]"
     assert "'quarantined'" in run("device", "list", "--state", "broken", code=2).stderr
+
+
+def test_peaks_are_listed(run: Any, farm: Any) -> None:
+    assert "FLOP/s" not in run("device", "list").output
+    with farm.services.uow.read() as repos:
+        device = repos.devices.find("node-1")
+    noted_peak(farm.services, device, flops_per_sec=136e9, bytes_per_sec=12.5e9)
+    listed = run("device", "list").output
+    assert "272 GFLOP/s" in listed
+    assert "25.0 GB/s" in listed
+    told = next(one for one in json.loads(run("device", "list", "--json").stdout) if one["name"] == "node-1")
+    assert told["peak"]["flops_per_sec"]["float32"] == {"one_core": 136e9, "all_cores": 272e9}
 
 
 @pytest.mark.parametrize(

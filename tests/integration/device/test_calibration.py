@@ -24,6 +24,7 @@ from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.targets import parse_target
 
 
@@ -52,6 +53,10 @@ class Lab:
         told = replace(self.services, settings=self.services.settings.model_copy(update=settings))
         calibrate_device(*self.inbox.calibrations.pop(), told)
         return self.device()
+
+    def peaks(self) -> dict[str, Peak]:
+        with self.services.uow.read() as repos:
+            return peaks_of(repos, [self.device()])
 
     def doubt(self) -> None:
         with self.services.uow.write() as repos:
@@ -88,11 +93,11 @@ def test_wrong_answers_and_a_drifting_clock_quarantine(lab: Lab) -> None:
     assert (well.state, well.reason) == (DeviceState.ONLINE, "")
     assert well.calibration is not None
     assert 1e-5 < well.calibration["time_sec"] < 1.0
-    assert peaks_of(lab.services, [well]) == {}, "it was switched off"
+    assert lab.peaks() == {}, "it was switched off"
 
     lab.doubt()
     assert lab.calibrate(peak_every_sec=3600.0).state is DeviceState.ONLINE
-    peak = peaks_of(lab.services, [well])[well.id]
+    peak = lab.peaks()[well.id]
     assert peak.missing.startswith("its target has no fused multiply-adds"), "it names no CPU"
     assert peak.flops_on(1, "float32") is None
     assert peak.threads == 1

@@ -56,6 +56,26 @@ def test_a_task_without_trials(browser: Browser, farm) -> None:
     assert browser.get(f"/jobs/{job.id}/tasks/0/trials.json").json()["ms"] == []
 
 
+def test_how_near_its_best_is_to_what_the_device_can_do(browser: Browser, farm) -> None:
+    device = farm.add_device()
+    job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=8, tuner="random")
+    farm.run()
+    page = browser.page(f"/jobs/{job.id}/tasks/0")
+    assert "– no peak is known" in page.text
+    assert "Of its roofline – not known" in page.text
+    (row,) = browser.page(f"/jobs/{job.id}").one("table").one("tbody").all("tr")
+    assert [cell.text for cell in row.all("td")].count("–") == 1
+    farm.note_peak(device, flops_per_sec=10e9)
+    (trial_sec,) = [min(trial.cost_sec for trial in farm.trials(job.id) if trial.cost_sec)]
+    share = 1e6 / trial_sec / 20e9
+    text = f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
+    page = browser.page(f"/jobs/{job.id}/tasks/0")
+    assert f"Of the device's peak {text} of 20.0 GFLOP/s on all cores" in page.text
+    assert f"Of its roofline {text} 20.0 GFLOP/s, bound by computing at 31,250 FLOP a byte" in page.text
+    (row,) = browser.page(f"/jobs/{job.id}").one("table").one("tbody").all("tr")
+    assert f"{text} {text} of roofline" in row.text
+
+
 def test_what_is_not_there(browser: Browser, done) -> None:
     for path in (f"/jobs/{done.id}/tasks/2", f"/jobs/{done.id}/tasks/2/trials.json", "/jobs/job_x/tasks/0"):
         assert browser.get(path).status_code == 404

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from noted_peak import noted_peak
 from starlette.testclient import TestClient
 
+from tunefarm.client import Device as ClientDevice
 from tunefarm_app.composition import Services
 from tunefarm_app.device_enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.settings import Settings
@@ -45,6 +47,27 @@ def test_a_device_registers_and_beats(client: TestClient, device: dict[str, Any]
     problem(client.post(f"{path}/heartbeat", json={"rpc_key": "of-another-life"}), 409, "device-taken")
     for gone in (client.get("/v1/devices/dev_no"), client.post("/v1/devices/dev_no/heartbeat", json={})):
         problem(gone, 404, "device-not-found")
+
+
+def test_what_a_device_can_do_at_its_best(
+    client: TestClient, services: Services, device: dict[str, Any]
+) -> None:
+    path = f"/v1/devices/{device['id']}"
+    assert device["peak"] is None
+    with services.uow.read() as repos:
+        stored = repos.devices.get(device["id"])
+    noted = noted_peak(services, stored, flops_per_sec=100e9, bytes_per_sec=20e9)
+    peak = client.get(path).json()["peak"]
+    assert peak == noted.to_json()
+    (listed,) = client.get("/v1/devices").json()["items"]
+    assert listed["peak"] == peak
+    assert client.post(f"{path}/heartbeat", json={}).json()["peak"] == peak
+    read = ClientDevice.read(listed).peak
+    assert read is not None
+    assert (read.threads, read.missing) == (2, "")
+    assert read.flops_per_sec == {"float32": (100e9, 200e9)}
+    assert read.memory_bytes_per_sec == (20e9, 40e9)
+    assert ClientDevice.read(device).peak is None
 
 
 def test_people_order_devices(client: TestClient, device: dict[str, Any], problem: Any) -> None:

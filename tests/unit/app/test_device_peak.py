@@ -61,6 +61,11 @@ def peak_of(farm: Farm, device: Device) -> Peak:
     return found
 
 
+def peaks(farm: Farm, device: Device) -> dict[str, Peak]:
+    with farm.services.uow.read() as repos:
+        return peaks_of(repos, [device])
+
+
 def calibrate_again(farm: Farm, device: Device) -> Device:
     with farm.services.uow.write() as repos:
         repos.devices.apply(device.id, DeviceEvent.DOUBT, "to be sure")
@@ -80,7 +85,7 @@ def test_it_is_measured_when_the_device_has_joined_and_then_seldom(farm: Farm, m
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert peak_of(farm, device).flops_on(1, "float32") == 100e9
-    assert peaks_of(farm.services, [device]) == {device.id: peak_of(farm, device)}
+    assert peaks(farm, device) == {device.id: peak_of(farm, device)}
     calibrate_again(farm, device)
     assert meter.runs == 1
     age(farm, 21601.0)
@@ -115,7 +120,7 @@ def test_it_can_be_switched_off(farm: Farm, meter: Meter) -> None:
     farm.with_settings(peak_every_sec=0.0).calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert meter.runs == 0
-    assert peaks_of(farm.services, [device]) == {}
+    assert peaks(farm, device) == {}
 
 
 @pytest.mark.parametrize("error", [InvalidInputError("no linker", code="no-linker"), RuntimeError("no idea")])
@@ -171,7 +176,7 @@ def test_a_worker_that_stops_leaves_it_to_another(farm: Farm, meter: Meter) -> N
     stopping = replace(farm.with_engine(Slow()).services, draining=lambda: True)
     calibrate_device(*farm.inbox.calibrations.pop(), stopping)
     assert farm.device(device.id).state is DeviceState.CHECKING
-    assert peaks_of(farm.services, [device]) == {}
+    assert peaks(farm, device) == {}
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert meter.runs == 1
@@ -192,7 +197,7 @@ def test_a_peak_that_another_release_wrote_is_none(farm: Farm, meter: Meter) -> 
     farm.calibrate()
     with farm.services.uow.write() as repos:
         repos._connection.execute(text("UPDATE device_peaks SET peak = '{}'"))
-    assert peaks_of(farm.services, [device]) == {}
+    assert peaks(farm, device) == {}
     age(farm, 1e6)
     calibrate_again(farm, device)
     assert peak_of(farm, device).flops_on(1, "float32") == 100e9

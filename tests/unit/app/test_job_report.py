@@ -56,6 +56,47 @@ def approx(value: float | None) -> Any:
     return pytest.approx(value, rel=0.01)
 
 
+def test_how_near_its_kernels_are_to_what_the_device_can_do(farm: Farm) -> None:
+    farm = farm.with_engine(ReportingEngine())
+    device = farm.add_device()
+    farm.note_peak(device, flops_per_sec=10e9, bytes_per_sec=20e9)
+    model = farm.upload(Scenario(tasks=TASKS), name="net.onnx")
+    farm.run()
+    job = farm.submit(farm.model(model.id), trials=24, seed=5)
+    farm.run()
+    farm.note_peak(device, flops_per_sec=77e9)  # later: no business of this report
+    report = job_report(farm.services, job.id)
+    assert report.peak is not None
+    assert (report.peak.threads, report.peak.missing) == (2, "")
+    assert report.peak.flops_per_sec["float32"].all_cores == 20e9
+    assert report.peak.memory_bytes_per_sec is not None
+    assert report.peak.memory_bytes_per_sec.all_cores == 40e9
+    covered = next(kernel for kernel in report.kernels if kernel.covered)
+    assert covered.roofline is not None
+    assert covered.flops is not None
+    # 2e-4 s by itself, on two threads; 1e6 operations or more on 32 bytes.
+    assert covered.roofline.flops_per_sec == approx(covered.flops / 2e-4)
+    assert covered.roofline.share_of_peak == approx(covered.flops / 2e-4 / 20e9)
+    assert (covered.roofline.memory_bound, covered.roofline.intensity) == (False, covered.flops / 32)
+    assert covered.roofline.share_of_bound == covered.roofline.share_of_peak
+    for kernel in report.kernels:
+        assert kernel.roofline is not None
+    page = report_page(report)
+    assert "20.0 GFLOP/s on 2" in page
+    assert "from memory 40.0 GB/s" in page
+    assert f"{100 * covered.flops / 2e-4 / 20e9:.1f} %" in page
+
+
+def test_without_a_measured_peak_there_are_no_shares_of_it(report: JobReport) -> None:
+    assert report.peak is None
+    for kernel in report.kernels:
+        assert kernel.roofline is not None
+        assert kernel.roofline.flops_per_sec > 0
+        assert kernel.roofline.share_of_peak is None
+        assert kernel.roofline.share_of_bound is None
+    assert "No peak of the device was measured" in report_page(report)
+
+
 def test_everything_that_is_known_is_in_it(farm: Farm) -> None:
     farm, job_id = finished(farm, ReportingEngine())
     report = job_report(farm.services, job_id)
