@@ -45,12 +45,18 @@ def share_done(job: Job) -> float | None:
     return min(max(shares), 1.0) if shares else None
 
 
-def time_left(job: Job, rates: Sequence[float] = ()) -> Left | None:
+_UNKNOWN_PACE = (0.7, 1.5)
+"""How far the pace to come may lie from the mean so far, as long as too little was measured to tell."""
+_FEW_RATES = 2
+
+
+def time_left(job: Job, rates: Sequence[float] | None = None) -> Left | None:
     """Return how long the search goes on; None where no limit of time or trials says so.
 
     Args:
         job: The job.
-        rates: Trials per second, measured over stretches of the search: they make the range.
+        rates: Trials per second, measured over stretches of the search: they make the range. Only the mean is told where
+            it is None.
     """
     if job.state is not JobState.TUNING or job.stop_reason is not None:
         return None
@@ -62,8 +68,11 @@ def time_left(job: Job, rates: Sequence[float] = ()) -> Left | None:
     if (limit := job.budget.get("trials")) and job.trials and job.tuned_sec:
         left = max(limit - job.trials, 0)
         mean = job.trials / job.tuned_sec
-        soonest.append(left / max([*rates, mean]))
-        latest.append(left / min([rate for rate in rates if rate > 0] + [mean]))
+        paces = [mean, *(rate for rate in rates or () if rate > 0)]
+        if rates is not None and len(paces) <= _FEW_RATES:
+            paces += [share * mean for share in _UNKNOWN_PACE]
+        soonest.append(left / max(paces))
+        latest.append(left / min(paces))
     return Left(soonest_sec=min(soonest), latest_sec=min(latest)) if soonest else None
 
 

@@ -11,6 +11,7 @@ from waiting import wait_until
 
 from tunefarm_app.api_keys import verify_api_key
 from tunefarm_app.browser_sessions import make_link
+from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
@@ -52,7 +53,7 @@ def test_a_link_signs_in_and_signing_out_ends_it(seat, server: ReplayServer) -> 
 def test_jobs_are_watched_from_the_first_trial_to_the_artifact(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     expect(page.locator("#link")).to_have_attribute("data-state", "live")
-    job = start_job(server, model_of(server, tasks=3, trial_sec=0.01, compile_sec=2.0), trials=200)
+    job = start_job(server, model_of(server, tasks=3, trial_sec=0.01, compile_sec=1.0), trials=100)
     # The list was open before there was a job: nobody reloads it.
     page.get_by_role("link", name="net.onnx").click()
     page.wait_for_url(f"**/jobs/{job.id}")
@@ -123,18 +124,38 @@ def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path)
         page.get_by_role("button", name="Sign in").click()
         expect(page.locator("#link")).to_have_attribute("data-state", "live")
         model_id = model_of(server)
+        paused = start_job(server, model_id, trials=16)
+        pause_job(server.services, paused.id)
+        looking = context.new_page()
+        looking.set_default_timeout(60_000)
+        looking.goto(f"{server.url}/jobs/{paused.id}")
+        expect(looking.locator("#state")).to_contain_text("paused")
     expect(page.locator("#link")).to_have_attribute("data-state", "away")
+    expect(looking.locator("#link")).to_have_attribute("data-state", "away")
     with replay_server(tmp_path, port=port) as server:
         job = start_job(server, model_id, trials=16)
         expect(page.locator("#link")).to_have_attribute("data-state", "live")
         expect(page.locator(f"#{job.id}")).to_contain_text("succeeded")
+        # A page that was open all the time steers the job as before.
+        looking.locator("summary", has_text="Extend").click()
+        looking.get_by_label("Add trials").fill("8")
+        looking.locator(".fold[open]").get_by_role("button", name="Extend").click()
+        expect(looking.locator(".figures")).to_contain_text("of 24 trials")
+        looking.get_by_role("button", name="Resume").click()
+        expect(looking.locator("#state")).to_contain_text("succeeded")
         context.close()
 
 
 @pytest.mark.parametrize(
-    "seat", [{"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}], indirect=True, ids=["dark"]
+    "seat",
+    [
+        {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
+        {"viewport": {"width": 1600, "height": 900}, "color_scheme": "light"},
+    ],
+    indirect=True,
+    ids=["narrow and dark", "wide and light"],
 )
-def test_narrow_and_dark(seat, server: ReplayServer) -> None:
+def test_every_page_fits_and_can_be_read_by_all(seat, server: ReplayServer) -> None:
     name = "a-model-with-a-name-that-is-far-too-long-for-a-telephone.onnx"
     model_id = model_of(server, name=name)
     job = start_job(server, model_id, trials=16)
@@ -151,7 +172,12 @@ def test_narrow_and_dark(seat, server: ReplayServer) -> None:
         "/devices",
         "/records",
         f"/records/{record.id}",
+        "/jobs?model=none",
     ):
         page.goto(server.url + path)
         seat.nothing_serious(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.goto(server.url + "/jobs/job_none")
+    expect(page.get_by_role("heading", name="Job not found")).to_be_visible()
+    seat.nothing_serious(page)
+    seat.complaints.clear()  # the browser's own line about the status 404

@@ -106,6 +106,9 @@ def test_what_is_left_is_the_limit_that_comes_first() -> None:
     ranged = time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40), rates=[0.5, 2.0])
     assert (ranged.soonest_sec, ranged.latest_sec) == (30, 120)
     assert ranged.is_range
+    early = time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40), rates=[])
+    assert (early.soonest_sec, early.latest_sec) == pytest.approx((40, 60 / 0.7))
+    assert not time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40)).is_range
     assert time_left(job(budget={"patience_trials": 5}, tuned_sec=1.0, trials=4)) is None
     assert time_left(job(budget={"wall_sec": 1.0}, state=JobState.COMPILING)) is None
     assert time_left(job(budget={"trials": 9})) is None
