@@ -106,6 +106,18 @@ class WebhookStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookHead:
+    """What is another one as soon as a page about the webhook would show something else."""
+
+    id: str
+    failures: int
+    disabled_at: float | None
+    newest: str | None
+    pending: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
     """A delivery to be sent, with all that it takes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import delete, func, insert, or_, select, update
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
@@ -53,6 +53,14 @@ class ApiKeys(Repository):
         """
         query = select(_KEYS).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
         return self._all(ApiKey, query.with_for_update() if lock else query)
+
+    def head(self) -> tuple[object, ...]:
+        """Return what is another one as soon as a list of keys would show something else."""
+        newest = (
+            func.max(column)
+            for column in (ApiKeyRow.created_at, ApiKeyRow.revoked_at, ApiKeyRow.last_used_at)
+        )
+        return tuple(self._run(select(func.count(), *newest)).one())
 
     def touch(self, key_id: str) -> None:
         """Note that the key was used now."""

@@ -16,7 +16,13 @@ from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.repositories.webhooks import Webhooks
 from tunefarm_db.tables import EventRow, WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.values import Event, Page
-from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, DeliveryState, WebhookStanding
+from tunefarm_db.webhook_values import (
+    ClaimedDelivery,
+    Delivery,
+    DeliveryState,
+    WebhookHead,
+    WebhookStanding,
+)
 from tunefarm_tuning.errors import NotFoundError
 
 _DELIVERIES = table_of(WebhookDeliveryRow)
@@ -214,6 +220,34 @@ class Deliveries(Repository):
             .order_by(WebhookRow.id)
         )
         return self._all(WebhookStanding, query)
+
+    def heads(self) -> tuple[WebhookHead, ...]:
+        """Return the heads of all webhooks."""
+        newest = select(func.max(_Row.id)).where(_Row.webhook_id == WebhookRow.id).scalar_subquery()
+        pending = (
+            select(
+                _Row.webhook_id,
+                func.count().label("pending"),
+                func.sum(_Row.attempts).label("attempts"),
+            )
+            .where(_Row.state == DeliveryState.PENDING)
+            .group_by(_Row.webhook_id)
+            .subquery()
+        )
+        query = (
+            select(
+                WebhookRow.id,
+                WebhookRow.failures,
+                WebhookRow.disabled_at,
+                newest.label("newest"),
+                func.coalesce(pending.c.pending, 0).label("pending"),
+                func.coalesce(pending.c.attempts, 0).label("attempts"),
+            )
+            .select_from(_WEBHOOKS)
+            .outerjoin(pending, pending.c.webhook_id == WebhookRow.id)
+            .order_by(WebhookRow.id)
+        )
+        return self._all(WebhookHead, query)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
         """Delete deliveries that ended so long ago, and those of webhooks that are gone; return how many."""

@@ -126,10 +126,14 @@ def look(services: Services, before: Heads) -> Heads:
         jobs = repos.overview.job_heads(open_before)
         models = repos.overview.model_heads()
         devices = repos.overview.device_heads()
+        webhooks = repos.deliveries.heads()
+        keys = repos.api_keys.head()
     return {
         **{f"job:{job.id}": job for job in jobs},
         **{f"model:{model.id}": model for model in models},
         **{f"device:{device.id}": device for device in devices},
+        **{f"webhook:{webhook.id}": webhook for webhook in webhooks},
+        "keys": keys,
     }
 
 
@@ -138,7 +142,7 @@ def changes(before: Heads, now: Heads) -> dict[str, int]:
     changed = {
         topic: int(getattr(head, "event_seq", 0)) for topic, head in now.items() if before.get(topic) != head
     }
-    gone = {topic: 0 for topic in before.keys() - now.keys() if topic.startswith("device:")}
+    gone = {topic: 0 for topic in before.keys() - now.keys() if topic.startswith(("device:", "webhook:"))}
     return {**changed, **gone}
 
 

@@ -10,6 +10,7 @@ from tunefarm_api.web import (
     job_actions,
     job_page,
     jobs_page,
+    keys_page,
     live,
     log_file,
     models_page,
@@ -18,6 +19,7 @@ from tunefarm_api.web import (
     source_page,
     task_page,
     uploads,
+    webhooks_page,
 )
 
 PAGES = tuple(
@@ -38,5 +40,7 @@ PAGES = tuple(
         device_page,
         device_actions,
         records_page,
+        webhooks_page,
+        keys_page,
     )
 )

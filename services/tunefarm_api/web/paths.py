@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _FIRST_PARTS = frozenset(
-    {"", "devices", "jobs", "live", "models", "records", "sign-in", "sign-out", "static"}
+    {"", "devices", "jobs", "keys", "live", "models", "records", "sign-in", "sign-out", "static", "webhooks"}
 )
 _PUBLIC = frozenset({"sign-in", "static"})
 

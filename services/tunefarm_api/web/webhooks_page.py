@@ -1,0 +1,126 @@
+"""Webhooks: who is told, how that went, and what a person can do about it.
+
+All of it needs the scope ``write``, to look as well: a URL can be as good as a password to what it leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from tunefarm_api.auth import key_of, needs
+from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.schemas.base import cursor_of
+from tunefarm_api.web.forms import FormDep
+from tunefarm_api.web.rendering import page
+from tunefarm_app.composition import Services
+from tunefarm_app.webhook_address import parse_url
+from tunefarm_app.webhooks import (
+    KINDS,
+    create_webhook,
+    delete_webhook,
+    disable_webhook,
+    enable_webhook,
+    try_webhook,
+)
+from tunefarm_db.webhook_values import DeliveryState, Webhook, WebhookStanding
+from tunefarm_tuning.errors import InvalidInputError
+
+router = APIRouter(include_in_schema=False)
+
+PAGE_SIZE = 50
+
+_ORDERS: dict[str, Callable[..., Webhook]] = {"enable": enable_webhook, "disable": disable_webhook}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookLine:
+    """One webhook, and how it does.
+
+    Attributes:
+        host: Where it leads, in short.
+    """
+
+    webhook: Webhook
+    standing: WebhookStanding
+    host: str
+
+
+@router.get("/webhooks", dependencies=[needs("write")])
+def webhooks_page(request: Request, services: ServicesDep) -> HTMLResponse:
+    with services.uow.read() as repos:
+        standings = {one.id: one for one in repos.deliveries.standings()}
+        webhooks = repos.webhooks.list()
+    lines = [_line(webhook, standings[webhook.id]) for webhook in webhooks if webhook.id in standings]
+    return page("webhooks.html", request, lines=lines, kinds=KINDS)
+
+
+@router.post("/webhooks", dependencies=[needs("write")])
+async def register(request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Shows the secret, this once."""
+
+    def make() -> Webhook:
+        return create_webhook(
+            services,
+            url=form.get("url", "").strip(),
+            kinds=[kind for kind in KINDS if f"kind-{kind}" in form],
+            job_id=form.get("job", "").strip() or None,
+            by_key_id=key_of(request).id,
+        )
+
+    webhook = await run_in_threadpool(make)
+    return page("webhook_made.html", request, webhook=webhook)
+
+
+@router.get("/webhooks/{webhook_id}", dependencies=[needs("write")])
+def webhook_page(
+    webhook_id: str,
+    request: Request,
+    services: ServicesDep,
+    state: Annotated[str, Query(max_length=20)] = "",
+    cursor: Annotated[str | None, cursor_of("whd")] = None,
+) -> HTMLResponse:
+    wanted = DeliveryState(state) if state in set(DeliveryState) else None
+    with services.uow.read() as repos:
+        webhook = repos.webhooks.get(webhook_id)
+        standing = next(one for one in repos.deliveries.standings() if one.id == webhook_id)
+        found = repos.deliveries.page(webhook_id, state=wanted, cursor=cursor, limit=PAGE_SIZE)
+        now = repos.now()
+    return page(
+        "webhook.html",
+        request,
+        line=_line(webhook, standing),
+        deliveries=found.items,
+        now=now,
+        state=wanted,
+        states=list(DeliveryState),
+        cursor=cursor,
+        next_cursor=found.next_cursor,
+    )
+
+
+@router.post("/webhooks/{webhook_id}/{order}", dependencies=[needs("write")])
+def order(webhook_id: str, order: str, request: Request, services: ServicesDep) -> Response:
+    if order == "delete":
+        delete_webhook(services, webhook_id, by_key_id=key_of(request).id)
+        return RedirectResponse("/webhooks", 303)
+    _obey(services, webhook_id, order, key_of(request).id)
+    return RedirectResponse(f"/webhooks/{webhook_id}", 303)
+
+
+def _obey(services: Services, webhook_id: str, order: str, key_id: str) -> None:
+    if order == "test":
+        try_webhook(services, webhook_id)
+    elif order in _ORDERS:
+        _ORDERS[order](services, webhook_id, by_key_id=key_id)
+    else:
+        raise InvalidInputError("there is no such order", code="invalid-request")
+
+
+def _line(webhook: Webhook, standing: WebhookStanding) -> WebhookLine:
+    return WebhookLine(webhook=webhook, standing=standing, host=parse_url(webhook.url).host)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hook_receiver import Receiver, hook_receiver, is_signed
+from playwright.sync_api import expect
+from replay_server import ReplayServer, replay_server
+
+from tunefarm_app.webhook_sender import Patience, WebhookSender
+
+expect.set_options(timeout=60_000)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ReplayServer]:
+    """A farm that tells webhooks on this machine, too."""
+    with replay_server(tmp_path, webhook_allow_private=True) as server:
+        sender = WebhookSender(server.services, every_sec=0.05, patience=Patience(first_sec=3600.0))
+        sender.start()
+        try:
+            yield server
+        finally:
+            sender.stop()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with hook_receiver() as receiver:
+        yield receiver
+
+
+def test_a_webhook_from_its_beginning_to_its_end(seat, server: ReplayServer, receiver: Receiver) -> None:
+    page = seat.sign_in()
+    page.get_by_role("link", name="Webhooks", exact=True).click()
+    page.get_by_text("What it is told of: everything").click()
+    seat.nothing_serious(page)
+    page.get_by_label("URL").fill(receiver.url)
+    page.get_by_label("finished", exact=True).check()
+    page.get_by_role("button", name="Register").click()
+    secret = page.locator("#secret").inner_text()
+    assert secret.startswith("whsec_")
+    seat.nothing_serious(page)
+    page.get_by_role("link", name="Done").click()
+    page.get_by_role("button", name="Send a test").click()
+    # No reload: the page hears of it.
+    expect(page.locator("#deliveries")).to_contain_text("delivered")
+    assert is_signed(receiver.got[0], secret)
+    receiver.answer = lambda _got: 500
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.locator("#deliveries")).to_contain_text("the receiver answered 500")
+    expect(page.locator("#webhook-head")).to_contain_text("failing")
+    seat.nothing_serious(page)
+    page.locator("summary", has_text="Disable").click()
+    page.get_by_role("button", name="Disable the webhook").click()
+    expect(page.locator("#webhook-head")).to_contain_text("disabled by a person")
+    page.locator("summary", has_text="Delete").click()
+    page.get_by_role("button", name="Delete the webhook").click()
+    expect(page.locator("#webhooks")).to_contain_text("There are no webhooks yet.")
+
+
+def test_a_key_is_made_used_and_revoked(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.get_by_role("link", name="Keys", exact=True).click()
+    seat.nothing_serious(page)
+    page.get_by_label("Name").fill("a reader")
+    page.get_by_role("button", name="Make the key").click()
+    key = page.locator("#key").inner_text()
+    seat.nothing_serious(page)
+    page.get_by_role("link", name="Done").click()
+    row = page.locator(f"#key-{key.split('_')[1]}")
+    expect(row).to_contain_text("never")
+    row.locator("summary").click()
+    row.get_by_role("button", name="Revoke the key").click()
+    expect(row).to_contain_text("revoked")
