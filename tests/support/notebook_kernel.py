@@ -12,7 +12,7 @@ import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-_CELL_SEC = 600
+_PATIENCE_SEC = 600
 
 
 def run_notebook(notebook: Any, folder: Path, environment: Mapping[str, str] | None = None) -> Any:
@@ -32,7 +32,9 @@ def run_notebook(notebook: Any, folder: Path, environment: Mapping[str, str] | N
         config.KernelManager.connection_file = f"{scratch}/kernel.json"
         client = NotebookClient(
             notebook,
-            timeout=_CELL_SEC,
+            timeout=_PATIENCE_SEC,
+            startup_timeout=_PATIENCE_SEC,
+            iopub_timeout=_PATIENCE_SEC,  # outputs that come later are lost
             kernel_name="python3",
             config=config,
             resources={"metadata": {"path": str(folder)}},

@@ -40,12 +40,10 @@ def html_table(items: Iterable[object]) -> str:
     shown = [item for item in items if isinstance(item, Shown)]
     if not shown:
         return "<em>none</em>"
-    names = list(_plain(shown[0]))
+    facts = [_plain(item) for item in shown]
+    names = [name for name in facts[0] if any(one.get(name) for one in facts)]
     head = "".join(_cell("th", name or type(shown[0]).__name__) for name in names)
-    rows = []
-    for item in shown:
-        facts = _plain(item)
-        rows.append(f"<tr>{''.join(_cell('td', facts.get(name, '')) for name in names)}</tr>")
+    rows = [f"<tr>{''.join(_cell('td', one.get(name, '')) for name in names)}</tr>" for one in facts]
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
