@@ -11,7 +11,7 @@ from tunefarm_db.device_history_values import NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.device_history import DeviceHistory
-from tunefarm_db.repositories.devices import CALIBRATION, Devices, columns, held_under, moved
+from tunefarm_db.repositories.devices import CALIBRATION, Devices, columns, held_under, holders, moved
 from tunefarm_db.tables import DeviceRow, table_of
 from tunefarm_db.values import Device, DeviceLease, DeviceState, Json
 
@@ -61,7 +61,7 @@ class Calibrations(Repository):
             DeviceRow.held.is_(False),
             or_(DeviceRow.lease_until.is_(None), DeviceRow.lease_until < db_now()),
         )
-        return Devices(self._connection).take(wanted, owner, lease_sec)
+        return Devices(self._connection).take(holders().where(wanted).with_for_update(), owner, lease_sec)
 
     def finish(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, or_, select, type_coerce, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, type_coerce, update
 
 from tunefarm_db.columns import EnumText, db_now
 from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
@@ -231,7 +231,7 @@ class Devices(Repository):
     def lease(self, device_key: str, owner: str, lease_sec: float) -> DeviceLease | None:
         """Take a free, online device of the pool for `lease_sec`, under a new fence; None where none is free."""
         free = (
-            select(DeviceRow.id)
+            holders()
             .where(
                 DeviceRow.device_key == device_key,
                 DeviceRow.state == DeviceState.ONLINE,
@@ -241,21 +241,24 @@ class Devices(Repository):
             .limit(1)
             .with_for_update(skip_locked=True)  # SQLite leaves it out: BEGIN IMMEDIATE has locked already
         )
-        chosen = self._run(free).scalar_one_or_none()
-        return None if chosen is None else self.take(DeviceRow.id == chosen, owner, lease_sec)
+        return self.take(free, owner, lease_sec)
 
-    def take(self, wanted: ColumnElement[bool], owner: str, lease_sec: float) -> DeviceLease | None:
-        """Lease the one device that is wanted, under a new fence; None where there is none.
+    def take(
+        self, wanted: Select[str, str | None, float | None, float | None], owner: str, lease_sec: float
+    ) -> DeviceLease | None:
+        """Lease the one device that `holders` finds, and locks, under a new fence; None where it finds none.
 
         If its last holder never gave it back, that one's time ends here.
         """
-        left = select(DeviceRow.id, DeviceRow.lease_owner, DeviceRow.leased_at, DeviceRow.lease_until).where(
-            wanted, DeviceRow.lease_owner.is_not(None)
-        )
-        before = self._run(left.with_for_update()).first()
+        before = self._run(wanted).first()
+        if before is None:
+            return None
+        device_id, left_by, leased_at, lease_until = before
+        if left_by is not None:
+            self.count_use(device_id, left_by, leased_at, lease_until)
         statement = (
             update(_DEVICES)
-            .where(wanted)
+            .where(DeviceRow.id == device_id)
             .values(
                 lease_owner=owner,
                 leased_at=db_now(),
@@ -264,10 +267,7 @@ class Devices(Repository):
             )
         )
         device = self._first(Device, statement.returning(*columns()))
-        if device is None:
-            return None
-        if before is not None:
-            self.count_use(*before)
+        assert device is not None
         assert device.lease_until is not None
         return DeviceLease(device=device, owner=owner, fence=device.fence, lease_until=device.lease_until)
 
@@ -320,6 +320,11 @@ class Devices(Repository):
 
 
 _PRESENT = DeviceRow.state != DeviceState.REMOVED
+
+
+def holders() -> Select[str, str | None, float | None, float | None]:
+    """Return the query of what `Devices.take` must know of a device."""
+    return select(DeviceRow.id, DeviceRow.lease_owner, DeviceRow.leased_at, DeviceRow.lease_until)
 
 
 def is_calibration(owner: str | None) -> bool:

@@ -162,13 +162,15 @@ async function load() {
   }
   loading = true;
   const [newUse, newTimes] = await Promise.all([get(use.dataset.url), calibration ? get(calibration.dataset.url) : null]);
-  if (newUse) {
+  // Not under the reader's hand: drawing anew forgets what is pointed at, and what was zoomed into.
+  const busy = document.querySelector(".chart:hover") !== null && used !== null;
+  if (newUse && !busy) {
     used = newUse;
     drawUse();
     drawVitals();
   }
-  // Drawing anew takes away what the reader has zoomed into: only for what is new.
-  if (newTimes && JSON.stringify(newTimes) !== JSON.stringify(calibrated)) {
+  again ||= busy;
+  if (newTimes && !busy && JSON.stringify(newTimes) !== JSON.stringify(calibrated)) {
     calibrated = newTimes;
     drawCalibrations();
   }
