@@ -47,7 +47,7 @@ def test_they_come_without_outputs(name: str) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code
     for cell in code:
-        assert cell.outputs == []
+        assert cell.outputs == [], "clear all outputs in the editor, then save it"
         assert cell.execution_count is None
         assert cell.metadata == {}
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
