@@ -92,7 +92,7 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
 
 
 def _client() -> str:
-    from tunefarm import client
+    from tunefarm import client, embedded
     from tunefarm.client.farm import Devices, Records
     from tunefarm.client.jobs import Jobs
     from tunefarm.client.keys import Keys
@@ -120,6 +120,11 @@ def _client() -> str:
             made = kind.__init__
             parts.append(f"### `Client{_signature(made)}`\n\n{_text(inspect.getdoc(made))}")
         parts += [] if kind is client.AsyncClient else _methods(kind)
+    parts.append("## A farm in a program or a notebook: `tunefarm.embedded`\n")
+    for kind in (embedded.EmbeddedFarm, embedded.FarmOptions):
+        parts.append(f"### `{kind.__name__}`\n")
+        parts.append(_text(inspect.getdoc(kind)))
+        parts += _methods(kind) if kind is embedded.EmbeddedFarm else []
     parts.append("## Retries\n")
     parts.append(_text(inspect.getdoc(client.RetryPolicy)))
     parts.append("## Errors\n")
