@@ -103,6 +103,7 @@ _BY_STATUS: Mapping[int, type[ClientError]] = {
     401: AuthenticationError,
     403: ForbiddenError,
     404: NotFoundError,
+    408: UnavailableError,
     409: ConflictError,
     410: NotFoundError,
     412: ConflictError,

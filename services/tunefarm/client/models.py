@@ -11,6 +11,7 @@ from tunefarm.client.paging import get_all, get_page, walk
 from tunefarm.client.results import Model, ModelTask, Page
 from tunefarm.client.streams import ByteProgress
 from tunefarm.client.transport import Query, Transport, segment
+from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
 from tunefarm.client.waiting import wait_until
 
 Shapes = Mapping[str, Sequence[int]]
@@ -32,24 +33,30 @@ class AsyncModels:
     ) -> Model:
         """Upload an ONNX file; the server then imports it (see `wait`).
 
-        The file is streamed, never held in memory. A file that the server has already, with the same shapes, is not
-        stored twice: the model that is there comes back.
+        The file is streamed, never held in memory. One of more than 4 MB goes in parts: after a break, or a restart of the
+        server, the rest is sent; and what another call did not get through goes on here. A file that the server has
+        already, with the same shapes, is not stored twice: the model that is there comes back.
 
         Args:
             path: The file.
             name: What to call it; the file's name where it is left out.
             shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
-            on_progress: Called with the bytes sent and the bytes in all.
+            on_progress: Called with the bytes sent and the bytes in all; after a break, with where it goes on.
 
         Raises:
             InvalidRequestError: If the server refuses the file (too large, empty, not a model).
+            UnavailableError: If the server is away for too long. What arrived is kept for a day.
         """
         path = Path(path)
-        query: Query = {
-            # The name of a file can be any bytes.
-            "name": (name if name is not None else path.stem).encode("utf-8", "replace").decode(),
-            "shape": [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()],
-        }
+        # The name of a file can be any bytes.
+        called = (name if name is not None else path.stem).encode("utf-8", "replace").decode()
+        given = [f"{key}={','.join(map(str, dims))}" for key, dims in (shapes or {}).items()]
+        if (await self._transport.link.run(path.stat)).st_size > PARTED_BYTES:
+            parted = PartedUpload(self._transport, name=called, shapes=given, on_progress=on_progress)
+            model = await parted.send(path)
+            if model is not None:
+                return Model.read(model)
+        query: Query = {"name": called, "shape": given}
         return Model.read(await self._transport.upload("models", query, path, on_progress))
 
     async def get(self, model_id: str) -> Model:

@@ -21,12 +21,18 @@ _SHA256_TAG = re.compile(r'"([0-9a-f]{64})"')
 
 
 async def read_chunks(
-    link: Link, source: IO[bytes], total: int, on_progress: ByteProgress | None
+    link: Link,
+    source: IO[bytes],
+    total: int,
+    on_progress: ByteProgress | None,
+    *,
+    start: int = 0,
+    end: int | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield a file from its beginning."""
-    sent = 0
-    await link.run(source.seek, 0)
-    while chunk := await link.run(source.read, CHUNK_BYTES):
+    """Yield a file, or the part of it from `start` to `end`."""
+    sent = start
+    await link.run(source.seek, start)
+    while chunk := await link.run(source.read, CHUNK_BYTES if end is None else min(CHUNK_BYTES, end - sent)):
         yield chunk
         sent += len(chunk)
         if on_progress is not None:

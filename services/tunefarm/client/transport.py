@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -56,7 +56,7 @@ class Transport:
     ) -> None:
         self.url = base_url(url)
         self.link = make_link(**link_options(self.url, api_key, timeout_sec))
-        self._retry = retry
+        self.retry = retry
         self._has_key = bool(api_key)
 
     async def get(self, path: str, query: Query | None = None) -> Any:
@@ -73,6 +73,7 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         *,
         key: str | None = None,
+        headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> Any:
         """Send JSON.
@@ -81,11 +82,12 @@ class Transport:
             path: Below ``/v1``.
             body: What to send; None for an empty body.
             key: Idempotency key; with one, the request may be sent twice.
+            headers: Sent as well.
             repeatable: Sending it twice does no harm anyway.
         """
-        headers = {} if key is None else {"Idempotency-Key": key}
+        sent = {**(headers or {}), **({} if key is None else {"Idempotency-Key": key})}
         return await self._send(
-            lambda: self._request("POST", path, None, json=body, headers=headers),
+            lambda: self._request("POST", path, None, json=body, headers=sent),
             self._json,
             repeatable=repeatable or key is not None,
         )
@@ -116,6 +118,35 @@ class Transport:
                 )
 
             return await self._send(request, self._json, repeatable=True)
+
+    async def send_part(
+        self,
+        path: str,
+        source: IO[bytes],
+        start: int,
+        end: int,
+        total: int,
+        on_progress: ByteProgress | None,
+    ) -> httpx.Headers:
+        """Stream a part of a file as the body of a PATCH, once: what arrived of it only the server knows."""
+
+        async def read(answer: httpx.Response) -> httpx.Headers:
+            await self._body(answer)
+            return answer.headers
+
+        def request() -> httpx.Request:
+            if on_progress is not None:
+                on_progress(start, total)
+            chunks = read_chunks(self.link, source, total, on_progress, start=start, end=end)
+            headers = {
+                "Content-Type": "application/offset+octet-stream",
+                "Content-Length": str(end - start),
+                "Tus-Resumable": "1.0.0",
+                "Upload-Offset": str(start),
+            }
+            return self._request("PATCH", path, None, content=self.link.body(chunks), headers=headers)
+
+        return await self._send(request, read, repeatable=False)
 
     async def download(self, path: str, target: Path, on_progress: ByteProgress | None) -> httpx.Headers:
         """Stream an answer into `target`: whole, or not at all.
@@ -191,9 +222,9 @@ class Transport:
                 again = repeatable
             except httpx.DecodingError as cause:
                 raise ProtocolError(f"the server's answer is garbled: {cause}", code="bad-answer") from cause
-            if not again or attempt >= self._retry.attempts:
+            if not again or attempt >= self.retry.attempts:
                 raise error
-            await self.link.sleep(self._retry.wait_sec(attempt, retry_after, random.random))
+            await self.link.sleep(self.retry.wait_sec(attempt, retry_after, random.random))
 
     async def _body(self, answer: httpx.Response) -> bytes:
         return b"".join([chunk async for chunk in self.link.chunks(answer)])

@@ -1,0 +1,157 @@
+"""Uploading a large file: in parts, going on after a break from where the server has got to (tus 1.0)."""
+
+from __future__ import annotations
+
+import os
+import random
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+from tunefarm.client.errors import ClientError, InvalidRequestError, ProtocolError, UnavailableError
+from tunefarm.client.fields import Fields
+from tunefarm.client.links import CHUNK_BYTES
+from tunefarm.client.streams import ByteProgress
+from tunefarm.client.transport import Transport, segment
+
+PARTED_BYTES = 4 << 20
+"""Files of more than this go in parts: a smaller one is soon sent again."""
+
+PART_BYTES = 64 << 20
+"""A proxy may hold a part back until it has all of it."""
+
+_LOOK_AGAIN = frozenset({"upload-locked", "upload-offset", "upload-not-found"})
+_LOCKED_WAIT_SEC = 2.0
+_LOCKED_TRIES = 20
+
+
+class PartedUpload:
+    """One file on its way. What it has sent is the server's to say: this keeps nothing that a break could spoil.
+
+    Args:
+        transport: The way to the server.
+        name: What the model is to be called.
+        shapes: Shapes of inputs with dynamic dimensions, as the server takes them (``x=1,3``).
+        on_progress: Called with the bytes sent and the bytes in all.
+    """
+
+    def __init__(
+        self, transport: Transport, *, name: str, shapes: Sequence[str], on_progress: ByteProgress | None
+    ) -> None:
+        self._transport = transport
+        self._name, self._shapes, self._on_progress = name, list(shapes), on_progress
+        self._id = ""
+        self._offset = 0
+        self._total = 0
+        self._found = False
+
+    async def send(self, path: Path) -> Any | None:
+        """Send the file; return the model's JSON, or None where this server, or this key, has no uploads in parts.
+
+        A file that this key began to send before, and that is the same to the byte, is gone on with.
+
+        Raises:
+            InvalidRequestError: If the server refuses the file.
+            UnavailableError: If nothing went on for as many attempts as the client makes; what arrived is kept.
+        """
+        link = self._transport.link
+        with await link.run(lambda: path.open("rb")) as source:
+            self._total = os.fstat(source.fileno()).st_size
+            digest = await link.run(_digest, source)
+            metadata = {"filename": self._name, "shapes": "\n".join(self._shapes), "sha256": digest}
+            try:
+                if not await self._find(digest):
+                    await self._begin(metadata)
+            except ClientError as error:
+                if error.code in ("no-such-route", "forbidden"):  # an older server; a key that may not look
+                    return None
+                raise
+            model_id = await self._send_all(source, metadata)
+        return await self._transport.get(f"models/{segment(model_id)}")
+
+    async def _send_all(self, source: IO[bytes], metadata: Mapping[str, str]) -> str:
+        retry, link = self._transport.retry, self._transport.link
+        failures = locked = 0
+        lost: ClientError | None = None
+        while True:
+            before = self._offset
+            try:
+                if lost is not None:
+                    await self._look_again(lost, metadata)
+                while self._offset < self._total:
+                    await self._send_part(source)
+                return await self._model_id()
+            except ClientError as error:
+                if not isinstance(error, UnavailableError) and error.code not in _LOOK_AGAIN:
+                    raise
+                lost = error
+            if (
+                lost.code == "upload-locked"
+            ):  # most often by a request of ours that broke: it is soon given up
+                locked += 1
+                if locked >= _LOCKED_TRIES:
+                    raise lost
+                await link.sleep(_LOCKED_WAIT_SEC)
+                continue
+            failures = 1 if self._offset > before else failures + 1
+            if failures >= retry.attempts:
+                raise lost
+            await link.sleep(retry.wait_sec(failures, None, random.random))
+
+    async def _look_again(self, lost: ClientError, metadata: Mapping[str, str]) -> None:
+        if lost.code == "upload-not-found" or (lost.code == "upload-locked" and self._found):
+            # Dropped by somebody; or another process is sending the same file, and would be in our way.
+            await self._begin(metadata)
+            return
+        upload = Fields(await self._transport.get(f"uploads/{segment(self._id)}"), "upload")
+        if upload.text("state") == "failed":
+            error = Fields(upload.mapping("error"), "error")
+            raise InvalidRequestError(
+                error.text("message", "the server refused the file"),
+                code=error.text("code", "upload-failed"),
+                fields=error.mapping("fields"),
+            )
+        self._offset = upload.integer("offset_bytes")
+
+    async def _send_part(self, source: IO[bytes]) -> None:
+        start, end = self._offset, min(self._offset + PART_BYTES, self._total)
+        answer = await self._transport.send_part(
+            f"uploads/{segment(self._id)}", source, start, end, self._total, self._on_progress
+        )
+        said = answer.get("Upload-Offset", "")
+        if not said.isdecimal() or int(said) <= start:
+            raise ProtocolError("the server does not say how far the upload is", code="bad-answer")
+        self._offset = int(said)
+
+    async def _find(self, digest: str) -> bool:
+        page = Fields(await self._transport.get("uploads"), "list of uploads")
+        shapes = sorted(self._shapes)
+        for item in page.items("items"):
+            upload = Fields(item, "upload")
+            told = [f"{key}={','.join(map(str, dims))}" for key, dims in upload.mapping("shapes").items()]
+            same = (upload.optional_text("sha256"), upload.text("name"), sorted(told))
+            if upload.text("state") == "open" and same == (digest, self._name, shapes):
+                self._id, self._offset, self._found = upload.text("id"), upload.integer("offset_bytes"), True
+                return True
+        return False
+
+    async def _begin(self, metadata: Mapping[str, str]) -> None:
+        pairs = [f"{key} {b64encode(text.encode()).decode()}" for key, text in metadata.items() if text]
+        headers = {"Upload-Length": str(self._total), "Upload-Metadata": ",".join(pairs)}
+        # Sent twice, it leaves an empty upload behind, which expires.
+        begun = await self._transport.post("uploads", headers=headers, repeatable=True)
+        self._id, self._offset, self._found = Fields(begun, "upload").text("id"), 0, False
+
+    async def _model_id(self) -> str:
+        upload = Fields(await self._transport.get(f"uploads/{segment(self._id)}"), "upload")
+        return upload.text("model_id")
+
+
+def _digest(source: IO[bytes]) -> str:
+    digest = sha256()
+    source.seek(0)
+    while chunk := source.read(CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()
