@@ -19,6 +19,7 @@ from waiting import wait_until
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.job_report.assemble import job_report
 from tunefarm_app.job_report.page import report_page
+from tunefarm_app.kernel_sources import Progress, source_of
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tvm_engine import TvmEngine
@@ -108,6 +109,7 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         assert artifact is not None
         assert artifact.report["checks"]
         check_report(farm, job.id)
+        check_source(farm, job.id)
         path = farm.services.blobs.path(artifact.sha256)
         assert zipfile.is_zipfile(path)
         assert json.dumps(artifact.manifest)
@@ -127,6 +129,19 @@ def test_a_whole_job_on_tvm(farm: Any, tiny_model: bytes) -> None:
         with farm.services.uow.read() as repos:
             assert repos.artifacts.for_job(second.id) is None
             assert repos.devices.in_pool("pool")[0].lease_owner is None
+
+
+def check_source(farm: Any, job_id: str) -> None:
+    """Check that a worker makes the source of a kernel of its record, after the fact, and without a device."""
+    with farm.services.uow.read() as repos:
+        position = next(task.position for task in repos.jobs.tasks(job_id) if task.best_cost_sec)
+    assert source_of(farm.services, job_id, position, ask=True).progress is Progress.MAKING
+    farm.run()
+    view = source_of(farm.services, job_id, position, ask=False)
+    assert view.source is not None, view.error
+    assert view.source.kinds == ("schedule", "llvm", "asm")
+    assert "T.prim_func" in view.source.text("schedule")
+    assert "define " in view.source.text("llvm")
 
 
 def check_report(farm: Any, job_id: str) -> None:
