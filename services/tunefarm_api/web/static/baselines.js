@@ -33,7 +33,9 @@ export function names(lines) {
         ctx.textBaseline = "alphabetic";
         ctx.lineJoin = "round";
         for (const one of sorted) {
-          const text = `${one.name}: ${fmt(one.ms)}`, x = u.bbox.left + 6 * ratio;
+          const x = u.bbox.left + 6 * ratio, room = u.bbox.width - 8 * ratio;
+          const whole = `${one.name}: ${fmt(one.ms)}`;
+          const text = ctx.measureText(whole).width <= room ? whole : `${one.name.split(",")[0]}: ${fmt(one.ms)}`;
           ctx.strokeStyle = css("--card");
           ctx.lineWidth = 5 * ratio;
           ctx.strokeText(text, x, one.at);
