@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         DeviceCalibration,
         DeviceChange,
         DeviceInterval,
+        DevicePeak,
         DeviceRecord,
         DeviceTotals,
         Page,
@@ -98,6 +99,7 @@ class DevicePast:
             ("state since", show.when(device.state_since)),
             ("at work", self._lease()),
             ("last seen", show.when(device.last_seen_at)),
+            *_peak(device.peak),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
             (f"use, {span}", self._use()),
             ("", "".join(_bar(one.used) for one in intervals)),
@@ -126,6 +128,20 @@ class DevicePast:
             f"leased {share(work + calibration)}: jobs {share(work)} (measuring {share(measured)}), "
             f"calibrating {share(calibration)}"
         )
+
+
+def _peak(peak: DevicePeak | None) -> list[tuple[str, str]]:
+    """Return what it can do at its best, and why not more is known of that."""
+    if peak is None:
+        return []
+    rates = [(f"peak, {dtype}", rates, "FLOP/s") for dtype, rates in peak.flops_per_sec.items()]
+    if peak.memory_bytes_per_sec is not None:
+        rates.append(("memory", peak.memory_bytes_per_sec, "B/s"))
+    told = [
+        (name, f"{show.rate(one, unit)} on one core, {show.rate(every, unit)} on {peak.threads}")
+        for name, (one, every), unit in rates
+    ]
+    return [*told, ("no peak", peak.missing)]
 
 
 def _bar(share: float) -> str:

@@ -18,9 +18,11 @@ from tunefarm_api.web.device_view import (
     versions_of,
 )
 from tunefarm_api.web.devices_page import device_lines
+from tunefarm_api.web.peak_facts import peak_facts
 from tunefarm_api.web.rendering import page
 from tunefarm_app.device_holders import NOBODY, holders_of
 from tunefarm_app.device_past import Span, intervals_of
+from tunefarm_app.device_peak import peaks_of
 from tunefarm_app.job_report.words import OUTCOMES
 
 router = APIRouter(include_in_schema=False)
@@ -45,6 +47,7 @@ def device_page(
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
         holder = holders_of(repos, [device]).get(device_id, NOBODY)
+        peak = peaks_of(repos, [device]).get(device_id)
         intervals = intervals_of(repos, device, span)
         measured_sec, outcomes = repos.counters.of_device(device_id)
         calibrations = repos.device_history.calibrations(device_id, limit=_SHOWN)
@@ -74,7 +77,7 @@ def device_page(
         records=records,
         measured=measured,
         changes=changes,
-        facts=[*facts_of(device), *agent_facts(device)],
+        facts=[*facts_of(device), *peak_facts(peak), *agent_facts(device)],
         versions=versions_of(device),
         kept_days=services.settings.keep_device_history_days,
     )

@@ -6,13 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+from noted_peak import noted_peak
+
 from tunefarm.client import Client
+from tunefarm_db.device_state import DeviceEvent
 
 
 def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:
     job = client.tune(farm.write_model(tmp_path / "net.onnx", tasks=1), trials=8)
     job.wait(poll_sec=0.05, timeout_sec=120)
     (device,) = client.devices.list()
+    client.devices.drain(device.id, reason="a new fan")
+    assert "FLOP/s" not in run("device", "show", device.name).stdout
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.RELEASE)
+        repos.devices.heartbeat(device.id)
+        stored = repos.devices.apply(device.id, DeviceEvent.CLEAN)
+    noted_peak(farm.services, stored, flops_per_sec=136e9, bytes_per_sec=12.5e9)
     client.devices.drain(device.id, reason="a new fan")
     text = run("device", "show", device.name).stdout
     for part in (
@@ -25,6 +35,8 @@ def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path:
         job.id,
         "matmul_0",
         "it is starting",
+        "136 GFLOP/s on one core, 272 GFLOP/s on 2",
+        "12.5 GB/s on one core, 25.0 GB/s on 2",
     ):
         assert part in text, part
     told = json.loads(run("device", "show", device.id, "--span", "hour", "--json").stdout)

@@ -59,6 +59,15 @@ def test_who_it_is(browser: Browser, path: str) -> None:
     assert text.index("agent (tunefarm)") < text.index("apache-tvm")
 
 
+def test_what_it_can_do_at_its_best(browser: Browser, farm, device, path: str) -> None:
+    assert "Peak" not in text_of(browser, path)
+    farm.note_peak(device, flops_per_sec=136e9, bytes_per_sec=12.5e9)
+    text = text_of(browser, path)
+    assert "Peak, float32 136 GFLOP/s on one core, 272 GFLOP/s on 2" in text
+    assert "Memory bandwidth 12.5 GB/s on one core, 25.0 GB/s on 2" in text
+    assert "No peak" not in text
+
+
 def test_what_holds_it(browser: Browser, farm, device, path: str) -> None:
     job = farm.submit(farm.ready_model(), tuner="random")
     farm.run(steps=1)
