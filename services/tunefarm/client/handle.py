@@ -158,6 +158,14 @@ class AsyncJobHandle:
         """Yield the records that the job made."""
         return self._jobs.records(self.id)
 
+    async def save_records(self, file: Path | str) -> Path:
+        """Write the job's records as JSON lines (see `client.jobs.save_records`)."""
+        return await self._jobs.save_records(self.id, file)
+
+    async def source(self, position: int, *, kind: str = "schedule", timeout_sec: float = 120.0) -> str:
+        """Return the source of a kernel's winning config (see `client.jobs.source`)."""
+        return await self._jobs.source(self.id, position, kind=kind, timeout_sec=timeout_sec)
+
     async def events(self, *, after: int = 0) -> tuple[Event, ...]:
         """Return what happened to the job after event number `after`, oldest first, 500 at most."""
         return await self._jobs.events(self.id, after=after)
@@ -212,6 +220,8 @@ class JobHandle(Blocking[AsyncJobHandle]):
     tasks = blocking(AsyncJobHandle.tasks)
     trials = blocking_each(AsyncJobHandle.trials)
     records = blocking_each(AsyncJobHandle.records)
+    save_records = blocking(AsyncJobHandle.save_records)
+    source = blocking(AsyncJobHandle.source)
     events = blocking(AsyncJobHandle.events)
     report = blocking(AsyncJobHandle.report)
     report_page = blocking(AsyncJobHandle.report_page)

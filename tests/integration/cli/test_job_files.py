@@ -16,7 +16,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
 
     text = run("jobs", "source", job.id, "1").stdout
     assert text.startswith("# a simulation has no kernels: matmul_1")
-    assert client.jobs.source(job.id, 1) == text
+    assert client.jobs.source(job.id, 1) == job.source(1) == text
     as_json = json.loads(run("jobs", "source", job.id, "1", "--kind", "asm", "--json").stdout)
     assert as_json == {"kind": "asm", "source": text}
     file = tmp_path / "kernel.ll"
@@ -30,6 +30,7 @@ def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client
     told = json.loads(run("jobs", "records", job.id, "-o", records, "--json").stdout)
     assert told == {"records": 12, "output": str(records)}
     assert len(list(load_records(records))) == 12
+    assert job.save_records(tmp_path / "again.jsonl").read_text() == records.read_text()
     run("jobs", "records", "job_none", "-o", records, code=3)
     assert len(list(load_records(records))) == 12, "what was there stays"
 
