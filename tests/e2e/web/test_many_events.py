@@ -19,35 +19,43 @@ from tunefarm_tuning.budget import Budget
 RATE_PER_SEC = 200
 """What is aimed at; a busy machine writes fewer, and the page must keep up with what there is."""
 
-EVENTS = RATE_PER_SEC * (10 if os.environ.get("TUNEFARM_SOAK", "small") == "small" else 60)
+SECONDS = 10.0 if os.environ.get("TUNEFARM_SOAK", "small") == "small" else 60.0
 """`make soak` goes on for a minute."""
 
-WARM_EVENTS = EVENTS // 4
+WARM_SECONDS = 3.0
+AT_ONCE = 10
 MOST_GROWTH_BYTES = 5e6
 MOST_NEW_NODES = 500
 MOST_NEW_LISTENERS = 50
 
 
-def write_events(server: ReplayServer, job_id: str, first: int, last: int) -> None:
+def write_events(server: ReplayServer, job_id: str, seconds: float) -> None:
     began = time.monotonic()
-    for number in range(first, last):
-        data = {
-            "position": 0,
-            "task": "matmul_0",
-            "outcomes": {"ok": 8},
-            "trials": 8 * number,
-            "tuned_sec": number / 10,
-            "best_cost_sec": 1e-3,
-            "best_latency_sec": 1.0 / (1 + number),
-        }
+    with server.services.uow.read() as repos:
+        first = repos.jobs.get(job_id).event_seq
+    written = 0
+    while (
+        due := began + written / RATE_PER_SEC
+    ) < began + seconds and time.monotonic() < began + 2 * seconds:
+        time.sleep(max(due - time.monotonic(), 0))
         with server.services.uow.write() as repos:
-            repos.events.add(job_id, "round", data)
-        time.sleep(max(began + (number - first) / RATE_PER_SEC - time.monotonic(), 0))
+            for number in range(first + written, first + written + AT_ONCE):
+                data = {
+                    "position": 0,
+                    "task": "matmul_0",
+                    "outcomes": {"ok": 8},
+                    "trials": 8 * number,
+                    "tuned_sec": number / 10,
+                    "best_cost_sec": 1e-3,
+                    "best_latency_sec": 1.0 / number,
+                }
+                repos.events.add(job_id, "round", data)
+        written += AT_ONCE
 
 
-def look_on(page: Page, server: ReplayServer, job_id: str, first: int, last: int) -> float:
-    """Let events come while the page is open, until it shows the newest; return how many seconds they took to write."""
-    writing = threading.Thread(target=write_events, args=(server, job_id, first, last))
+def look_on(page: Page, server: ReplayServer, job_id: str, seconds: float) -> float:
+    """Let events come while the page is open, until it shows the newest; return for how many seconds they came."""
+    writing = threading.Thread(target=write_events, args=(server, job_id, seconds))
     began = time.monotonic()
     writing.start()
     while writing.is_alive():
@@ -86,9 +94,9 @@ def test_a_page_keeps_up_and_keeps_its_size(seat, server: ReplayServer) -> None:
     page.goto(f"{server.url}/jobs/{job.id}")
     asked: list[str] = []
     page.on("request", lambda one: asked.append(one.url) if "curve.json" in one.url else None)
-    took_sec = look_on(page, server, job.id, 0, WARM_EVENTS)
+    took_sec = look_on(page, server, job.id, WARM_SECONDS)
     before = weigh(page)
-    took_sec += look_on(page, server, job.id, WARM_EVENTS, EVENTS)
+    took_sec += look_on(page, server, job.id, SECONDS)
     after = weigh(page)
     # About one look a second, whatever happens in it.
     assert 2 <= len(asked) <= took_sec + 20
