@@ -107,14 +107,18 @@ class WebhookStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookHead:
-    """What is another one as soon as a page about the webhook would show something else."""
+    """What is another one as soon as a page about the webhook would show something else.
+
+    Attributes:
+        newest: Id of its newest delivery.
+        attempts: How many there ever were, of all webhooks.
+    """
 
     id: str
     failures: int
     disabled_at: float | None
     newest: str | None
-    pending: int
-    attempts: int
+    attempts: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import ColumnElement, and_, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Subquery,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.repositories.webhooks import Webhooks
-from tunefarm_db.tables import EventRow, WebhookDeliveryRow, WebhookRow, table_of
+from tunefarm_db.tables import CounterRow, EventRow, WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.values import Event, Page
 from tunefarm_db.webhook_values import (
     ClaimedDelivery,
@@ -107,15 +120,19 @@ class Deliveries(Repository):
             only: Webhooks that are looked at; None for all.
         """
         # Webhooks that are gone have deliveries left where an event came at the same time; nobody sends them.
-        rank = func.row_number().over(partition_by=_Row.webhook_id, order_by=(_Row.not_before, _Row.id))
-        sendable = (
-            select(_Row.id, _Row.not_before, rank.label("rank"))
-            .join(_WEBHOOKS, WebhookRow.id == _Row.webhook_id)
-            .where(_sendable(), WebhookRow.disabled_at.is_(None), _Row.webhook_id.not_in(list(busy)))
-        )
+        wanted = [WebhookRow.disabled_at.is_(None), WebhookRow.id.not_in(list(busy))]
         if only is not None:
-            sendable = sendable.where(_Row.webhook_id.in_(list(only)))
-        first = sendable.subquery()
+            wanted.append(WebhookRow.id.in_(list(only)))
+        sendable = _sendable_now()
+        rank = func.row_number().over(
+            partition_by=sendable.c.webhook_id, order_by=(sendable.c.not_before, sendable.c.id)
+        )
+        first = (
+            select(sendable.c.id, sendable.c.not_before, rank.label("rank"))
+            .join(_WEBHOOKS, WebhookRow.id == sendable.c.webhook_id)
+            .where(*wanted)
+            .subquery()
+        )
         query = (
             select(first.c.id).where(first.c.rank == 1).order_by(first.c.not_before, first.c.id).limit(limit)
         )
@@ -197,10 +214,15 @@ class Deliveries(Repository):
                 func.count().label("pending"),
                 (db_now() - func.min(_Row.created_at)).label("oldest_sec"),
                 func.max(case((_Row.lease_until > db_now(), 1), else_=0)).label("busy"),
-                (db_now() - func.min(case((_sendable(), _Row.not_before)))).label("overdue_sec"),
             )
             .where(_Row.state == DeliveryState.PENDING)
             .group_by(_Row.webhook_id)
+            .subquery()
+        )
+        sendable = _sendable_now()
+        due = (
+            select(sendable.c.webhook_id, (db_now() - func.min(sendable.c.not_before)).label("overdue_sec"))
+            .group_by(sendable.c.webhook_id)
             .subquery()
         )
         query = (
@@ -211,42 +233,32 @@ class Deliveries(Repository):
                 WebhookRow.disabled_reason,
                 func.coalesce(pending.c.pending, 0).label("pending"),
                 func.coalesce(pending.c.oldest_sec, 0.0).label("oldest_sec"),
-                case((pending.c.busy == 0, func.coalesce(pending.c.overdue_sec, 0.0)), else_=0.0).label(
+                case((pending.c.busy == 0, func.coalesce(due.c.overdue_sec, 0.0)), else_=0.0).label(
                     "overdue_sec"
                 ),
             )
             .select_from(_WEBHOOKS)
             .outerjoin(pending, pending.c.webhook_id == WebhookRow.id)
+            .outerjoin(due, due.c.webhook_id == WebhookRow.id)
             .order_by(WebhookRow.id)
         )
         return self._all(WebhookStanding, query)
 
     def heads(self) -> tuple[WebhookHead, ...]:
-        """Return the heads of all webhooks."""
+        """Return the heads of all webhooks. It is asked for all the time: it counts nothing of what waits."""
         newest = select(func.max(_Row.id)).where(_Row.webhook_id == WebhookRow.id).scalar_subquery()
-        pending = (
-            select(
-                _Row.webhook_id,
-                func.count().label("pending"),
-                func.sum(_Row.attempts).label("attempts"),
-            )
-            .where(_Row.state == DeliveryState.PENDING)
-            .group_by(_Row.webhook_id)
-            .subquery()
+        attempts = (
+            select(func.coalesce(func.sum(CounterRow.value), 0.0))
+            .where(CounterRow.name == Counter.DELIVERIES.value)
+            .scalar_subquery()
         )
-        query = (
-            select(
-                WebhookRow.id,
-                WebhookRow.failures,
-                WebhookRow.disabled_at,
-                newest.label("newest"),
-                func.coalesce(pending.c.pending, 0).label("pending"),
-                func.coalesce(pending.c.attempts, 0).label("attempts"),
-            )
-            .select_from(_WEBHOOKS)
-            .outerjoin(pending, pending.c.webhook_id == WebhookRow.id)
-            .order_by(WebhookRow.id)
-        )
+        query = select(
+            WebhookRow.id,
+            WebhookRow.failures,
+            WebhookRow.disabled_at,
+            newest.label("newest"),
+            attempts.label("attempts"),
+        ).order_by(WebhookRow.id)
         return self._all(WebhookHead, query)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
@@ -256,16 +268,43 @@ class Deliveries(Repository):
         return int(self._run(delete(_DELIVERIES).where(_Row.id.in_(old))).rowcount)
 
 
+def _is_due() -> ColumnElement[bool]:
+    return and_(
+        _Row.state == DeliveryState.PENDING,
+        _Row.not_before <= db_now(),
+        or_(_Row.lease_until.is_(None), _Row.lease_until < db_now()),
+    )
+
+
 def _sendable() -> ColumnElement[bool]:
+    """Return the condition for one delivery; for many, `_sendable_now` is quicker."""
     earlier = exists().where(
         _EARLIER.c.webhook_id == _Row.webhook_id,
         _EARLIER.c.job_id == _Row.job_id,
         _EARLIER.c.seq < _Row.seq,
         _EARLIER.c.state == DeliveryState.PENDING,
     )
-    return and_(
-        _Row.state == DeliveryState.PENDING,
-        _Row.not_before <= db_now(),
-        or_(_Row.lease_until.is_(None), _Row.lease_until < db_now()),
-        ~earlier,
+    return and_(_is_due(), ~earlier)
+
+
+def _sendable_now() -> Subquery:
+    """Return all that can be sent now: of what waits for a webhook, the first of each job. A day's backlog is long."""
+    columns = (_Row.id, _Row.webhook_id, _Row.not_before)
+    first = (
+        select(_Row.webhook_id, _Row.job_id, func.min(_Row.seq).label("seq"))
+        .where(_Row.state == DeliveryState.PENDING, _Row.job_id.is_not(None))
+        .group_by(_Row.webhook_id, _Row.job_id)
+        .subquery()
     )
+    of_jobs = (
+        select(*columns)
+        .join(
+            first,
+            and_(
+                first.c.webhook_id == _Row.webhook_id, first.c.job_id == _Row.job_id, first.c.seq == _Row.seq
+            ),
+        )
+        .where(_is_due())
+    )
+    tests = select(*columns).where(_is_due(), _Row.job_id.is_(None))
+    return union_all(of_jobs, tests).subquery()
