@@ -1,7 +1,7 @@
 """What a device can do at its best: measured when it has joined, and seldom afterwards.
 
 It takes seconds, a hundred times as long as the calibration kernel: so it is measured in the lease of a clean calibration, where nothing
-was measured of this device in its present shape, or `Settings.peak_every_sec` ago. What disturbs a measurement makes it
+was measured of this device in its present shape, at the next two, and then every `Settings.peak_every_sec`. What disturbs a measurement makes it
 slower: of each figure the best that was ever measured is kept. A device without a peak works like any other; only shares of
 a peak cannot be told of its kernels.
 """
@@ -24,6 +24,9 @@ from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 
+_FIRST_RUNS = 3
+"""It is measured at so many calibrations in a row: a machine that joins is often busy with that."""
+
 
 def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Cancellation) -> None:
     """Measure the peak of a device that ran the calibration kernel clean, if it is time to; note it.
@@ -38,10 +41,11 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
         known, now = repos.peaks.get(device.id), repos.now()
     key = peak_key(Target.from_json(device.target), device.device_model)
     every_sec = services.settings.peak_every_sec
-    if every_sec == 0 or (known is not None and known.key == key and now < known.measured_at + every_sec):
-        return
     before = known_peak(known)
     before = before if before is not None and before.key == key else None
+    recent = known is not None and known.key == key and now < known.measured_at + every_sec
+    if every_sec == 0 or (recent and (before is None or before.runs >= _FIRST_RUNS)):
+        return
     lost: DeviceLostError | None = None
     try:
         measured = services.require_engine().measure_peak(device, cancellation=cancellation)
@@ -53,7 +57,8 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
         log.warning(
             "peak not measured", device_id=device.id, name=device.name, error=str(error), exc_info=unknown
         )
-        best = before or Peak(key=key, threads=1, measured_at=now, missing=clean(str(error), 300))
+        missing = clean(str(error), 300)
+        best = before or Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
     else:
         best = measured if before is None else before.merged(measured)
         log.info("peak measured", device_id=device.id, name=device.name, missing=best.missing)

@@ -55,7 +55,7 @@ class Settings(BaseSettings):
         calibration_all_cores_drift: The same for the calibration kernel on all cores at once. Not where it is not set: on a
             machine that does other work as well (building, say) that time says little.
         peak_every_sec: How often what a device can do at its best (operations and bytes per second) is measured again, beside
-            when it joins; it takes some seconds. 0 never measures it: then no shares of a peak are told.
+            at its first three calibrations; it takes some seconds. 0 never measures it: then no shares of a peak are told.
         engine_idle_sec: A worker's compiler and measuring processes end after this long without work.
         history_limit: Earlier records of the same workload that a tuner learns from.
         keep_models_days: A model that no job has used for so many days is deleted; never where it is not set. A job that

@@ -57,6 +57,7 @@ class Peak:
         flops_per_sec: Of fused multiply-adds in registers (two operations each), by element type.
         bandwidth: By working set, the smallest first: the last is the memory's, the others are of caches.
         missing: Why a figure is not there; empty where all are.
+        runs: How many measurements these figures are the best of.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Peak:
     flops_per_sec: Mapping[str, Rate] = field(default_factory=dict)
     bandwidth: tuple[Bandwidth, ...] = ()
     missing: str = ""
+    runs: int = 1
 
     def flops_on(self, threads: int, dtype: str) -> float | None:
         """Return the operations per second that so many threads can do; None where it was not measured."""
@@ -108,6 +110,7 @@ class Peak:
                 Bandwidth(working_set_bytes=size, bytes_per_sec=rows[size]) for size in sorted(rows)
             ),
             missing=self.missing and other.missing,
+            runs=self.runs + other.runs,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -121,6 +124,7 @@ class Peak:
                 for one in self.bandwidth
             ],
             "missing": self.missing,
+            "runs": self.runs,
         }
 
     @classmethod
@@ -144,6 +148,7 @@ class Peak:
                     for one in data["bandwidth"]
                 ),
                 missing=str(data["missing"]),
+                runs=int(data.get("runs", 1)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"not a peak: {str(data)[:80]} ({error})") from error

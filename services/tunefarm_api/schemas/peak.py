@@ -34,6 +34,7 @@ class DevicePeak(Output):
         description="By working set: the last is the memory's, the others are of caches."
     )
     missing: str = Field(description="Why a figure is not there; empty where all are.")
+    runs: int = Field(description="How many measurements these figures are the best of.")
 
 
 class Roofline(Output):

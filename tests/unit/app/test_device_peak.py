@@ -86,13 +86,13 @@ def test_it_is_measured_when_the_device_has_joined_and_then_seldom(farm: Farm, m
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert peak_of(farm, device).flops_on(1, "float32") == 100e9
     assert peaks(farm, device) == {device.id: peak_of(farm, device)}
-    calibrate_again(farm, device)
-    assert meter.runs == 1
+    for runs in (2, 3, 3, 3):  # whatever disturbed it when it came may be over by then
+        calibrate_again(farm, device)
+        assert (meter.runs, peak_of(farm, device).runs) == (runs, runs)
     age(farm, 21601.0)
-    calibrate_again(farm, device)
-    assert meter.runs == 2
-    calibrate_again(farm, device)
-    assert meter.runs == 2
+    for _ in range(2):
+        calibrate_again(farm, device)
+        assert meter.runs == 4
 
 
 def test_of_each_figure_the_best_is_kept(farm: Farm, meter: Meter) -> None:

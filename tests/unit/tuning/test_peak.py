@@ -26,7 +26,7 @@ def test_the_better_of_each_figure_is_kept() -> None:
     merged = peak(10.0, 15.0, at=5.0).merged(peak(9.0, 19.0, at=7.0))
     assert merged.flops_per_sec == {"float32": Rate(one_core=10.0, all_cores=19.0)}
     assert merged.bandwidth[0].bytes_per_sec == Rate(one_core=10.0, all_cores=19.0)
-    assert merged.measured_at == 7.0
+    assert (merged.measured_at, merged.runs) == (7.0, 2)
 
 
 def test_figures_of_something_else_replace_it() -> None:
