@@ -12,6 +12,7 @@ from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption, Outcome, TimingOption
+from tunefarm_tuning.peak import measure_peak
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
@@ -58,6 +59,19 @@ def test_two_tasks_are_tuned_and_the_run_resumes(tmp_path: Path) -> None:
         assert bool(record.samples_sec) == (record.outcome is Outcome.OK)
         if record.samples_sec and not (record.extra.get("truncated") or record.confirmed):
             assert len(record.samples_sec) == 2
+    peak = measure_peak(tasks[0].target, threads=device.num_cores, memory_bytes=64 << 20)
+    for task, summary in zip(tasks, second.tasks, strict=True):
+        alone, stands = summary.roofline(), summary.roofline(peak, threads=device.num_cores)
+        assert alone is not None
+        assert alone.share_of_peak is None
+        assert stands is not None
+        assert (
+            stands.flops_per_sec == alone.flops_per_sec == task.workload.flops / (summary.best_cost_sec or 0)
+        )
+        assert (stands.share_of_peak or 0) > 0
+        assert (stands.share_of_bound or 0) >= (stands.share_of_peak or 0)
+    assert second.tasks[0].moved_bytes == 3 * 64 * 64 * 4
+    assert (second.tasks[1].moved_bytes or 0) > 0
 
 
 def test_a_small_kernel_without_choices_is_spent() -> None:
