@@ -2,7 +2,7 @@
 // Where the server has got to is kept by the server; the browser keeps only which upload a file belongs to, so that the same
 // file goes on after a reload.
 const PART_BYTES = 32 * 2 ** 20; // a proxy may hold a part back until it has all of it
-const WAITS_MS = [500, 1000, 2000, 4000, 8000, 15000, 15000, 30000];
+const WAITS_MS = [500, 1000, 2000, 4000, 8000, 15000, 15000, 30000, 30000, 30000, 30000, 30000];
 const AGAIN = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
 const KEPT_MS = 48 * 3600 * 1000;
 const PREFIX = "tunefarm-upload ";
