@@ -55,8 +55,15 @@ def good(builder: LocalBuilder) -> list[MeasureInput]:
     return kernels(builder, sample_task("matmul", n=32), 2)
 
 
+GONE_SEC = 2.0
+"""How long to wait for a device of which the test knows that it is gone."""
+
+
 class CountingRunner(RpcRunner):
     connects = 0
+
+    def be_patient(self, connect_timeout_sec: float) -> None:
+        self._connect_timeout_sec = connect_timeout_sec
 
     def _connect(self, timeout_sec: float) -> str | None:
         self.connects += 1
@@ -72,13 +79,16 @@ def test_a_lost_device_ends_the_batch_and_is_tried_again(good: list[MeasureInput
         assert runner.check() is None
         farm.signal_server("SIGSTOP")
         before = runner.connects
+        runner.be_patient(GONE_SEC)
         assert outcomes(runner.run(good * 4)) == [Outcome.INFRASTRUCTURE_ERROR] * 8
         assert runner.connects == before + 1  # not one time-out per candidate
         farm.signal_server("SIGCONT")
+        runner.be_patient(CONNECT_SEC)
         assert (
             wait_until(lambda: outcomes_if_there(runner, good), "the device to be back") == [Outcome.OK] * 2
         )
         farm.signal_server("SIGKILL")
+        runner.be_patient(GONE_SEC)
         assert outcomes(runner.run(good)) == [Outcome.INFRASTRUCTURE_ERROR] * 2
         assert runner.check() is not None
 
