@@ -97,10 +97,9 @@ class TrackerProcess(Child):
 class ServerProcess(Child):
     """A hardened server on its own."""
 
-    key = "dev-test"
-
-    def __init__(self, tracker_port: int, work_dir: Path, *options: str) -> None:
+    def __init__(self, tracker_port: int, work_dir: Path, key: str, *options: str) -> None:
         self.work_dir = work_dir
+        self.key = key
         super().__init__(
             [
                 "-m",

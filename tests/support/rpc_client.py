@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,15 @@ def connect(port: int) -> socket.socket:
 
 
 class Client:
-    """Calls kernels of a library in sessions with a time limit."""
+    """Calls kernels of a library in sessions with a time limit; what must not last for ever, in the process of `steady`."""
 
-    def __init__(self, tracker_port: int, kernels: Path, key: str) -> None:
+    def __init__(
+        self, tracker_port: int, kernels: Path, key: str, caller: ChildProcess | None = None
+    ) -> None:
         self.tracker_port = tracker_port
         self.kernels = kernels
         self.key = key
+        self._caller = caller
 
     def session(self, timeout_sec: int = 60) -> Any:
         """Open a session; the tracker's queue has no time limit of its own, so neither does this."""
@@ -45,7 +47,9 @@ class Client:
 
     def assert_serves(self, within_sec: float = PATIENCE_SEC) -> None:
         """A good kernel runs, within the time, in a process that can be given up."""
-        subprocess.run(self.command("good"), check=True, timeout=within_sec)
+        assert self._caller is not None
+        params = {"tracker_port": self.tracker_port, "kernels": str(self.kernels), "key": self.key}
+        self._caller.call("call", {**params, "kernel": "good"}, timeout_sec=within_sec)
 
     def command(self, kernel: str, timeout_sec: int = 60) -> list[str]:
         """Return the command line of a process that does `call`."""

@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psutil
 import pytest
 from device_processes import AgentProcess, Child, ServerProcess, TrackerProcess, compile_kernels
-from rpc_client import Client
+from rpc_client import Client, steady
+
+from tunefarm_tuning.child import ChildProcess
 
 
 @pytest.fixture
@@ -29,10 +33,24 @@ def start() -> Iterator[Callable[[type[Child] | Callable[..., Child]], Any]]:
         child.close()
 
 
+@pytest.fixture(scope="session")
+def standing_trackers() -> Iterator[list[TrackerProcess]]:
+    """Trackers that outlived their tests: TVM's import is most of what one costs."""
+    standing: list[TrackerProcess] = []
+    yield standing
+    for one in standing:
+        one.close()
+
+
 @pytest.fixture
-def tracker(start: Callable[..., Any]) -> TrackerProcess:
-    process: TrackerProcess = start(TrackerProcess)
-    return process
+def tracker(standing_trackers: list[TrackerProcess]) -> Iterator[TrackerProcess]:
+    """A tracker that a test may do with as it likes. Whatever is known there is known by keys of other tests."""
+    process = standing_trackers.pop() if standing_trackers else TrackerProcess()
+    yield process
+    if process.process.poll() is None and psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        standing_trackers.append(process)
+    else:
+        process.close()
 
 
 @pytest.fixture
@@ -41,14 +59,20 @@ def start_tracker(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def server(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) -> ServerProcess:
-    process: ServerProcess = start(ServerProcess, tracker.port, tmp_path / "sessions")
-    return process
+def rpc_key() -> str:
+    return f"dev-{uuid4().hex}"
 
 
 @pytest.fixture
-def start_server(start: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    return lambda tracker_port, *options: start(ServerProcess, tracker_port, tmp_path / "sessions", *options)
+def start_server(start: Callable[..., Any], tmp_path: Path, rpc_key: str) -> Callable[..., ServerProcess]:
+    return lambda tracker_port, *options: start(
+        ServerProcess, tracker_port, tmp_path / "sessions", rpc_key, *options
+    )
+
+
+@pytest.fixture
+def server(start_server: Callable[..., ServerProcess], tracker: TrackerProcess) -> ServerProcess:
+    return start_server(tracker.port)
 
 
 @pytest.fixture(scope="session")
@@ -57,14 +81,21 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_kernels(tmp_path_factory.mktemp("kernels"))
 
 
-@pytest.fixture
-def client(tracker: TrackerProcess, kernels: Path) -> Client:
-    return Client(tracker.port, kernels, ServerProcess.key)
+@pytest.fixture(scope="session")
+def caller() -> Iterator[ChildProcess]:
+    """A process that has imported TVM; when it had to be given up, the next call starts another one."""
+    with steady() as child:
+        yield child
 
 
 @pytest.fixture
-def make_client(kernels: Path) -> Callable[..., Client]:
-    return lambda tracker_port, key=ServerProcess.key: Client(tracker_port, kernels, key)
+def make_client(kernels: Path, rpc_key: str, caller: ChildProcess) -> Callable[..., Client]:
+    return lambda tracker_port, key=rpc_key: Client(tracker_port, kernels, key, caller)
+
+
+@pytest.fixture
+def client(tracker: TrackerProcess, make_client: Callable[..., Client]) -> Client:
+    return make_client(tracker.port)
 
 
 class FarmApi:

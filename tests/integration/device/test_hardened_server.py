@@ -37,7 +37,7 @@ def test_a_crashing_kernel_costs_its_session_only(server: Any, client: Any, kern
     ended = server.wait_for("session-ended")
     assert (ended["ending"], ended["detail"]) == ("crashed", detail)
     client.assert_serves()
-    assert server.session_folders() == []
+    wait_until(lambda: server.session_folders() == [], "the end of the last session")
 
 
 def test_an_endless_kernel_ends_with_the_clients_time_limit(server: Any, client: Any) -> None:
