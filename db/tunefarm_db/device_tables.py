@@ -1,4 +1,4 @@
-"""The tables of what devices did: `tunefarm_db.tables` has their names as well."""
+"""The tables of devices, and of what they did: `tunefarm_db.tables` has their names as well."""
 
 from __future__ import annotations
 
@@ -8,7 +8,44 @@ from sqlalchemy.orm import Mapped, mapped_column
 from tunefarm_db.columns import db_now
 from tunefarm_db.device_history_values import CalibrationOutcome
 from tunefarm_db.table_base import Base
-from tunefarm_db.values import DeviceState
+from tunefarm_db.values import DeviceState, Json
+
+
+class DeviceRow(Base):
+    __tablename__ = "devices"
+    __table_args__ = (Index(None, "device_key", "state"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    device_key: Mapped[str]
+    target: Mapped[Json]
+    info: Mapped[Json]
+    device_model: Mapped[str]
+    tracker_host: Mapped[str]
+    tracker_port: Mapped[int]
+    rpc_key: Mapped[str]
+    state: Mapped[DeviceState]
+    reason: Mapped[str] = mapped_column(default="")
+    ready: Mapped[bool] = mapped_column(default=False)
+    held: Mapped[bool] = mapped_column(default=False)
+    calibration: Mapped[Json | None]
+    calibrate_at: Mapped[float | None]
+    last_seen_at: Mapped[float] = mapped_column(default=db_now())
+    state_since: Mapped[float | None] = mapped_column(default=db_now())
+    lease_owner: Mapped[str | None]
+    leased_at: Mapped[float | None]
+    lease_until: Mapped[float | None]
+    fence: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DevicePeakRow(Base):
+    __tablename__ = "device_peaks"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
+    key: Mapped[str]
+    peak: Mapped[Json]
+    measured_at: Mapped[float] = mapped_column(default=db_now())
 
 
 class DeviceChangeRow(Base):
