@@ -72,6 +72,8 @@ document.addEventListener("toggle", (event) => {
   for (const form of event.target.querySelectorAll("form[data-begun]")) delete form.dataset.begun;
   region.dispatchEvent(new CustomEvent("live"));
 }, true);
+// At once, before anybody sees the text that is there for readers without scripts.
+for (const swapped of ["htmx:afterSwap", "htmx:oobAfterSwap"]) document.addEventListener(swapped, () => localTimes(document));
 document.addEventListener("htmx:afterSettle", () => {
   localTimes(document);
   announce(document);
