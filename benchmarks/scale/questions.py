@@ -44,7 +44,7 @@ def questions(of: Filled) -> dict[str, dict[str, Question]]:
             "who waits for a device": lambda r: (
                 r.turns.ahead_of(job, POOL),
                 r.turns.waiting(POOL),
-                r.devices.count_by_state(POOL),
+                r.devices.counts(POOL),
             ),
             "the job's open steps": lambda r: (r.steps.open_ids(job), r.steps.in_flight(job)),
             "the next round's number": lambda r: r.steps.next_round(StepKind.TUNE, job),
