@@ -71,6 +71,7 @@ def test_a_job_is_steered_by_keys_alone(seat, server: ReplayServer) -> None:
     press_until(page, "Tab", r"net\.onnx")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/jobs/{job.id}")
+    expect(page.locator("#link")).to_have_attribute("data-state", "live")  # its scripts are there
     press_until(page, "Tab", "Extend")
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")

@@ -66,7 +66,8 @@ def test_from_the_first_link_to_an_artifact_that_runs(seat, server: EmbeddedFarm
     page.wait_for_url("**/models/mdl_*")
     start = page.get_by_role("button", name="Start the job")
     expect(start).to_be_visible(timeout=LONG_MS)
-    expect(page.get_by_label("Devices")).to_contain_text("local: 1 of 1 online")
+    # The device may still be looked over; the page says when it is through.
+    expect(page.get_by_label("Devices")).to_contain_text("local: 1 of 1 online", timeout=LONG_MS)
     page.get_by_label("Search for").fill("")
     page.get_by_label("or until so many trials").fill("24")
     start.click()

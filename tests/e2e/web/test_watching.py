@@ -93,6 +93,7 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     expect(page.get_by_label("Add trials")).to_have_value("23")
     page.locator(".fold[open]").get_by_role("button", name="Extend").click()
     expect(page.locator(".figures")).to_contain_text("100,023 trials")
+    expect(page.locator("#link")).to_have_attribute("data-state", "live")  # its scripts are there
     page.locator("summary", has_text="Cancel").click()
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Cancel the job")).to_be_hidden()
@@ -163,6 +164,7 @@ def test_every_page_fits_and_can_be_read_by_all(seat, server: ReplayServer) -> N
     expect(page.locator(f"#{job.id}")).to_contain_text("succeeded")
     with server.services.uow.read() as repos:
         record = repos.records.best_page().items[0]
+        (device,) = repos.devices.list().items
     for path in (
         "/jobs",
         f"/jobs/{job.id}",
@@ -172,6 +174,9 @@ def test_every_page_fits_and_can_be_read_by_all(seat, server: ReplayServer) -> N
         "/devices",
         "/records",
         f"/records/{record.id}",
+        f"/devices/{device.id}",
+        "/webhooks",
+        "/keys",
         "/jobs?model=none",
     ):
         page.goto(server.url + path)
