@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
-import uvicorn
 from app_farm import Farm
 from fastapi import FastAPI
+from served import served
 
 from tunefarm_api.app import create_app
-from tunefarm_api.server import listen, url_of
+from tunefarm_api.server import listen
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,8 @@ def api_server(farm: Farm) -> Iterator[ApiServer]:
     before = structlog.get_config()
     structlog.configure(processors=[structlog.processors.format_exc_info, keep])
     try:
-        with listen("127.0.0.1", 0) as listener:
-            server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
-            serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-            serving.start()
-            try:
-                while not server.started:
-                    if not serving.is_alive():
-                        raise RuntimeError("the server did not start")
-                    serving.join(0.01)
-                app.state.services = farm.services
-                yield ApiServer(app, url_of(listener, "127.0.0.1"), faults)
-            finally:
-                app.state.live.close()  # as the API process does
-                server.should_exit = True
-                serving.join()
+        with listen("127.0.0.1", 0) as listener, served(app, listener) as url:
+            app.state.services = farm.services
+            yield ApiServer(app, url, faults)
     finally:
         structlog.configure(**before)

@@ -11,11 +11,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import structlog
-import uvicorn
 from app_farm import farm_settings
+from served import served
 
 from tunefarm_api.app import create_app
-from tunefarm_api.server import listen, url_of
+from tunefarm_api.server import listen
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
 from tunefarm_app.reconcile import send_due
@@ -97,34 +97,22 @@ def replay_server(folder: Path, *, port: int = 0, **settings: Any) -> Iterator[R
     chosen = farm_settings(folder, **{"device_retry_sec": 0.01, "drain_sec": 0.0, **settings})
     upgrade(chosen.database_url.get_secret_value())
     app = create_app(chosen, reconcile=False)
-    with _logging_to(folder / "log"), listen("127.0.0.1", port) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5))
-        serving = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        serving.start()
+    with _logging_to(folder / "log"), listen("127.0.0.1", port) as listener, served(app, listener) as url:
+        dispatcher = ThreadDispatcher()
+        stop = threading.Event()
+        # A job that a test leaves running is put down at the end, and not worked on for minutes.
+        services = replace(
+            app.state.services, dispatcher=dispatcher, engine=ReplayEngine(), draining=stop.is_set
+        )
+        app.state.services = services
+        working = threading.Thread(target=_work, args=(services, dispatcher, stop))
+        working.start()
         try:
-            while not server.started:
-                if not serving.is_alive():
-                    raise RuntimeError("the server did not start")
-                serving.join(0.01)
-            dispatcher = ThreadDispatcher()
-            stop = threading.Event()
-            # A job that a test leaves running is put down at the end, and not worked on for minutes.
-            services = replace(
-                app.state.services, dispatcher=dispatcher, engine=ReplayEngine(), draining=stop.is_set
-            )
-            app.state.services = services
-            working = threading.Thread(target=_work, args=(services, dispatcher, stop))
-            working.start()
-            try:
-                _key, text = create_api_key(services, name="first")
-                yield ReplayServer(url=url_of(listener, "127.0.0.1"), api_key=text, services=services)
-            finally:
-                stop.set()
-                working.join()
+            _key, text = create_api_key(services, name="first")
+            yield ReplayServer(url=url, api_key=text, services=services)
         finally:
-            app.state.live.close()  # as the API process does
-            server.should_exit = True
-            serving.join()
+            stop.set()
+            working.join()
 
 
 def _work(services: Services, dispatcher: ThreadDispatcher, stop: threading.Event) -> None:

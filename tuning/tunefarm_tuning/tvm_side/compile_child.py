@@ -18,10 +18,10 @@ from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, Invaria
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
-from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
 from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm_side.recorded import apply_recorded
 from tunefarm_tuning.untrusted_text import clean
 
 
@@ -122,24 +122,7 @@ def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> tvm.tir
     config = Config.from_json(tuned["config"])
     key = (kernel.workload_key, config.key)
     if key not in loaded.scheduled:
-        try:
-            space = DesignSpace(kernel.module, loaded.target)
-            if space.config_space.key != tuned["space_key"]:
-                raise InvalidInputError(
-                    f"the record is of config space {tuned['space_key'][:16]}; "
-                    f"the workload has {space.config_space.key[:16]} now",
-                    code="space-changed",
-                )
-            schedule, applied = space.apply(config)
-        except InvalidInputError as error:
-            if error.code == "space-changed":
-                raise
-            raise InvalidInputError(error.message, code="does-not-apply") from error
-        if applied != config:
-            raise InvalidInputError(
-                f"the config was measured as {config.key[:200]}, but applies as {applied.key[:200]}",
-                code="does-not-apply",
-            )
+        schedule = apply_recorded(kernel.module, loaded.target, config, tuned["space_key"])
         loaded.scheduled[key] = schedule.mod["main"]
     return loaded.scheduled[key]
 

@@ -13,9 +13,9 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
-from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.recorded import apply_recorded
 from tunefarm_tuning.untrusted_text import clean, clean_lines
 
 _FORMATS = {"llvm": "ll", "asm": "s"}
@@ -41,24 +41,8 @@ def _source(params: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _schedule(params: dict[str, Any], target: Target) -> tvm.IRModule:
-    config, wanted = Config.from_json(params["config"]), params["space_key"]
-    try:
-        space = DesignSpace(module_from_text(params["ir"]), target)
-        if wanted is not None and space.config_space.key != wanted:
-            raise InvalidInputError(
-                f"the config is of config space {wanted[:16]}; "
-                f"the workload has {space.config_space.key[:16]} now",
-                code="space-changed",
-            )
-        schedule, applied = space.apply(config)
-    except InvalidInputError as error:
-        if error.code == "space-changed":
-            raise
-        raise InvalidInputError(error.message, code="does-not-apply") from error
-    if wanted is not None and applied != config:
-        raise InvalidInputError(
-            f"config {config.key[:200]} applies as {applied.key[:200]} now", code="does-not-apply"
-        )
+    config = Config.from_json(params["config"])
+    schedule = apply_recorded(module_from_text(params["ir"]), target, config, params["space_key"])
     # What is measured is built of exactly this.
     module: tvm.IRModule = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
     return module
