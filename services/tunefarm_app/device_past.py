@@ -19,6 +19,7 @@ log = structlog.stdlib.get_logger(__name__)
 _FINE_FOR_SEC = 26 * 3600.0
 """Slots of a minute are kept for the day that charts show by the quarter of an hour, and a little longer."""
 _AT_ONCE = 1000
+_DEVICES_AT_ONCE = 100
 
 
 class Span(StrEnum):
@@ -63,18 +64,18 @@ def _with_lease(interval: DeviceInterval, device: Device, now: float) -> DeviceI
 def thin_device_history(services: Services) -> int:
     """Make wide slots of narrow ones that are a day old, and forget what is older than the settings say; return how much went."""
     age_sec = services.settings.keep_device_history_days * 86_400.0
-    after: str | None = None
+    after = ""
     gone = 0
     while True:
         with services.uow.read() as repos:
-            page = repos.devices.list(cursor=after, limit=100)
-        for device in page.items:
-            with services.uow.write() as repos:
-                repos.device_slots.fold(device.id, _FINE_FOR_SEC)
-                gone += repos.device_slots.forget(device.id, age_sec)
-        after = page.next_cursor
-        if after is None:
+            device_ids = repos.device_slots.devices(after=after, limit=_DEVICES_AT_ONCE)
+        if not device_ids:
             break
+        for device_id in device_ids:
+            with services.uow.write() as repos:
+                repos.device_slots.fold(device_id, _FINE_FOR_SEC)
+                gone += repos.device_slots.forget(device_id, age_sec)
+        after = device_ids[-1]
     with services.uow.write() as repos:
         gone += repos.device_history.forget(age_sec, limit=_AT_ONCE)
     if gone:

@@ -9,6 +9,7 @@ a peak cannot be told of its kernels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -58,7 +59,10 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
             "peak not measured", device_id=device.id, name=device.name, error=str(error), exc_info=unknown
         )
         missing = clean(str(error), 300)
-        best = before or Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
+        if before is None:
+            best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
+        else:  # not at the next calibrations once more: a device that is lost over it each time would never be let in
+            best = replace(before, runs=max(before.runs, _FIRST_RUNS))
     else:
         best = measured if before is None else before.merged(measured)
         log.info("peak measured", device_id=device.id, name=device.name, missing=best.missing)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, delete, func, select
+from sqlalchemy import ColumnElement, case, delete, exists, func, select
 
 from tunefarm_db.columns import db_now
 from tunefarm_db.device_history_values import DeviceInterval
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.tables import DeviceSlotRow, table_of
+from tunefarm_db.tables import DeviceRow, DeviceSlotRow, table_of
 
 _SLOTS = table_of(DeviceSlotRow)
 _Row = DeviceSlotRow
@@ -80,6 +80,12 @@ class DeviceSlots(Repository):
             values = {} if row is None else {name: value for name, value in row.items() if name != "begin"}
             shown.append(replace(empty, **values))
         return shown
+
+    def devices(self, *, after: str, limit: int) -> tuple[str, ...]:
+        """Return the ids of devices with slots in order, removed ones included, from the one behind `after` on."""
+        has_any = exists().where(_Row.device_id == DeviceRow.id)
+        query = select(DeviceRow.id).where(DeviceRow.id > after, has_any).order_by(DeviceRow.id).limit(limit)
+        return tuple(self._run(query).scalars())
 
     def fold(self, device_id: str, age_sec: float) -> int:
         """Make wide slots of the narrow ones that are older than `age_sec`; return how many went."""

@@ -14,6 +14,7 @@ from tunefarm_app.device_vitals import vitals_of
 from tunefarm_app.reconcile import Reconciler
 from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.errors import InvalidInputError
@@ -45,6 +46,16 @@ def test_what_is_a_day_old_becomes_wide_and_what_is_too_old_goes(farm: Farm) -> 
     assert [one for one in shown if one[0] == 900] == [(900, 900.0)] * 6
     assert len([one for one in shown if one[0] == 60]) == 3 * 30
     assert thin_device_history(farm.services) == 0
+
+
+def test_what_a_removed_device_did_is_not_kept_for_ever(farm: Farm) -> None:
+    device = farm.add_device()
+    for days_ago in (100.0, 5.0):
+        use(farm, device, days_ago=days_ago)
+    with farm.services.uow.write() as repos:
+        repos.devices.apply(device.id, DeviceEvent.REMOVE)
+    thin_device_history(farm.services)
+    assert slots(farm) == [(900, 900.0)] * 2
 
 
 def test_changes_and_calibrations_go_as_well(farm: Farm) -> None:

@@ -146,7 +146,9 @@ def test_what_was_known_outlives_a_failure(farm: Farm, meter: Meter) -> None:
     age(farm, 1e6)
     meter.error = RuntimeError("no idea")
     calibrate_again(farm, device)
-    assert (meter.runs, peak_of(farm, device)) == (2, known)
+    assert (meter.runs, peak_of(farm, device)) == (2, replace(known, runs=3)), (
+        "not tried again before its time"
+    )
 
 
 def test_a_device_that_is_lost_over_it_is_calibrated_again_without_it(farm: Farm, meter: Meter) -> None:
@@ -162,6 +164,20 @@ def test_a_device_that_is_lost_over_it_is_calibrated_again_without_it(farm: Farm
     assert farm.device(device.id).state is DeviceState.ONLINE
     assert meter.runs == 1
     assert peak_of(farm, device).missing == "its session crashed"
+
+
+def test_one_that_is_lost_over_it_later_is_let_in_as_well(farm: Farm, meter: Meter) -> None:
+    device = farm.newcomer()
+    farm.calibrate()
+    known = peak_of(farm, device)
+    meter.error = DeviceLostError("its session crashed")
+    calibrate_again(farm, device)
+    assert farm.device(device.id).state is DeviceState.QUARANTINED
+    for _ in range(2):
+        farm.calibrate()
+        assert farm.device(device.id).state is DeviceState.ONLINE
+        assert meter.runs == 2, "not before its time"
+    assert peak_of(farm, device).flops_per_sec == known.flops_per_sec
 
 
 def test_a_worker_that_stops_leaves_it_to_another(farm: Farm, meter: Meter) -> None:
