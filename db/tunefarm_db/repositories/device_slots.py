@@ -89,9 +89,9 @@ class DeviceSlots(Repository):
 
     def fold(self, device_id: str, age_sec: float) -> int:
         """Make wide slots of the narrow ones that are older than `age_sec`; return how many went."""
+        self._run(select(DeviceRow.id).where(DeviceRow.id == device_id).with_for_update())
         now = float(self._run(select(db_now())).scalar_one())
         before = int((now - age_sec) // COARSE_SEC) * COARSE_SEC
-        # Whoever deletes a slot counts it elsewhere: two who fold at once share them.
         gone = self._run(
             delete(_SLOTS)
             .where(_Row.device_id == device_id, _Row.slot_at < before, _Row.width_sec < COARSE_SEC)
