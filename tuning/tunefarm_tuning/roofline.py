@@ -32,7 +32,7 @@ class Roofline:
         peak_flops_per_sec: What its device could do, on as many threads.
         intensity: Operations per byte that it has to move at the least.
         bound_flops_per_sec: What it could do at the most: the peak, or what the bandwidth allows if that is less. None unless both
-            are known.
+            are known, and of data that fit into faster caches than were measured, unless the slower ones would do for the peak.
         memory_bound: Whether the bandwidth is what bounds it.
     """
 
@@ -91,9 +91,13 @@ def roofline(
     if peak is None or most is None or intensity is None or not moved_bytes or not peak.bandwidth:
         return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
     bandwidth = peak.bandwidth_on(threads, moved_bytes)
-    # Less than the smallest working set that was measured: caches that are faster than any that is known.
-    by_memory = None if bandwidth is None else intensity * bandwidth
-    bound = most if by_memory is None else min(most, by_memory)
+    if bandwidth is None:
+        # It fits into caches that are faster than any that was measured: the peak is the bound if those would do already.
+        slower = peak.bandwidth_on(threads, peak.bandwidth[0].working_set_bytes)
+        if slower is None or intensity * slower < most:
+            return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
+        bandwidth = slower
+    bound = min(most, intensity * bandwidth)
     return Roofline(
         flops_per_sec=rate,
         peak_flops_per_sec=most,

@@ -97,6 +97,15 @@ def test_less_than_any_cache_that_was_measured_is_bound_by_the_peak_alone() -> N
     assert PEAK.bandwidth_on(1, 1e5) is None
 
 
+def test_of_less_than_any_cache_that_was_measured_no_bound_is_told_where_bandwidth_may_be_what_bounds_it() -> (
+    None
+):
+    found = known(roofline(2e4, 1e-5, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e5))
+    assert found.intensity == pytest.approx(0.2)
+    assert found.share_of_peak is not None
+    assert (found.bound_flops_per_sec, found.share_of_bound, found.memory_bound) == (None, None, None)
+
+
 @pytest.mark.parametrize(("flops", "cost_sec"), [(0.0, 1e-3), (1e6, None), (1e6, 0.0)])
 def test_a_kernel_without_operations_or_time_has_none(flops: float, cost_sec: float | None) -> None:
     assert roofline(flops, cost_sec, peak=PEAK, threads=1, dtype="float32", moved_bytes=1e6) is None
