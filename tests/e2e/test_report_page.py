@@ -73,6 +73,18 @@ def test_it_is_shown_as_it_is_meant(browser: Any, page_file: Path, scheme: str, 
     page.close()
 
 
+def test_its_tables_fit_on_a_desk(browser: Any) -> None:
+    sample = Path(__file__).parents[2] / "docs" / "sample" / "report.html"
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(sample.as_uri())
+    widths = page.eval_on_selector_all(
+        ".scroll", "all => all.map((one) => [one.scrollWidth, one.clientWidth])"
+    )
+    assert widths
+    assert [one for one in widths if one[0] > one[1]] == []
+    page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_can_read_it(browser: Any, page_file: Path, scheme: str) -> None:
     axe = pytest.importorskip(

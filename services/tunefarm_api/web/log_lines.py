@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web import show
+from tunefarm_app.job_report.words import STOPS
 from tunefarm_db.values import Event
 
 Data = Mapping[str, Any]
@@ -93,15 +94,7 @@ _KINDS: dict[str, tuple[Callable[[Data], str], str]] = {
     "finished": (_finished, ""),
 }
 
-_WORDS = {
-    "trials": "its trials are spent",
-    "wall_sec": "its time is spent",
-    "patience_trials": "no better kernel for as long as was asked for",
-    "min_gain_per_min": "little is left to win",
-    "exhausted": "nothing is left to try",
-}
-
 
 def words(stop_reason: str) -> str:
     """Return why a search ended, in words."""
-    return _WORDS.get(stop_reason, stop_reason)
+    return STOPS.get(stop_reason, stop_reason)

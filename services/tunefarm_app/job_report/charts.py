@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tunefarm_app.job_report.document import JobReport, ReportBreakdown, ReportKernel
 from tunefarm_app.job_report.parts import ReportLatency, ReportTiming
-from tunefarm_app.job_report.quantities import percent, seconds, tick
+from tunefarm_app.job_report.quantities import count, percent, seconds, tick
 
 WIDTH = 720
 _LABEL = 132
@@ -171,7 +171,7 @@ def _stack(
     sizes = [(one.name, number, _times([one], which)[0]) for number, one in enumerate(largest)]
     others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
     if len(timed) > len(largest):
-        sizes.append((f"{len(timed) - len(largest)} other kernels", -1, max(0.0, others)))
+        sizes.append((count(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
     sizes.append(("the rest", -2, max(0.0, rest_sec)))
     whole = sum(size for _, _, size in sizes) or 1.0
     segments, x = [], 0.0

@@ -40,6 +40,15 @@ OUTCOMES: Mapping[str, str] = {
 }
 """How a trial ended (`tunefarm_tuning.measure.Outcome`)."""
 
+STOPS: Mapping[str, str] = {
+    "trials": "its trials are spent",
+    "wall_sec": "its time is spent",
+    "patience_trials": "no better kernel for as long as was asked for",
+    "min_gain_per_min": "little is left to win",
+    "exhausted": "nothing is left to try",
+}
+"""Why a search ended (`Job.stop_reason`)."""
+
 METHODS: Mapping[str, str] = {
     "latency": "Latency",
     "untuned": "“Untuned”",

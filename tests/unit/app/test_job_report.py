@@ -14,6 +14,7 @@ from reported_farm import HOSTILE, ReportingEngine
 
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.job_report.assemble import job_report
+from tunefarm_app.job_report.charts import _LARGEST, time_stacks
 from tunefarm_app.job_report.document import JobReport
 from tunefarm_app.job_report.page import content_security_policy, report_page
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
@@ -388,3 +389,15 @@ def test_a_failed_job_says_why(farm: Farm) -> None:
 def test_no_job_no_report(farm: Farm) -> None:
     with pytest.raises(NotFoundError):
         job_report(farm.services, "job_nothing")
+
+
+def test_one_kernel_more_than_the_bars_name_is_one_other_kernel(report: JobReport) -> None:
+    timed = next(one for one in report.kernels if one.before_sec and one.after_sec)
+    legends = []
+    for others in (1, 2):
+        kernels = [
+            timed.model_copy(update={"position": at, "name": f"k{at}"}) for at in range(_LARGEST + others)
+        ]
+        stack, _ = time_stacks(report.model_copy(update={"kernels": kernels}))
+        legends.append([one.name for one in stack.segments if one.color == -1])
+    assert legends == [["1 other kernel"], ["2 other kernels"]]
