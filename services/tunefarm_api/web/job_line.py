@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunefarm_api.web.job_view import (
+    ACTIVE,
     Latency,
     Left,
     Speedup,
@@ -43,7 +44,7 @@ class JobLine:
     @property
     def device(self) -> str | None:
         device = self.job.progress.get("device")
-        return device if isinstance(device, str) and not self.job.state.is_finished else None
+        return device if isinstance(device, str) and self.job.state in ACTIVE else None
 
 
 def job_lines(repos: Repositories, found: Sequence[ListedJob]) -> list[JobLine]:
@@ -61,9 +62,7 @@ def job_lines(repos: Repositories, found: Sequence[ListedJob]) -> list[JobLine]:
             done_words=progress_words(one.job),
             left=time_left(one.job),
             latency=latency_of(one.job, reports.get(one.job.id)),
-            speedup=measured_speedup(reports.get(one.job.id))
-            if one.job.state.is_finished
-            else speedup_so_far(repos.jobs.tasks(one.job.id)),
+            speedup=measured_speedup(reports.get(one.job.id)) or speedup_so_far(repos.jobs.tasks(one.job.id)),
         )
         for one in found
     ]

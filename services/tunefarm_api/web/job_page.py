@@ -13,6 +13,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.curve import Curves, chart
 from tunefarm_api.web.job_view import (
+    ACTIVE,
     latency_of,
     measured_speedup,
     progress_words,
@@ -75,6 +76,7 @@ def job_page(
         model=model,
         artifact=artifact,
         waiting=why_waiting(job, step, now),
+        has_device=job.state in ACTIVE,
         phases=phases_of(job, milestones, now=now, imported=imported, report=report),
         share=share_done(job),
         done_words=progress_words(job),

@@ -23,7 +23,7 @@ def duration(sec: float | None) -> str:
     """Return ``"4 min 05 s"``."""
     if sec is None:
         return NONE
-    if sec < 60:
+    if sec < 59.5:
         return f"{sec:.1f} s" if 0.05 <= sec < 9.95 else f"{sec:.0f} s"
     minutes, rest = divmod(round(sec), 60)
     if minutes < 60:

@@ -32,9 +32,11 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
         model = repos.models.get(job.model_id, deleted=True)
         tasks = repos.jobs.tasks(job_id)
         task = job_task(repos, job_id, position)
-        winner = winner_of(repos, job, task, repos.artifacts.for_job(job_id))
+        artifact = repos.artifacts.for_job(job_id)
+        winner = winner_of(repos, job, task, artifact)
         model_tasks = repos.models.tasks(job.model_id)
-        lines = task_lines(tasks, model_tasks, rooflines=job_rooflines(repos, job, tasks, model_tasks))
+        report = None if artifact is None else artifact.report
+        lines = task_lines(tasks, model_tasks, report, job_rooflines(repos, job, tasks, model_tasks))
         ends = repos.searches.ends(job_id, position)
         failed = repos.searches.failures(job_id, position)
         fastest = repos.searches.fastest(job_id, position)

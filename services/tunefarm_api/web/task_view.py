@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 from tunefarm_api.web import show
 from tunefarm_api.web.job_view import Speedup, first_cost_sec
 from tunefarm_api.web.sparkline import staircase
+from tunefarm_app.job_report.evidence import Evidence, Timings
 from tunefarm_app.job_report.words import REASONS
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_tuning.roofline import Roofline
+
+_NO_TIMINGS: Timings = (None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class TaskLine:
 
     Attributes:
         roofline: How near its best is to what its device can do; None where none works yet.
-        share: Its part of the network's time, with the best that is known of each.
+        share: Its part of the kernels' time: in the artifact, as that was timed, or else with the best that is known of each.
         covered: Whether the artifact runs it tuned; None where there is no artifact that says so.
         why_not: Why it does not.
     """
@@ -54,25 +57,43 @@ def task_lines(
     coverage = (report or {}).get("coverage") or {}
     tuned = {hit["workload_key"] for hit in coverage.get("hits") or ()}
     missed = {miss["workload_key"]: _why(miss) for miss in coverage.get("misses") or ()}
+    timings = Evidence(manifest={}, report=report or {}).kernels()
     tasks = list(tasks)
     known = {(one.workload_key, one.toolchain): one for one in model_tasks}
-    total_sec = sum(task.weight * (task.best_cost_sec or 0.0) for task in tasks)
+    covers = {one.workload_key: _covered(one.workload_key, tuned, missed) for one in tasks}
+    calls_sec = [_call_sec(task, covers[task.workload_key], timings) for task in tasks]
+    total_sec = sum(task.weight * (sec or 0.0) for task, sec in zip(tasks, calls_sec, strict=True))
     lines = []
-    for task in tasks:
+    for task, call_sec in zip(tasks, calls_sec, strict=True):
         key = task.workload_key
-        covered = True if key in tuned else False if key in missed else None
         model_task = known.get((key, task.toolchain))
         roofline = rooflines.get(task.position)
-        lines.append(_line(task, model_task, roofline, total_sec, covered, missed.get(key, "")))
+        share = task.weight * call_sec / total_sec if call_sec and total_sec else None
+        speedup = task_speedup(task, covers[key], timings.get(key, _NO_TIMINGS))
+        lines.append(_line(task, model_task, roofline, share, speedup, covers[key], missed.get(key, "")))
     return sorted(lines, key=lambda line: (-(line.share or 0.0), line.task.position))
 
 
-def task_speedup(task: JobTask) -> Speedup | None:
-    """Return how much faster the task's kernel got."""
+def task_speedup(
+    task: JobTask, covered: bool | None = None, timings: Timings = _NO_TIMINGS
+) -> Speedup | None:
+    """Return how much faster the task's kernel got.
+
+    An artifact's kernel is held against the untuned one only as both were timed side by side: a best time of the search is from
+    another moment. What runs untuned got no faster.
+
+    Args:
+        task: The task.
+        covered: Whether the artifact runs it tuned; None without an artifact.
+        timings: Its untuned and tuned kernel, when the artifact was made.
+    """
+    untuned, tuned = timings
+    if covered is False:
+        return None
+    if covered and untuned and tuned and tuned.median_sec:
+        return Speedup(ratio=untuned.median_sec / tuned.median_sec, than="untuned")
     if not task.best_cost_sec:
         return None
-    if task.untuned_cost_sec:
-        return Speedup(ratio=task.untuned_cost_sec / task.best_cost_sec, than="untuned")
     first = first_cost_sec(task)
     return Speedup(ratio=first / task.best_cost_sec, than="first round") if first else None
 
@@ -87,22 +108,33 @@ def _why(miss: Mapping[str, Any]) -> str:
     return str(miss.get("message") or REASONS.get(reason, reason))
 
 
+def _covered(key: str, tuned: Collection[str], missed: Collection[str]) -> bool | None:
+    return True if key in tuned else False if key in missed else None
+
+
+def _call_sec(task: JobTask, covered: bool | None, timings: Mapping[str, Timings]) -> float | None:
+    """Return how long a call of the task's kernel takes, in the artifact if there is one."""
+    untuned, tuned = timings.get(task.workload_key, _NO_TIMINGS)
+    now = None if covered is None else tuned if covered else untuned
+    return task.best_cost_sec if now is None else now.median_sec
+
+
 def _line(
     task: JobTask,
     model_task: ModelTask | None,
     roofline: Roofline | None,
-    total_sec: float,
+    share: float | None,
+    speedup: Speedup | None,
     covered: bool | None,
     why_not: str,
 ) -> TaskLine:
-    cost_sec = task.best_cost_sec
     return TaskLine(
         task=task,
         shapes=shapes_text(model_task.args) if model_task else "",
         flops=model_task.flops if model_task else 0.0,
         roofline=roofline,
-        share=task.weight * cost_sec / total_sec if cost_sec and total_sec else None,
-        speedup=task_speedup(task),
+        share=share,
+        speedup=speedup,
         spark=staircase(task.history),
         covered=covered,
         why_not=why_not,

@@ -43,6 +43,22 @@ def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Pa
     seat.complaints.clear()  # the browser's own line about the status 422
 
 
+def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
+    page = seat.sign_in()
+    page.goto(server.url + "/models")
+    content = Scenario(tasks=1).to_bytes()
+    names = ["L" * 240 + ".onnx", "\u202exnno.evil.onnx"]
+    # Of several, each line stays and links to its model.
+    page.get_by_label("Choose an ONNX file").set_input_files(
+        [{"name": name, "mimeType": "", "buffer": content} for name in names]
+    )
+    links = page.locator("#uploads a")
+    expect(links).to_have_count(2)
+    width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1]
+    assert links.nth(1).evaluate("link => getComputedStyle(link).unicodeBidi") == "isolate"
+
+
 def test_devices_are_quarantined_and_let_back(seat, server: ReplayServer) -> None:
     page = seat.sign_in()
     page.get_by_role("link", name="Devices", exact=True).click()

@@ -4,6 +4,8 @@ import pytest
 from page_browser import Browser
 
 from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.cancel_job import cancel_job
+from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.budget import Budget
@@ -137,3 +139,22 @@ def test_who_may_only_look_gets_no_buttons(stranger: Browser, farm) -> None:
     stranger.sign_in(create_api_key(farm.services, name="looks", scopes=["read"])[1])
     forms = stranger.page(f"/jobs/{job.id}").all("form")
     assert [form.attrs["action"] for form in forms] == ["/sign-out"]
+
+
+def test_a_cancelled_job_shows_the_same_on_its_page_and_in_the_list(browser: Browser, farm) -> None:
+    farm.add_device("node-7")
+    job = farm.submit(farm.ready_model(), budget=Budget(trials=80), tuner="random")
+    farm.run(steps=3)
+    pause_job(farm.services, job.id)
+    farm.run()
+    assert farm.job(job.id).state is JobState.PAUSED
+    for shown in (
+        browser.page("/jobs").one("tr", id=job.id),
+        browser.page(f"/jobs/{job.id}").one("dl", class_="figures"),
+    ):
+        assert "node-7" not in shown.text, "a paused job holds no device"
+    cancel_job(farm.services, job.id)
+    farm.run()
+    assert farm.job(job.id).state is JobState.CANCELLED
+    assert "over first round" in browser.page(f"/jobs/{job.id}").one("dl", class_="figures").text
+    assert "over first round" in browser.page("/jobs").one("tr", id=job.id).text

@@ -162,3 +162,14 @@ def test_who_may_only_look_uploads_nothing(stranger: Browser, farm) -> None:
         assert [form.attrs["action"] for form in stranger.page(path).all("form")] == ["/sign-out"]
     assert upload(stranger, b"\x08").status_code == 403
     assert stranger.post(f"/models/{model.id}/delete").status_code == 403
+
+
+def test_a_model_without_fixed_shapes_says_what_to_do_about_it_in_a_browser(browser: Browser, farm) -> None:
+    with farm.services.uow.write() as repos:
+        model, other = (repos.models.add(name="net", sha256=f"{one:064}", size_bytes=1) for one in (1, 2))
+        repos.models.set_failed(model.id, {"code": "unknown-dimension", "message": "n is not fixed"})
+        repos.models.set_failed(other.id, {"code": "not-protobuf", "message": "it is a picture"})
+    said = "It has inputs without a fixed shape"
+    assert said in browser.page(f"/models/{model.id}").text
+    assert said in browser.page("/models").text, "that is what the form calls it"
+    assert said not in browser.page(f"/models/{other.id}").text

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 from page_browser import Browser
@@ -54,6 +56,18 @@ def test_a_task_without_trials(browser: Browser, farm) -> None:
     assert "It had no trial yet." in page.text
     assert "None that works yet." in page.text
     assert browser.get(f"/jobs/{job.id}/tasks/0/trials.json").json()["ms"] == []
+
+
+def test_a_kernel_without_floating_point_operations_does_not_blame_the_device(browser: Browser, farm) -> None:
+    farm.add_device()
+    job = farm.submit(farm.ready_model(), tuner="random")
+    farm.run(steps=1)
+    path = farm.services.settings.database_url.get_secret_value().removeprefix("sqlite:///")
+    with closing(sqlite3.connect(path, timeout=60.0)) as database, database:
+        database.execute("UPDATE workloads SET flops = 0")
+    page = browser.page(f"/jobs/{job.id}/tasks/0")
+    assert "it does no floating-point operations" in page.text
+    assert "no peak is known" not in page.text
 
 
 def test_how_near_its_best_is_to_what_the_device_can_do(browser: Browser, farm) -> None:

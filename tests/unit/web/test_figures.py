@@ -7,7 +7,14 @@ import pytest
 
 from tunefarm_api.web import show
 from tunefarm_api.web.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
-from tunefarm_api.web.job_view import latency_of, progress_words, share_done, speedup_so_far, time_left
+from tunefarm_api.web.job_view import (
+    Speedup,
+    latency_of,
+    progress_words,
+    share_done,
+    speedup_so_far,
+    time_left,
+)
 from tunefarm_api.web.live import changes
 from tunefarm_api.web.log_lines import log_line
 from tunefarm_api.web.paths import is_local, is_page, is_public
@@ -16,6 +23,7 @@ from tunefarm_api.web.scatter import MOST_POINTS as MOST_TRIALS
 from tunefarm_api.web.scatter import histogram, scatter
 from tunefarm_api.web.schedule import KnobLine, schedule_lines
 from tunefarm_api.web.sparkline import FALL_HEIGHT, FALL_WIDTH, HEIGHT, WIDTH, fall, staircase
+from tunefarm_api.web.task_view import task_lines
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.overview import JobHead
 from tunefarm_db.values import Event, Job, JobTask, Space
@@ -55,6 +63,7 @@ def event(seq: int, at: float, kind: str, **data: Any) -> Event:
         (show.latency(3e-8), "30 ns"),
         (show.duration(0), "0 s"),
         (show.duration(4.25), "4.2 s"),
+        (show.duration(59.7), "1 min 00 s"),
         (show.duration(245), "4 min 05 s"),
         (show.duration(7260), "2 h 01 min"),
         (show.duration(200_000), "2 d 7 h"),
@@ -325,3 +334,28 @@ def test_the_fall_of_the_best_stays_within_its_box() -> None:
     points = [tuple(map(float, one.split(","))) for one in fall([(0.0, 4.0), (5.0, 2.0), (9.0, 1.0)]).split()]
     assert all(0 <= x <= FALL_WIDTH and 0 <= y <= FALL_HEIGHT for x, y in points)
     assert fall([]) == fall([(0.0, 1.0)]) == ""
+
+
+def test_a_finished_jobs_kernels_are_told_as_they_were_timed_side_by_side() -> None:
+    tasks = [
+        # The search saw each of them at its luckiest; what the compiler timed was another moment.
+        task(position=0, workload_key="a", best_cost_sec=1e-6, untuned_cost_sec=600e-6, history=[[8, 2e-6]]),
+        task(position=1, workload_key="b", best_cost_sec=9e-6, history=[[8, 18e-6]]),
+        task(position=2, workload_key="c", best_cost_sec=3e-6, history=[[8, 6e-6]]),
+    ]
+    misses = [{"workload_key": "b", "reason": "slower-than-untuned", "message": ""}]
+    report = {
+        "coverage": {"hits": [{"workload_key": "a"}, {"workload_key": "c"}], "misses": misses},
+        "kernels": [
+            {"workload_key": "a", "untuned_sec": [600e-6], "tuned_sec": [6e-6, 5e-6, 7e-6]},
+            {"workload_key": "b", "untuned_sec": [1e-6], "tuned_sec": [9e-6]},
+        ],
+    }
+    lines = {line.task.workload_key: line for line in task_lines(tasks, [], report)}
+    assert lines["a"].speedup == Speedup(ratio=pytest.approx(100.0), than="untuned")
+    assert lines["b"].speedup is None, "the artifact runs it untuned"
+    assert lines["c"].speedup == Speedup(ratio=2.0, than="first round"), "nobody timed it"
+    assert [lines[key].share for key in "abc"] == [pytest.approx(share) for share in (0.6, 0.1, 0.3)]
+    before = {line.task.workload_key: line for line in task_lines(tasks, [])}
+    assert before["a"].speedup == Speedup(ratio=2.0, than="first round")
+    assert before["b"].share == pytest.approx(9 / 13)
