@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -93,13 +94,14 @@ def test_a_lost_device_ends_the_batch_and_is_tried_again(good: list[MeasureInput
         assert runner.check() is not None
 
 
+def hardened_server(folder: Path, tracker: str = "{tracker}", key: str = "{key}") -> list[str]:
+    module = "tunefarm_workers.device.hardened_server"
+    return [sys.executable, "-m", module, "--tracker", tracker, "--key", key, "--work-dir", str(folder)]
+
+
 def test_kernels_share_a_session_under_a_lease(good: list[MeasureInput], tmp_path: Path) -> None:
-    server = [
-        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
-        *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
-    ]
     with (
-        local_rpc(server_command=server) as farm,
+        local_rpc(server_command=hardened_server(tmp_path / "sessions")) as farm,
         CountingRunner(farm.device, TIMING, connect_timeout_sec=CONNECT_SEC) as runner,
         RpcRunner(farm.device, TIMING, connect_timeout_sec=CONNECT_SEC) as other,
     ):
@@ -172,6 +174,32 @@ def is_loaded(name: str) -> bool:
             if name in maps.read_text():
                 return True
     return False
+
+
+def test_a_server_that_is_started_anew_is_no_candidates_fault(
+    good: list[MeasureInput], tmp_path: Path
+) -> None:
+    path = bad_kernel("hang", tmp_path).rename(tmp_path / f"hang-{uuid4().hex}.so")
+    hang = replace(good[0], artifact_path=path)
+    results: list[MeasureResult] = []
+    with (
+        local_rpc(server_command=hardened_server(tmp_path / "first")) as farm,
+        RpcRunner(farm.device, replace(TIMING, timeout_sec=300.0), connect_timeout_sec=120.0) as runner,
+    ):
+        runner.use_lease(1)
+        thread = threading.Thread(target=lambda: results.extend(runner.run([hang, good[0]])))
+        thread.start()
+        wait_until(lambda: is_loaded(path.name), "the kernel to be loaded")
+        farm.signal_server("SIGKILL")  # as the agent does with one that does not answer
+        tracker = f"127.0.0.1:{farm.device.tracker_port}"
+        command = hardened_server(tmp_path / "second", tracker, farm.device.key)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as second:
+            try:
+                thread.join(300)
+                assert outcomes(results) == [Outcome.INFRASTRUCTURE_ERROR] * 2
+                assert outcomes(runner.run(good)) == [Outcome.OK] * 2
+            finally:
+                second.kill()
 
 
 @pytest.mark.parametrize("where", ["local", "rpc"])

@@ -38,7 +38,7 @@ class RpcRunner(Closing):
 
     When a session breaks, a fresh one is tried: a device that answers had a kernel crash (`Outcome.RUN_CRASH`) or hang
     (`RUN_TIMEOUT`), one that does not is lost (`INFRASTRUCTURE_ERROR`, for the rest of the batch too; the next
-    batch tries again).
+    batch tries again). So is one under a lease whose server is another one by then.
 
     Args:
         device: Nobody else may be using it: its tracker would keep us waiting.
@@ -62,6 +62,7 @@ class RpcRunner(Closing):
         self._until = 0.0
         # Until its tracker has told where it is, it may be here.
         self._is_here = True
+        self._address: tuple[str, int] | None = None
 
     def use_lease(self, fence: int | None) -> None:
         """Open sessions under this lease of the device from now on (`RemoteDevice.fence`)."""
@@ -177,7 +178,11 @@ class RpcRunner(Closing):
 
     def _blame(self, result: MeasureResult) -> MeasureResult:
         """Return the candidate's failure if the device is well, else the device's."""
+        address = self._address
         problem = self.check()
+        if problem is None and self._remote.fence is not None and self._address != address:
+            # One under a lease is there once, and outlives all that a kernel does to its session.
+            problem = "the device's server was started anew in the middle"
         if problem is None:
             return result
         why = result.failure.message if result.failure is not None else ""
@@ -204,6 +209,7 @@ class RpcRunner(Closing):
             return f"device {self._remote.key} opened no session within {self._connect_timeout_sec:g} s"
         except TunefarmError as error:
             return error.message
+        self._address = (reply["host"], reply["port"])
         self._is_here = is_own_address(reply["host"])
         return None
 

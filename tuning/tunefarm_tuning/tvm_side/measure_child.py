@@ -34,7 +34,7 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
 
     It lasts until a measurement that is not to keep it, or that fails, or `hang_up`.
 
-    Returns ``{"host"}``: where the device listens.
+    Returns ``{"host", "port"}``: where the device listens.
     """
     global _session
     hang_up({})
@@ -43,7 +43,7 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         timeout_sec=params["timeout_sec"],
         connect_timeout_sec=params["connect_timeout_sec"],
     )
-    return {"host": _session.host}
+    return {"host": _session.host, "port": _session.port}
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)

@@ -40,11 +40,12 @@ class DeviceSession:
 
     Attributes:
         host: Where the device listens, as its tracker says; empty for this very process.
+        port: The port there; 0 for this very process.
     """
 
-    def __init__(self, remote: Any | None, host: str = "") -> None:
+    def __init__(self, remote: Any | None, host: str = "", port: int = 0) -> None:
         self._remote = remote
-        self.host = host
+        self.host, self.port = host, port
 
     @property
     def is_remote(self) -> bool:
@@ -107,7 +108,7 @@ def open_session(
         host, port, match_key = _request(tracker, key, connect_timeout_sec, fence)
         # Options follow the key in a client's hello: TVM's own server passes over those that it does not know.
         hello = match_key if fence is None else f"{match_key} -fence={int(fence)}"
-        session = DeviceSession(rpc.connect(host, port, hello, session_timeout=timeout_sec), host)
+        session = DeviceSession(rpc.connect(host, port, hello, session_timeout=timeout_sec), host, port)
     except TimeoutError as error:
         raise DeviceLostError(
             f"device {clean(key)} was not free at its tracker within {connect_timeout_sec:g} s"
