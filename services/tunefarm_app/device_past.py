@@ -76,8 +76,18 @@ def thin_device_history(services: Services) -> int:
                 repos.device_slots.fold(device_id, _FINE_FOR_SEC)
                 gone += repos.device_slots.forget(device_id, age_sec)
         after = device_ids[-1]
-    with services.uow.write() as repos:
-        gone += repos.device_history.forget(age_sec, limit=_AT_ONCE)
+    gone += _forget_events(services, age_sec)
     if gone:
         log.info("history of devices not kept any longer", rows=gone)
     return gone
+
+
+def _forget_events(services: Services, age_sec: float) -> int:
+    """Forget changes and calibrations that are older, in parts: on SQLite, nobody else writes during one."""
+    gone = 0
+    while True:
+        with services.uow.write() as repos:
+            went = repos.device_history.forget(age_sec, limit=_AT_ONCE)
+        gone += went
+        if went < _AT_ONCE:  # of neither is there more
+            return gone

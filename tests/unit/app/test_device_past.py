@@ -70,6 +70,22 @@ def test_changes_and_calibrations_go_as_well(farm: Farm) -> None:
         assert repos.device_history.changes(device.id).items == ()
 
 
+def test_however_much_is_too_old_goes_at_once(farm: Farm) -> None:
+    """Else a large farm, whose devices are calibrated all the time, would keep ever more."""
+    device = farm.add_device()
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO calibrations (id, device_id, outcome, reason, created_at) "
+                "VALUES (:id, :device_id, 'clean', '', 1.0)"
+            ),
+            [{"id": f"cal_{number}", "device_id": device.id} for number in range(2500)],
+        )
+    assert thin_device_history(farm.services) == 2500
+    with farm.services.uow.read() as repos:
+        assert repos.device_history.calibrations(device.id).items == ()
+
+
 def test_a_span_shows_the_fine_and_the_wide_alike(farm: Farm) -> None:
     device = farm.add_device()
     for days_ago in (3.0, 0.2):
