@@ -13,9 +13,11 @@ let chosen = 0;
 
 const size = (bytes) => bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 
-function fail(text) {
+function fail(name, text) {
   const one = document.createElement("p");
-  one.textContent = text;
+  const isolated = document.createElement("bdi"); // a name may hold marks that turn all that follows around
+  isolated.textContent = name;
+  one.append(isolated, text);
   error.append(one);
   error.hidden = false;
 }
@@ -80,7 +82,7 @@ class Line {
   }
 
   failed(why) {
-    fail(`${this.model.name}: the server refused it: ${why}.`);
+    fail(this.model.name, `: the server refused it: ${why}.`);
     this.remove();
   }
 
@@ -128,7 +130,7 @@ function take(files) {
   error.replaceChildren();
   for (const one of files) {
     if (one.size > Number(form.dataset.max)) {
-      fail(`${one.name} has ${size(one.size)}: that is more than this farm takes.`);
+      fail(one.name, ` has ${size(one.size)}: that is more than this farm takes.`);
       continue;
     }
     chosen += 1;
