@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,18 +35,31 @@ class SmallDisk:
 @contextlib.contextmanager
 def small_disk(path: Path, size_bytes: int) -> Iterator[SmallDisk | None]:
     """Mount one there for the time of the block; None where this process may not mount anything."""
-    path.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=0700", "tunefarm-test", str(path)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not in pytest's own folders: of a run that was killed it stays, and later runs could not clear them away.
+    place = Path(tempfile.mkdtemp(prefix="tunefarm-disk-"))
+    path.symlink_to(place, target_is_directory=True)
     try:
-        done = subprocess.run(mount, capture_output=True, check=False)
-    except FileNotFoundError:
-        yield None
-        return
-    if done.returncode != 0:
-        yield None
-        return
-    try:
-        yield SmallDisk(path)
+        if not _mounted(place, size_bytes):
+            yield None
+            return
+        try:
+            yield SmallDisk(path)
+        finally:
+            # Lazily: somebody may still have a log file open there.
+            subprocess.run(["umount", "--lazy", str(place)], check=True)
     finally:
-        # Lazily: somebody may still have a log file open there.
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
+        place.rmdir()
+
+
+def _mounted(place: Path, size_bytes: int) -> bool:
+    options = f"size={size_bytes},mode=0700"
+    try:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tunefarm-test", str(place)],
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
