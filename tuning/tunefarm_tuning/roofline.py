@@ -17,6 +17,9 @@ from typing import Any
 from tunefarm_tuning.computation import Access, Computation
 from tunefarm_tuning.peak import Peak
 
+_DISPROVED = 1.1
+"""A kernel that does so many times as much as a figure allows shows that the device was busy when that was measured."""
+
 _ITEMSIZE = {
     "bool": 1,
     **{f"{kind}{bits}": bits // 8 for kind in ("int", "uint", "float", "bfloat") for bits in (8, 16, 32, 64)},
@@ -25,7 +28,7 @@ _ITEMSIZE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Where a kernel stands. What was not measured is None: never a guess.
+    """Where a kernel stands. What was not measured is None, never a guess; so is what the kernel itself disproves.
 
     Attributes:
         flops_per_sec: What it does.
@@ -87,7 +90,7 @@ def roofline(
         return None
     rate = flops / cost_sec
     intensity = flops / moved_bytes if moved_bytes else None
-    most = peak.flops_on(threads, dtype) if peak is not None and dtype is not None else None
+    most = _unless_disproved(peak.flops_on(threads, dtype), rate) if peak and dtype is not None else None
     if peak is None or most is None or intensity is None or not moved_bytes or not peak.bandwidth:
         return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
     bandwidth = peak.bandwidth_on(threads, moved_bytes)
@@ -97,7 +100,9 @@ def roofline(
         if slower is None or intensity * slower < most:
             return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
         bandwidth = slower
-    bound = min(most, intensity * bandwidth)
+    bound = _unless_disproved(min(most, intensity * bandwidth), rate)
+    if bound is None:
+        return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
     return Roofline(
         flops_per_sec=rate,
         peak_flops_per_sec=most,
@@ -105,6 +110,10 @@ def roofline(
         bound_flops_per_sec=bound,
         memory_bound=bound < most,
     )
+
+
+def _unless_disproved(most: float | None, rate: float) -> float | None:
+    return None if most is None or rate > _DISPROVED * most else most
 
 
 def kernel_bytes(args: Iterable[Mapping[str, Any]], computation: Computation | None = None) -> int | None:

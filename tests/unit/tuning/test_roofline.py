@@ -60,6 +60,22 @@ def test_a_kernel_that_moves_much_is_bound_by_the_bandwidth_of_where_its_data_fi
     )
 
 
+def test_a_figure_that_a_kernel_disproves_is_not_told() -> None:
+    def stands(cost_sec: float, moved_bytes: float) -> Roofline:
+        return known(roofline(1e9, cost_sec, peak=PEAK, threads=1, dtype="float32", moved_bytes=moved_bytes))
+
+    a_little_over = stands(1 / 105, 1 * MIB)
+    assert a_little_over.share_of_peak == pytest.approx(1.05)
+    beyond_the_peak = stands(1 / 200, 1 * MIB)
+    assert beyond_the_peak.flops_per_sec == pytest.approx(200e9)
+    assert beyond_the_peak.share_of_peak is None
+    assert beyond_the_peak.share_of_bound is None
+    beyond_the_memory = stands(1 / 20, 1e9)
+    assert beyond_the_memory.share_of_peak == pytest.approx(0.2)
+    assert beyond_the_memory.share_of_bound is None
+    assert beyond_the_memory.memory_bound is None
+
+
 def test_the_threads_that_were_used_count() -> None:
     def bound(threads: int) -> float | None:
         return known(
