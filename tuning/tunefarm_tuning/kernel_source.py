@@ -141,12 +141,9 @@ def kernel_source(
         "limit_bytes": limit_bytes,
     }
     module = "tunefarm_tuning.tvm_side.source_child"
-    with ChildProcess(module, limits=limits or ChildLimits()) as child:
-        if cancellation is None:
-            texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)
-        else:
-            with cancellation.attach(child):
-                texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)
+    cancellation = cancellation or Cancellation()
+    with ChildProcess(module, limits=limits or ChildLimits()) as child, cancellation.attach(child):
+        texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)
     return KernelSource(toolchain=toolchain_key(), texts=tuple(SourceText.from_json(one) for one in texts))
 
 
