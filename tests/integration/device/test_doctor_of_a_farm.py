@@ -62,7 +62,7 @@ class Parts:
             row = found.get(("server", check))
             fits = (
                 row is not None
-                and row["verdict"] == verdict
+                and (row["verdict"] == verdict or (verdict == "ok" and _is_busy(row)))
                 and all(word in row["message"] for word in words)
             )
             return row if fits else None
@@ -76,13 +76,18 @@ class Parts:
         def as_expected() -> bool:
             found, code = self.examine(from_a_part=True)
             seen[:] = [found]
-            verdicts = {row["verdict"] for row in found.values()}
+            verdicts = {row["verdict"] for row in found.values() if not _is_busy(row)}
             failed = {check for (_, check), row in found.items() if row["verdict"] == "failed"}
             return failed == set(checks) and code == bool(checks) and (bool(checks) or verdicts == {"ok"})
 
         # A busy machine's device can be late with a sign of life.
         wait_until(as_expected, lambda: f"{checks or 'nothing'} to fail: {seen}")
         return seen[0]
+
+
+def _is_busy(row: Row) -> bool:
+    """Return whether all that is wrong is that other work slows this machine down just now, which the doctor sees too."""
+    return row["verdict"] == "warning" and "times slower than it was" in row["message"]
 
 
 @pytest.fixture
@@ -99,6 +104,8 @@ def parts(start: Callable[..., Any], tracker: TrackerProcess, tmp_path: Path) ->
         "TUNEFARM_DEVICE_STALE_SEC": "5",
         "TUNEFARM_LEASE_SEC": "10",
         "TUNEFARM_ENGINE": "tvm",
+        # A machine that is busy with something else is no concern of this test's.
+        "TUNEFARM_CALIBRATION_DRIFT": "1000",
     }
     key_file = tmp_path / "api-key"
     parts = None
