@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +83,32 @@ class Graph:
         self.second_moment[name] = self.second_moment[x] / 2.0
         return self.node("Clip", [x, *limits], name)
 
+    def swish(self, x: str, name: str) -> str:
+        """X · sigmoid(x), in the two nodes that exporters write."""
+        points, shares = np.polynomial.hermite_e.hermegauss(40)
+        values = np.sqrt(self.second_moment[x]) * points
+        self.second_moment[name] = float(np.average((values / (1.0 + np.exp(-values))) ** 2, weights=shares))
+        return self.node("Mul", [x, self.node("Sigmoid", [x], f"{name}.sigmoid")], name)
+
+    def conv(self, x: str, channels: tuple[int, int], name: str) -> str:
+        """1×1 convolution with a bias, whose outputs vary as its inputs do."""
+        inner, outer = channels
+        w = self.rng.normal(0.0, np.sqrt(1.0 / inner), (outer, inner, 1, 1))
+        bias = self.rng.normal(0.0, 0.1, outer)
+        self.second_moment[name] = self.second_moment[x] + 0.01
+        return self.node(
+            "Conv",
+            [x, self.weight(f"{name}.weight", w), self.weight(f"{name}.bias", bias)],
+            name,
+            kernel_shape=[1, 1],
+        )
+
+    def max_pool(self, x: str, kernel: int, stride: int, name: str, *, pad: int = 0) -> str:
+        """Largest of each window; of nine, the second moment is about doubled."""
+        self.second_moment[name] = 2.0 * self.second_moment[x]
+        window, pads = [kernel, kernel], [pad, pad, pad, pad]
+        return self.node("MaxPool", [x], name, kernel_shape=window, strides=[stride, stride], pads=pads)
+
     def add(self, x: str, y: str, name: str) -> str:
         self.second_moment[name] = self.second_moment[x] + self.second_moment[y]
         return self.node("Add", [x, y], name)
@@ -99,12 +125,18 @@ class Graph:
 
     def to_model(self, name: str, *, batch: int, size: int, classes: int) -> onnx.ModelProto:
         """Return the model: input ``x`` of shape (batch, 3, size, size), output ``logits`` (batch, classes)."""
+        return self.finish(name, {"x": (batch, 3, size, size)}, {"logits": (batch, classes)})
+
+    def finish(
+        self, name: str, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]]
+    ) -> onnx.ModelProto:
+        """Return the model; inputs and outputs are float32, by name."""
         model = helper.make_model(
             helper.make_graph(
                 self.nodes,
                 name,
-                [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, size, size])],
-                [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, classes])],
+                [helper.make_tensor_value_info(x, TensorProto.FLOAT, shape) for x, shape in inputs.items()],
+                [helper.make_tensor_value_info(y, TensorProto.FLOAT, shape) for y, shape in outputs.items()],
                 self.weights,
             ),
             opset_imports=[helper.make_opsetid("", OPSET)],

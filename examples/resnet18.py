@@ -34,9 +34,7 @@ def build_resnet18(*, seed: int = 0, batch: int = 1, size: int = 224, classes: i
     graph = Graph(seed)
     graph.second_moment["x"] = 1.0
     y = graph.relu(graph.conv_bn("x", (3, 64), 7, 2, "stem"), "stem.relu")
-    pool = graph.node("MaxPool", [y], "stem.pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    graph.second_moment[pool] = 2.0 * graph.second_moment[y]  # the largest of nine is about that much bigger
-    y, inner = pool, 64
+    y, inner = graph.max_pool(y, 3, 2, "stem.pool", pad=1), 64
     for stage, (outer, stride) in enumerate(STAGES, start=1):
         y = _block(graph, y, (inner, outer), stride, f"layer{stage}.0")
         y = _block(graph, y, (outer, outer), 1, f"layer{stage}.1")

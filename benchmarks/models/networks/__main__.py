@@ -1,0 +1,26 @@
+"""Write the networks of the benchmark as ONNX files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.models.networks import NETWORKS, write_network
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.networks", description=__doc__)
+    parser.add_argument("--write", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all of {', '.join(NETWORKS)} if left out")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in NETWORKS]:
+        parser.error(f"there is no network {unknown[0]!r}")
+    options.write.mkdir(parents=True, exist_ok=True)
+    for name in options.names or NETWORKS:
+        path = write_network(NETWORKS[name](), options.write / f"{name}.onnx")
+        print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
