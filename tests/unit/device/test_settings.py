@@ -58,7 +58,11 @@ def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, s
 
 def test_the_servers_environment_holds_no_credentials() -> None:
     environment = server_environment({**ENVIRONMENT, "PATH": "/bin"}, num_threads=3)
-    assert environment == {"PATH": "/bin", "TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}
+    assert environment == {
+        "PATH": "/bin", "TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3", "TVM_BIND_THREADS": "0"
+    }  # fmt: skip
+    bound = server_environment({"TVM_BIND_THREADS": "1"}, num_threads=3)
+    assert bound["TVM_BIND_THREADS"] == "1"
 
 
 def test_where_the_key_comes_from(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tunefarm_tuning.child import (
     ChildTimedOut,
     call_in_child,
 )
+from tunefarm_tuning.child.running import child_environment
 from tunefarm_tuning.errors import InvalidModelError, InvariantError
 
 HANDLERS_DIR = Path(__file__).parent / "child_handlers"
@@ -236,3 +237,10 @@ def test_secrets_do_not_reach_the_child(monkeypatch: pytest.MonkeyPatch) -> None
     assert "TUNEFARM_DATABASE_URL" not in seen
     assert "SOME_SECRET_KEY" not in seen
     assert seen["HARMLESS"] == "1"
+
+
+def test_tvm_binds_no_threads_in_a_child_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TVM_BIND_THREADS", raising=False)
+    assert child_environment({})["TVM_BIND_THREADS"] == "0"
+    monkeypatch.setenv("TVM_BIND_THREADS", "1")
+    assert child_environment({})["TVM_BIND_THREADS"] == "1"

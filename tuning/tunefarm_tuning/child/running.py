@@ -26,6 +26,9 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
     A child runs strangers' models, and a device that it talks to can call back into it: it gets no
     database, broker or API credentials.
+
+    TVM's pool, even one of a single thread, binds the thread that makes it to the machine's first cores, out of a
+    ``taskset`` even, where every other process's does the same: not here, unless who started us says so.
     """
     kept = {
         name: value
@@ -33,7 +36,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(("TUNEFARM_", "CELERY_"))
         and not any(word in name.upper() for word in _SECRET_WORDS)
     }
-    return {**kept, **extra}
+    return {"TVM_BIND_THREADS": "0", **kept, **extra}
 
 
 class RunningChild:

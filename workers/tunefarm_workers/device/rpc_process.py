@@ -66,7 +66,9 @@ def server_environment(
     kept = {name: value for name, value in environment.items() if not name.startswith("TUNEFARM_")}
     if gpu_uuid is not None:
         kept["CUDA_VISIBLE_DEVICES"] = gpu_uuid
-    return {**kept, "TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
+    threads = {"TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
+    # Else TVM binds its threads to the machine's first cores: other devices' there, and those of who limited us to others.
+    return {"TVM_BIND_THREADS": "0", **kept, **threads}
 
 
 class RpcProcess:
