@@ -1,0 +1,71 @@
+"""How far each kernel of a compiled network is from what the machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_tuning import Peak, roofline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """A task as the roofline needs it."""
+
+    workload_key: str
+    name: str
+    weight: int
+    flops: float
+    dtype: str | None
+    moved_bytes: int | None
+
+
+def task_rows(
+    facts: Mapping[str, TaskFacts], records: Sequence[Mapping[str, Any]], peak: Peak | None, *, threads: int
+) -> list[dict[str, Any]]:
+    """Return each task, its record's cost, and its share of the roofline; what is not known is None.
+
+    Args:
+        facts: The tasks, by workload.
+        records: Those of the artifact, from its manifest.
+        peak: What was measured of this machine.
+        threads: Of a kernel.
+    """
+    costs = {record["workload_key"]: record["cost_sec"] for record in records}
+    rows = []
+    for key, task in facts.items():
+        cost_sec = costs.get(key)
+        line = roofline(
+            task.flops, cost_sec, peak=peak, threads=threads, dtype=task.dtype, moved_bytes=task.moved_bytes
+        )
+        rows.append(
+            {
+                "workload": key,
+                "name": task.name,
+                "weight": task.weight,
+                "flops": task.flops,
+                "moved_bytes": task.moved_bytes,
+                "cost_sec": cost_sec,
+                "share_of_peak": line.share_of_peak if line else None,
+                "share_of_roofline": line.share_of_bound if line else None,
+                "memory_bound": line.memory_bound if line else None,
+            }
+        )
+    return rows
+
+
+def kernel_sum_sec(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Return what the kernels with records take by them, in one inference."""
+    return sum(row["weight"] * row["cost_sec"] for row in rows if row["cost_sec"] is not None)
+
+
+def weighted_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the share of the roofline over all tasks of which it is known: the mean, weighted by time."""
+    known = [
+        (row["weight"] * row["cost_sec"], row["share_of_roofline"])
+        for row in rows
+        if row["cost_sec"] is not None and row["share_of_roofline"] is not None
+    ]
+    total_sec = sum(sec for sec, _ in known)
+    return sum(sec * share for sec, share in known) / total_sec if total_sec else None

@@ -1,0 +1,52 @@
+"""Where and with what a line was measured."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.search.machine import ROOT, machine_facts
+
+from tunefarm_tuning.toolchain import versions
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of what was measured; what is not installed is left out."""
+    found = dict(versions())
+    for package in ("torch", "onnx2torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, str]:
+    """Return the CPU's name, the device model, the toolchain and the commit."""
+    return machine_facts() | {"cpu": cpu_name(), "commit": commit()}
+
+
+def cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "unknown"
+    pairs = (line.partition(":") for line in text.splitlines())
+    return next((value.strip() for key, _, value in pairs if key.strip() == "model name"), "unknown")
+
+
+def commit() -> str:
+    """Return the commit of the repository, ``+`` where something was changed since; empty where that is not known."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,189 @@
+"""A network's contenders, timed in turns: each in a process of its own, so that no one's threads are in another's way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from benchmarks.search.machine import ROOT
+
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.task import TensorSpec
+
+ROUNDS = 7
+SAMPLE_SEC = 0.3
+SLOW_SEC = 1.0  # what takes that long is run a few times only
+SLOW_TURNS = 3
+OPEN_SEC = 1200.0  # torch.compile takes its time
+RUN_SEC = 300.0
+TORCH = ("torch", "torch_compile")
+ONNXRUNTIME = ("onnxruntime", "onnxruntime_still")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How far outputs are from the reference's: the largest absolute difference, and that over the reference's RMS."""
+
+    largest: float
+    relative: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Timing:
+    """What was seen.
+
+    Attributes:
+        samples_sec: Seconds per inference, by contender; one sample a round. ``artifact_call`` and ``onnxruntime_call`` are calls
+            as a user writes them.
+        left_out: Why a contender is not there.
+        difference: Of the artifact's outputs from ONNX Runtime's without graph optimisations.
+    """
+
+    samples_sec: dict[str, list[float]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    difference: Difference | None = None
+
+
+class _Turns:
+    """One contender's process and its samples."""
+
+    def __init__(self, kind: str, child: ChildProcess) -> None:
+        self.kind = kind
+        self._child = child
+        self._pace: dict[str, float] = {}
+        self.samples: dict[str, list[float]] = {}
+
+    def turn(self, method: str, name: str, number: int) -> None:
+        pace = self._pace.get(method)
+        if pace is None:
+            # The first does not count: memory is touched for the first time.
+            pace = self._pace[method] = self._ask(method, 1, warm=True)
+            if pace > SLOW_SEC:
+                self.samples[name] = [pace]
+                return
+        if pace > SLOW_SEC and number >= SLOW_TURNS:
+            return
+        count = max(1, int(SAMPLE_SEC / max(pace, 1e-7)))
+        self.samples.setdefault(name, []).append(self._ask(method, count, warm=pace <= SLOW_SEC))
+
+    def _ask(self, method: str, number: int, *, warm: bool) -> float:
+        return float(self._child.call(method, {"number": number, "warm": warm}, timeout_sec=RUN_SEC))
+
+
+def time_network(
+    files: Mapping[str, Path],
+    specs: Sequence[TensorSpec],
+    *,
+    threads: int,
+    folder: Path,
+    rounds: int = ROUNDS,
+    left_out: Mapping[str, str] | None = None,
+) -> Timing:
+    """Time what there is of a network.
+
+    Args:
+        files: By kind of `contender_child.KINDS`; ``"onnxruntime"`` and ``"artifact"`` have to be there.
+        specs: Of the inputs.
+        threads: For each.
+        folder: For inputs and outputs.
+        rounds: In each, every contender has one sample; another one begins.
+        left_out: What is not there, and why, to be told with the rest.
+
+    Raises:
+        TunefarmError: If the artifact or ONNX Runtime does not run.
+    """
+    inputs = folder / "inputs.npz"
+    save_arrays(inputs, random_inputs(specs, seed=0))
+    found = Timing(left_out=dict(left_out or {}))
+    with ExitStack() as stack:
+        opened: list[_Turns] = []
+        for kind, path in files.items():
+            child = stack.enter_context(closing(_child(threads)))
+            params = {
+                "kind": kind,
+                "path": str(path.absolute()),
+                "names": [spec.name for spec in specs],
+                "inputs": str(inputs),
+                "threads": threads,
+            }
+            try:
+                child.call("open", params, timeout_sec=OPEN_SEC)
+                if kind == "artifact":
+                    child.call("outputs", {"path": str(folder / "got.npz")}, timeout_sec=RUN_SEC)
+            except (ChildFailed, TunefarmError) as error:
+                if kind in ("artifact", "onnxruntime"):
+                    raise
+                found.left_out[kind] = error.message
+                continue
+            opened.append(_Turns(kind, child))
+        _take_turns(opened, rounds, found)
+        reference = stack.enter_context(closing(_child(threads)))
+        reference.call(
+            "open",
+            {**params, "kind": "reference", "path": str(files["onnxruntime"].absolute())},
+            timeout_sec=OPEN_SEC,
+        )
+        reference.call("outputs", {"path": str(folder / "wanted.npz")}, timeout_sec=RUN_SEC)
+    found.difference = difference(load_arrays(folder / "got.npz"), load_arrays(folder / "wanted.npz"))
+    return found
+
+
+def _child(threads: int) -> ChildProcess:
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {"PYTHONPATH": path, "TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
+    return ChildProcess("benchmarks.models.contender_child", limits=ChildLimits(memory_bytes=None), env=env)
+
+
+def _take_turns(opened: list[_Turns], rounds: int, found: Timing) -> None:
+    running = list(opened)
+    for number in range(rounds):
+        start = number % len(running)
+        for one in [*running[start:], *running[:start]]:
+            try:
+                one.turn("sample", one.kind, number)
+                if one.kind in ("artifact", "onnxruntime"):
+                    one.turn("call_sample", f"{one.kind}_call", number)
+            except (ChildFailed, TunefarmError) as error:
+                if one.kind in ("artifact", "onnxruntime"):
+                    raise
+                found.left_out[one.kind] = error.message
+                running.remove(one)
+    for one in running:
+        found.samples_sec |= one.samples
+
+
+def difference(got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> Difference:
+    """Return the largest difference over all outputs."""
+    largest = relative = 0.0
+    for one, reference in zip(got, wanted, strict=True):
+        values = reference.astype(np.float64)
+        apart = float(np.abs(one.astype(np.float64) - values).max(initial=0.0))
+        rms = float(np.sqrt(np.mean(values**2))) if values.size else 0.0
+        largest = max(largest, apart)
+        relative = max(relative, apart / rms if rms else apart)
+    return Difference(largest=largest, relative=relative)
+
+
+def torch_files(path: Path) -> tuple[dict[str, Path], dict[str, str]]:
+    """Return PyTorch's contenders, or why there are none."""
+    missing = [name for name in ("torch", "onnx2torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        why = f"{' and '.join(missing)} not installed"
+        return {}, dict.fromkeys(TORCH, why)
+    return dict.fromkeys(TORCH, path), {}
+
+
+def best_onnxruntime(samples_sec: Mapping[str, Iterable[float]]) -> str:
+    """Return which of ONNX Runtime's settings is the faster."""
+    return min(
+        (kind for kind in ONNXRUNTIME if kind in samples_sec), key=lambda kind: median(samples_sec[kind])
+    )
