@@ -55,7 +55,7 @@ class Artifact:
 
 @dataclass(slots=True, kw_only=True)
 class CompileJob:
-    """One run of `compile`; the last three fields fill up on the way."""
+    """One run of `compile`; the last four fields fill up on the way."""
 
     model: Model
     target: Target
@@ -69,16 +69,18 @@ class CompileJob:
     progress: Progress
     cancellation: Cancellation
     make_reference: Callable[..., Reference] = Reference
+    make_compiler: Callable[..., CompileSession] = CompileSession
     kernels: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rejected: Latency | None = None
+    plain: bool = False
 
     def run(self, output: Path) -> Artifact:
         """Do it all; see `compile` for what can go wrong."""
         with ExitStack() as stack:
             beside = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
             # A child ends before the thread that waits for it is waited for: the stack unwinds from the end.
-            compiler = self._open(stack, CompileSession(self.model, self.target, self.folder, self.limits))
+            compiler = self._open(stack, self._new_compiler())
             with self.progress.phase("load"):
                 # Most of this is waiting for three processes to import their libraries.
                 loading = beside.submit(compiler.load)
@@ -101,6 +103,9 @@ class CompileJob:
                     loaded = loading.result()
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
+    def _new_compiler(self) -> CompileSession:
+        return self.make_compiler(self.model, self.target, self.folder, self.limits)
+
     def _open(self, stack: ExitStack, child: Child) -> Child:
         """Have a child closed at the end, or by a cancel."""
         stack.callback(child.close)
@@ -121,17 +126,20 @@ class CompileJob:
             self._check_kernels(compiler, runner, loaded)
         with self.progress.phase("build-model"), _compiling("compiling the model"):
             untuned = self.folder / "model-untuned.so"
-            compiler.build_model(untuned, {})
+            self._build_untuned(compiler, untuned)
             self.progress.step(0.5)
             tuned = self._build_tuned(compiler, untuned)
         compiler.close()  # its memory is better used by what follows
         with self.progress.phase("check-model"):
             chosen, comparison = self._check_model(runner, tuned, untuned, sets)
+            untuned = untuned if chosen == tuned else chosen
         with self.progress.phase("measure"):
             timed = reference if self.baseline and is_this_machine(self.device) else None
             fastest, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
             if fastest != chosen:
-                comparison = self._compare_untuned(runner, untuned, sets)
+                fastest, comparison = self._check_untuned(runner, untuned, sets)
+            if fastest not in (chosen, untuned):
+                _, latency = self._measure(runner, fastest, fastest, timed, sets[0], threads)
         runner.close()
         reference.close()
         with self.progress.phase("pack"):
@@ -173,6 +181,14 @@ class CompileJob:
             self.progress.step(1.0)
         return timed
 
+    def _build_untuned(self, compiler: CompileSession, path: Path) -> None:
+        try:
+            self.plain = compiler.build_model(path, {})
+        except ChildClosed:
+            raise
+        except ChildFailed:  # the compiler died of a default schedule
+            self.plain = compiler.build_model(path, {}, plain=True)
+
     def _build_tuned(self, compiler: CompileSession, untuned: Path) -> Path:
         """Build the network with the kernels that passed; return the untuned library where there is none."""
         records = {
@@ -205,7 +221,22 @@ class CompileJob:
             except RunFailed as error:
                 self._fall_back(MissReason.CRASHED, f"the tuned network: {error.message}")
             self.progress.step(0.5)
-        return untuned, self._compare_untuned(runner, untuned, sets)
+        return self._check_untuned(runner, untuned, sets)
+
+    def _check_untuned(
+        self, runner: DeviceRun, untuned: Path, sets: list[InputSet]
+    ) -> tuple[Path, ModelComparison]:
+        """Compare the untuned network; its plain loops where its default schedules are wrong."""
+        try:
+            return untuned, self._compare_untuned(runner, untuned, sets)
+        except InvalidModelError as error:
+            if self.plain:
+                raise
+            self.warnings.append(f"default schedules were left out, plain loops are slow: {error.message}")
+        plain, self.plain = self.folder / "model-plain.so", True
+        with ExitStack() as stack, _compiling("compiling the model"):
+            self._open(stack, self._new_compiler()).build_model(plain, {}, plain=True)
+        return plain, self._compare_untuned(runner, plain, sets)
 
     def _compare_untuned(self, runner: DeviceRun, untuned: Path, sets: list[InputSet]) -> ModelComparison:
         try:
@@ -365,6 +396,5 @@ def _compiling(doing: str) -> Iterator[None]:
 
 
 def _does_not_run(error: RunFailed) -> InvalidModelError:
-    return InvalidModelError(
-        f"the compiled model does not run: {error.message}", code="run-failed", cause=error.code
-    )
+    message = f"the compiled model does not run: {error.message}"
+    return InvalidModelError(message, code="run-failed", cause=error.code)

@@ -133,21 +133,29 @@ class CompileSession:
             cpu_features=tuple(reply["cpu_features"]),
         )
 
-    def build_kernel(self, name: str, path: Path, record: TuningRecord | None) -> None:
-        """Build one kernel, by a record or, without one, untuned.
+    def build_kernel(
+        self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
+    ) -> None:
+        """Build one kernel: by a record or, without one, by the default schedule, or as `plain` loops.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
         """
         self._reload()
-        params = {"name": name, "path": str(path), "tuned": _tuned(record) if record else None}
+        tuned = _tuned(record) if record else None
+        params = {"name": name, "path": str(path), "tuned": tuned, "plain": plain}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
-    def build_model(self, path: Path, records: Mapping[str, TuningRecord]) -> None:
-        """Build the network, with kernels, by name, of records."""
+    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> bool:
+        """Build the network, with kernels, by name, of records; the others by default schedules, or as `plain` loops.
+
+        Returns:
+            Whether the others are plain loops: they are, too, where default schedules do not build.
+        """
         self._reload()
-        params = {"path": str(path), "tuned": {name: _tuned(record) for name, record in records.items()}}
-        self._child.call("build_model", params, timeout_sec=self._limits.model_sec)
+        tuned = {name: _tuned(record) for name, record in records.items()}
+        params = {"path": str(path), "tuned": tuned, "plain": plain}
+        return bool(self._child.call("build_model", params, timeout_sec=self._limits.model_sec)["plain"])
 
     def close(self) -> None:
         """End the child; a call under way then raises `ChildClosed`."""

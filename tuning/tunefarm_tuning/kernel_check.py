@@ -91,17 +91,30 @@ class KernelCheck:
         self._place = place
 
     def check(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
-        """Build a record's kernel and compare it with the untuned one: the answer first, then the time."""
+        """Build a record's kernel and compare it with the untuned one: the answer first, then the time.
+
+        The untuned one has the default schedule. Where the two disagree, plain loops say which of them is right.
+        """
         # The name is ours to choose: it goes into no message, and a path is never used twice.
-        tuned, untuned = (self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned"))
+        tuned, untuned, plain = (
+            self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned", "plain")
+        )
         try:
-            return self._check(task, record, tuned, untuned)
+            self._build_tuned(task, record, tuned)
+            try:
+                self._compiler.build_kernel(task.name, untuned, None)
+                return self._check(task, record, tuned, untuned)
+            except _LeftOut as left_out:
+                if left_out.reason not in (MissReason.WRONG_ANSWER, MissReason.UNCHECKED):
+                    raise
+                self._compiler.build_kernel(task.name, plain, None, plain=True)
+                return self._check(task, record, tuned, plain)
         except _LeftOut as left_out:
             miss = missed(task, left_out.reason, left_out.message)
             return CheckedKernel(task=task, record=record, miss=miss, evidence=left_out.evidence)
         finally:
-            tuned.unlink(missing_ok=True)
-            untuned.unlink(missing_ok=True)
+            for path in (tuned, untuned, plain):
+                path.unlink(missing_ok=True)
 
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
         """Add one call's time of the untuned kernel to the evidence; as it was where it cannot be built or run."""
@@ -130,8 +143,6 @@ class KernelCheck:
         return float(reply["call_sec"])
 
     def _check(self, task: KernelInfo, record: TuningRecord, tuned: Path, untuned: Path) -> CheckedKernel:
-        self._build_tuned(task, record, tuned)
-        self._compiler.build_kernel(task.name, untuned, None)
         placed = self._place(task.name, tuned)
         evidence = self._compare(task, placed, untuned, InputKind.NORMAL, seconds=True)
         if any(one["comparable"] < one["elements"] for one in evidence["comparisons"]):

@@ -98,7 +98,7 @@ class TaskScheduler:
         """Return how many candidates the round of the picked task should try.
 
         A first round is cut short where the budget would otherwise end before every task has had one: a task
-        without a kernel from history runs as plain loops, and one of those can outweigh all that is won elsewhere.
+        without a kernel from history runs by its default schedule, and one of those can outweigh all that is won elsewhere.
         So is that of a task with a small share of the model's operations: if it matters, it gets more later.
 
         Args:

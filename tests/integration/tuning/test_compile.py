@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,11 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.compile_job import CompileJob
 from tunefarm_tuning.compile_progress import PHASES, Progress
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.errors import CancelledError, InvalidInputError, InvalidModelError
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import Reference
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
@@ -182,6 +185,51 @@ def test_a_network_that_got_slower_falls_back_as_a_whole(tiny_net: TunedNet, tmp
     assert artifact.report["latency"]["rejected"] is not None
     assert "all kernels fell back" in artifact.report["warnings"][0]
     assert artifact.manifest["records"] == []
+
+
+class WrongDefaults(CompileSession):
+    """Default schedules that compute something else: another function's."""
+
+    def __init__(self, model: Model, *args: Any, wrong: Model) -> None:
+        super().__init__(model, *args)
+        self._other = CompileSession(wrong, *args)
+
+    def build_kernel(
+        self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
+    ) -> None:
+        if record is not None or plain:
+            super().build_kernel(name, path, record, plain=plain)
+        else:
+            self._other.build_kernel(self._other.load().tasks[0].name, path, None)
+
+    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> bool:
+        if records or plain:
+            return super().build_model(path, records, plain=plain)
+        return self._other.build_model(path, {})
+
+    def close(self) -> None:
+        self._other.close()
+        super().close()
+
+
+def test_wrong_default_schedules_cost_no_tuned_kernel(tiny_net: TunedNet, tmp_path: Path) -> None:
+    bent = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.model)
+    bent.history = History(tiny_net.records[:1])
+    bent.make_compiler = partial(WrongDefaults, wrong=tiny_net.other_function)
+    artifact = bent.run(tmp_path / "a.tunefarm")
+    assert [hit.workload_key for hit in bent.history.coverage.hits] == [tiny_net.records[0].workload_key]
+    assert artifact.report["checks"]["ok"]
+
+
+def test_wrong_default_schedules_give_way_to_plain_loops(tiny_net: TunedNet, tmp_path: Path) -> None:
+    bent = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.model)
+    bent.history = History([])
+    bent.make_compiler = partial(WrongDefaults, wrong=tiny_net.other_function)
+    artifact = bent.run(tmp_path / "a.tunefarm")
+    assert artifact.report["checks"]["ok"]
+    (warning,) = artifact.report["warnings"]
+    assert "default schedules were left out" in warning
+    assert verify(artifact.path, tiny_net.model).ok
 
 
 @pytest.mark.parametrize("phase", ["load", "check-kernels"])

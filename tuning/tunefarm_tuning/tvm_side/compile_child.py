@@ -20,6 +20,7 @@ from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
+from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
 from tunefarm_tuning.untrusted_text import clean
@@ -73,7 +74,8 @@ def build_one_kernel(params: dict[str, Any]) -> None:
 
     Args:
         params: ``name``, ``path`` (a fresh one), ``tuned``: None for the untuned kernel, else
-            ``{"config", "space_key"}`` of the record.
+            ``{"config", "space_key"}`` of the record; ``plain``: whether the untuned kernel has plain loops
+            instead of the default schedule.
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
@@ -84,7 +86,10 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     tuned = params["tuned"]
     func = kernel.module["main"] if tuned is None else _schedule(loaded, kernel, tuned)
     try:
-        build_kernel(func, loaded.target, Path(params["path"]))
+        _or_plain(
+            lambda plain: build_kernel(func, loaded.target, Path(params["path"]), plain=plain),
+            plain=params["plain"] or tuned is not None,
+        )
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -99,7 +104,11 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     """Build the network.
 
     Args:
-        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`.
+        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`; ``plain``: whether the
+            others have plain loops.
+
+    Returns:
+        ``size_bytes``, and whether they are ``plain``: they are where default schedules do not build, too.
 
     Raises:
         InvalidModelError: ``"compile-failed"``.
@@ -110,12 +119,28 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     }
     path = Path(params["path"])
     try:
-        build_model(put_in(loaded.module, kernels), loaded.target, path)
+        plain = _or_plain(
+            lambda plain: build_model(put_in(loaded.module, kernels), loaded.target, path, plain=plain),
+            plain=params["plain"],
+        )
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
         raise _does_not_compile("the network", error) from error
-    return {"size_bytes": path.stat().st_size}
+    return {"size_bytes": path.stat().st_size, "plain": plain}
+
+
+def _or_plain(build: Callable[[bool], None], *, plain: bool) -> bool:
+    """Build with default schedules, or with plain loops where these do not build; return whether it was the latter."""
+    if not plain:
+        try:
+            build(False)
+        except Exception as error:  # noqa: BLE001  (TVM's many: a default may be at fault, and is never to be)
+            raise_if_out_of_memory(error)
+        else:
+            return False
+    build(True)
+    return True
 
 
 def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> tvm.tirx.PrimFunc:

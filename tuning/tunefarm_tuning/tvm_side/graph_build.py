@@ -1,4 +1,4 @@
-"""From a prepared module to a library: tuned kernels put in, the rest given TVM's defaults.
+"""From a prepared module to a library: tuned kernels put in, the rest given default schedules.
 
 TVM's own ``MetaScheduleApplyDatabase`` is not used: it looks records up by a hash that changes with the version,
 does not ask for which target they are, and says nothing of what it did not find.
@@ -14,10 +14,10 @@ import tvm
 from tvm import relax, te
 
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
 from tunefarm_tuning.tvm_side.linker import link
+from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pipeline import pipeline_name, tvm_target
-
-_IS_SCHEDULED = "tirx.is_scheduled"
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, tvm.tirx.PrimFunc]) -> tvm.IRModule:
@@ -25,16 +25,34 @@ def put_in(module: tvm.IRModule, kernels: Mapping[str, tvm.tirx.PrimFunc]) -> tv
     made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in kernels.items():
         # The symbol is given anew when all functions of the module are known.
-        scheduled = func.without_attr("global_symbol").with_attr(_IS_SCHEDULED, True)
+        scheduled = func.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
         made.update_func(made.get_global_var(name), scheduled)
     return made
 
 
-def build_model(module: tvm.IRModule, target: Target, path: Path) -> None:
-    """Compile a prepared network, weights included, into a library for Relax's virtual machine."""
+def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool = False) -> None:
+    """Compile a prepared network, weights included, into a library for Relax's virtual machine.
+
+    Args:
+        module: Kernels that have no schedule get the default one.
+        target: What to build for.
+        path: A fresh one.
+        plain: Leave them as plain loops instead, where a target can run such.
+    """
+    try:
+        _build_model(module, target, path, plain=plain, careful=False)
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        if plain or pipeline_name(target) != "cpu":
+            raise
+        # A default schedule may be at fault: leave out those of kernels that do not build alone.
+        _build_model(module, target, path, plain=False, careful=True)
+
+
+def _build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool, careful: bool) -> None:
     machine = tvm_target(target)
     passes: list[Any] = [
-        *_default_schedules(target),
+        *_default_schedules(target, plain=plain, careful=careful),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
@@ -65,22 +83,29 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     return made
 
 
-def build_kernel(func: tvm.tirx.PrimFunc, target: Target, path: Path) -> None:
-    """Compile one kernel into a library whose ``main`` takes its arguments; scheduled or not."""
+def build_kernel(func: tvm.tirx.PrimFunc, target: Target, path: Path, *, plain: bool = False) -> None:
+    """Compile one kernel into a library whose ``main`` takes its arguments; arguments as of `build_model`."""
     machine = tvm_target(target)
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     with machine:
-        module = tvm.transform.Sequential(_default_schedules(target))(module)
+        module = tvm.transform.Sequential(_default_schedules(target, plain=plain))(module)
     _export(tvm.tirx.build(module, machine), path, target)
 
 
-def _default_schedules(target: Target) -> list[Any]:
-    """Return what schedules the kernels that have no schedule yet: nothing on a CPU, where plain loops run too.
+def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:
+    """Return what schedules the kernels that have no schedule yet.
 
     On a GPU a kernel without a schedule cannot be built: its loops are bound to no threads.
     """
     if pipeline_name(target) == "cpu":
-        return []
+        by_rule = tvm.transform.module_pass(
+            lambda module, _: with_default_schedules(
+                module, target, fits=lambda func: not careful or _builds(func, target)
+            ),
+            opt_level=0,
+            name="DefaultSchedules",
+        )
+        return [] if plain else [by_rule]
     from tvm.s_tir import dlight as dl
 
     return [
@@ -88,6 +113,15 @@ def _default_schedules(target: Target) -> list[Any]:
             dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(), dl.gpu.Fallback()
         )
     ]
+
+
+def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
+    try:
+        tvm.tirx.build(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), tvm_target(target))
+    except Exception as error:  # noqa: BLE001  (TVM's many)
+        raise_if_out_of_memory(error)
+        return False
+    return True
 
 
 def _export(built: Any, path: Path, target: Target) -> None:

@@ -1,0 +1,304 @@
+"""Kernels scheduled by rule compute what their plain loops do, for many operators, shapes and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+from tvm import te
+from tvm_ffi import structural_equal
+
+from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
+from tunefarm_tuning.tvm_side.graph_build import build_kernel
+from tunefarm_tuning.tvm_side.pipeline import load_relax, tvm_target
+
+HOST = parse_target("host")
+PLAIN_X86 = parse_target("llvm -mcpu=x86-64")
+AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+ARM = parse_target("raspberry-pi/4b-aarch64")
+
+Shape = Sequence[int]
+Net = Callable[[GraphBuilder], str]
+
+
+def conv(shape: Shape, out: int, kernel: int, stride: int = 1, group: int = 1, *, after: str = "Relu") -> Net:
+    def build(g: GraphBuilder) -> str:
+        y = g.conv(g.input("x", shape), shape[1], out, kernel, stride, group)
+        return str(g.node(after, y)) if after else y
+
+    return build
+
+
+def single(operator: str, *shapes: Shape, dtype: int = TensorProto.FLOAT, **attributes: Any) -> Net:
+    """One operator whose inputs are the model's."""
+
+    def build(g: GraphBuilder) -> str:
+        inputs = [g.input(f"x{place}", shape, dtype) for place, shape in enumerate(shapes)]
+        return str(g.node(operator, *inputs, **attributes))
+
+    return build
+
+
+def reduction(operator: str, shape: Shape, axes: Sequence[int], keep: int = 1) -> Net:
+    def build(g: GraphBuilder) -> str:
+        x = g.input("x", shape)
+        if operator == "ReduceSum":
+            return str(g.node(operator, x, g.ints(*axes), keepdims=keep))
+        return str(g.node(operator, x, axes=list(axes), keepdims=keep))
+
+    return build
+
+
+def dense(shape: Shape, features: int) -> Net:
+    return lambda g: g.linear(g.input("x", shape), shape[-1], features)
+
+
+def gemm(rows: int, inner: int, columns: int, *, transposed: int) -> Net:
+    def build(g: GraphBuilder) -> str:
+        shape = (columns, inner) if transposed else (inner, columns)
+        return str(g.node("Gemm", g.input("x", (rows, inner)), g.input("w", shape), transB=transposed))
+
+    return build
+
+
+def normalised(shape: Shape) -> Net:
+    def build(g: GraphBuilder) -> str:
+        scale = g.constant(np.linspace(0.5, 1.5, shape[-1], dtype=np.float32))
+        return str(g.node("LayerNormalization", g.input("x", shape), scale, scale, axis=-1))
+
+    return build
+
+
+def transposed_conv(g: GraphBuilder) -> str:
+    weight = g.weight(8, 5, 3, 3)
+    return str(g.node("ConvTranspose", g.input("x", (1, 8, 9, 9)), weight, strides=[2, 2], pads=[1, 1, 1, 1]))
+
+
+def gelu(g: GraphBuilder) -> str:
+    y = g.linear(g.input("x", (5, 24)), 24, 40)
+    return str(g.node("Mul", y, g.node("Erf", y)))
+
+
+def swish_of_a_conv(g: GraphBuilder) -> str:
+    y = g.conv(g.input("x", (1, 3, 13, 13)), 3, 24, 3, 2)
+    return str(g.node("Mul", y, g.node("Sigmoid", y)))
+
+
+def squeeze_and_excite(g: GraphBuilder) -> str:
+    x = g.input("x", (1, 16, 9, 9))
+    return str(g.node("Mul", x, g.node("Sigmoid", g.conv(g.node("GlobalAveragePool", x), 16, 16, 1))))
+
+
+def two_outputs_of_one(g: GraphBuilder) -> str:
+    y = g.conv(g.input("x", (1, 4, 8, 8)), 4, 16, 3)
+    return str(g.node("Concat", g.node("Relu", y), g.node("Tanh", y), axis=1))
+
+
+def looked_up(g: GraphBuilder) -> str:
+    table = g.weight(50, 33)
+    return str(g.node("Gather", table, g.input("rows", (7,), TensorProto.INT64), axis=0))
+
+
+def resized(g: GraphBuilder) -> str:
+    sizes = g.ints(1, 3, 16, 20)
+    return str(g.node("Resize", g.input("x", (1, 3, 8, 10)), "", "", sizes, mode="linear"))
+
+
+def summed_up(g: GraphBuilder) -> str:
+    return str(g.node("CumSum", g.input("x", (6, 33)), g.constant(np.array(1, np.int64))))
+
+
+def padded(g: GraphBuilder) -> str:
+    return str(g.node("Pad", g.input("x", (3, 10, 17)), g.ints(0, 1, 2, 0, 3, 1), mode="reflect"))
+
+
+def top_two(g: GraphBuilder) -> str:
+    return str(g.node("TopK", g.input("x", (4, 19)), g.ints(2), outputs=2)[0])
+
+
+NETS: dict[str, Net] = {
+    "conv-3x3": conv((1, 16, 14, 14), 32, 3),
+    "conv-3x3-stride": conv((2, 16, 15, 15), 24, 3, 2, after=""),
+    "conv-1x1": conv((1, 24, 7, 7), 40, 1),
+    "conv-1x1-stride": conv((1, 24, 14, 14), 17, 1, 2),
+    "conv-7x7": conv((1, 3, 32, 32), 16, 7, 2),
+    "conv-odd-channels": conv((1, 5, 11, 13), 7, 3),
+    "conv-many-channels": conv((1, 256, 7, 7), 256, 3),
+    "conv-depthwise": conv((1, 48, 17, 17), 48, 3, 1, 48),
+    "conv-depthwise-stride": conv((1, 20, 17, 17), 20, 5, 2, 20, after="Tanh"),
+    "conv-groups": conv((1, 16, 9, 9), 32, 3, 1, 4),
+    "conv-1d": single("Conv", (1, 6, 33), (8, 6, 3), kernel_shape=[3]),
+    "conv-3d": single("Conv", (1, 2, 6, 6, 6), (4, 2, 3, 3, 3), kernel_shape=[3, 3, 3]),
+    "conv-transposed": transposed_conv,
+    "conv-residual-swish": swish_of_a_conv,
+    "conv-used-twice": two_outputs_of_one,
+    "squeeze-excite": squeeze_and_excite,
+    "dense-1": dense((1, 96), 1001),
+    "dense-odd": dense((17, 33), 19),
+    "dense-large": dense((1, 64, 320), 512),
+    "dense-gelu": gelu,
+    "gemm-transposed": gemm(12, 64, 30, transposed=1),
+    "gemm-transposed-odd": gemm(5, 197, 7, transposed=1),
+    "batch-matmul": single("MatMul", (2, 3, 17, 16), (2, 3, 16, 24)),
+    "batch-matmul-197": single("MatMul", (2, 19, 8), (2, 8, 197)),
+    "matmul-double": single("MatMul", (9, 20), (20, 18), dtype=TensorProto.DOUBLE),
+    "matmul-int32": single("MatMul", (9, 20), (20, 18), dtype=TensorProto.INT32),
+    "matvec": single("MatMul", (33, 64), (64,)),
+    "pool-max": single("MaxPool", (1, 12, 15, 15), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    "pool-average": single("AveragePool", (1, 12, 15, 15), kernel_shape=[3, 3], strides=[2, 2]),
+    "pool-global": single("GlobalAveragePool", (2, 20, 7, 7)),
+    "softmax": single("Softmax", (3, 5, 64), axis=-1),
+    "softmax-197": single("Softmax", (4, 197), axis=-1),
+    "softmax-middle": single("Softmax", (2, 21, 18), axis=1),
+    "log-softmax": single("LogSoftmax", (4, 1000), axis=-1),
+    "layer-norm": normalised((2, 9, 96)),
+    "layer-norm-odd": normalised((3, 33)),
+    "instance-norm": lambda g: str(
+        g.node("InstanceNormalization", g.input("x", (2, 6, 9, 9)), g.weight(6), g.weight(6))
+    ),
+    "sum-first": reduction("ReduceSum", (19, 40), (0,)),
+    "sum-middle": reduction("ReduceSum", (3, 19, 40), (1,), 0),
+    "sum-last": reduction("ReduceSum", (19, 48), (1,)),
+    "sum-last-odd": reduction("ReduceSum", (19, 49), (1,)),
+    "sum-all": reduction("ReduceSum", (8, 64), (0, 1), 0),
+    "max-last": reduction("ReduceMax", (7, 128), (1,)),
+    "mean-two": reduction("ReduceMean", (3, 6, 8, 10), (1, 3)),
+    "product": reduction("ReduceProd", (4, 32), (1,)),
+    "argmax": single("ArgMax", (6, 70), axis=1),
+    "transpose": single("Transpose", (3, 40, 50), perm=[0, 2, 1]),
+    "transpose-4d": single("Transpose", (2, 5, 7, 16), perm=[0, 2, 3, 1]),
+    "transpose-int64": single("Transpose", (12, 18), dtype=TensorProto.INT64, perm=[1, 0]),
+    "concat": single("Concat", (3, 10), (3, 17), (3, 6), axis=1),
+    "concat-aligned": single("Concat", (3, 32), (3, 64), axis=1),
+    "gather": looked_up,
+    "top-k": top_two,
+    "resize": resized,
+    "cumsum": summed_up,
+    "pad": padded,
+    "slice": lambda g: str(
+        g.node("Slice", g.input("x", (9, 40)), g.ints(1, 3), g.ints(8, 39), g.ints(0, 1), g.ints(1, 2))
+    ),
+    "add-broadcast": single("Add", (4, 1, 33), (7, 33)),
+    "add-large": single("Add", (64, 1024), (64, 1024)),
+    "add-scalar": single("Mul", (5, 37), ()),
+    "and": single("And", (3, 37), (3, 37), dtype=TensorProto.BOOL),
+    "greater": single("Greater", (5, 33), (5, 33)),
+    "cast-int8": lambda g: str(g.node("Cast", g.input("x", (5, 33)), to=TensorProto.INT8)),
+    "where": lambda g: str(
+        g.node("Where", g.input("c", (5, 33), TensorProto.BOOL), g.input("x", (5, 33)), g.input("y", (33,)))
+    ),
+    "power": single("Pow", (3, 40), (3, 40)),
+    "one-element": single("Add", (1,), (1,)),
+}
+
+ON_OLDER_CPUS = {
+    "conv-3x3",
+    "conv-odd-channels",
+    "conv-depthwise-stride",
+    "dense-odd",
+    "batch-matmul-197",
+    "softmax",
+}
+ON_OLDER_CPUS |= {"layer-norm-odd", "add-broadcast"}
+
+
+def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
+    g = GraphBuilder(1)
+    g.output(net(g), None)
+    path = folder / "model.onnx"
+    path.write_bytes(onnx.shape_inference.infer_shapes(g.model()).SerializeToString())
+    found = primfunc_workloads(load_relax(path, {}, target).module)
+    return [kernel for kernel in found if kernel.not_tunable is None]
+
+
+def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[NDArray[Any]]:
+    path = folder / f"{kernel.name}-{'plain' if plain else 'default'}-{target.get('mcpu')}.so"
+    build_kernel(kernel.module["main"], target, path, plain=plain)
+    arrays = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
+    args = [tvm.runtime.tensor(array) for array in arrays]
+    tvm.runtime.load_module(str(path))["main"](*args)
+    return [arg.numpy() for arg in args]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_it_computes_what_plain_loops_do(name: str, tmp_path: Path) -> None:
+    kernels = kernels_of(NETS[name], tmp_path, HOST)
+    for kernel in kernels:
+        expected = run(kernel, tmp_path, HOST, plain=True)
+        names = [spec.name for spec in kernel_args(kernel.module)]
+        for target in (HOST, PLAIN_X86, AVX2) if name in ON_OLDER_CPUS else (HOST,):
+            actual = run(kernel, tmp_path, target, plain=False)
+            for one in compare_outputs(names, actual, expected):
+                assert one.ok, (kernel.name, target.key, one)
+
+
+def is_scheduled(kernel: Kernel, target: Target = HOST) -> bool:
+    try:
+        default_schedule(kernel.module["main"], target)
+    except NoDefaultSchedule:
+        return False
+    return True
+
+
+WITHOUT_A_RULE = {
+    "argmax",
+    "cumsum",
+    "top-k",
+    "one-element",
+    "matvec",
+    "gemm-transposed-odd",
+    "sum-last-odd",
+    "sum-all",
+}
+
+
+@pytest.mark.parametrize("name", sorted(NETS.keys() - WITHOUT_A_RULE))
+def test_nearly_all_kernels_have_a_rule(name: str, tmp_path: Path) -> None:
+    for kernel in kernels_of(NETS[name], tmp_path, HOST):
+        assert is_scheduled(kernel), kernel.name
+
+
+@pytest.mark.parametrize(
+    "name", ["conv-3x3", "conv-depthwise", "dense-odd", "softmax", "layer-norm", "transpose"]
+)
+def test_it_builds_for_another_kind_of_machine(name: str, tmp_path: Path) -> None:
+    for kernel in kernels_of(NETS[name], tmp_path, ARM):
+        made = default_schedule(kernel.module["main"], ARM)
+        module = tvm.IRModule({"main": made.with_attr("global_symbol", "main")})
+        assert "main" in tvm.tirx.build(module, tvm_target(ARM)).inspect_source("asm")
+
+
+def test_it_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("conv-3x3", "softmax", "concat"):
+        for kernel in kernels_of(NETS[name], tmp_path, HOST):
+            first, second = (default_schedule(kernel.module["main"], HOST) for _ in range(2))
+            assert structural_equal(first, second)
+
+
+def test_large_convolutions_keep_their_results_in_registers(tmp_path: Path) -> None:
+    (kernel,) = (one for one in kernels_of(NETS["conv-3x3"], tmp_path, HOST) if "conv" in one.name)
+    text = default_schedule(kernel.module["main"], HOST).script()
+    assert 'scope="local"' in text
+    assert "T.vectorized" in text
+    assert "T.unroll" in text
+
+
+def test_a_shape_that_is_not_known_is_left_alone() -> None:
+    extent = te.var("n")
+    tensor = te.placeholder((extent, 8), name="x")
+    func = te.create_prim_func([tensor, te.compute((extent, 8), lambda i, j: tensor[i, j] + 1.0)])
+    with pytest.raises(NoDefaultSchedule):
+        default_schedule(func, HOST)

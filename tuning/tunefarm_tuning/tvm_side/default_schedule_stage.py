@@ -1,0 +1,168 @@
+"""What default schedules look at: the stages of a kernel, their loops, and how each tensor is walked by each loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.sym import Analyzer, detect_linear_equation
+
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
+from tunefarm_tuning.tvm_side.pipeline import tvm_target
+
+_SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
+_SELECTS = "if_then_else"
+_CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a schedule has to know of the CPU.
+
+    Attributes:
+        vector_bytes: Of a register.
+        registers: How many vectors fit into registers.
+    """
+
+    vector_bytes: int
+    registers: int
+
+    @classmethod
+    def of(cls, target: Target) -> Machine:
+        """Return the facts of an LLVM target's CPU; the smallest common ones for other targets."""
+        if target.kind != "llvm":
+            return cls(vector_bytes=16, registers=16)
+        # TVM's own width of vectors says 512 bits for every x86 CPU.
+        features = {
+            str(one) for one in tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
+        }
+        if "avx512f" in features:
+            return cls(vector_bytes=64, registers=32)
+        return cls(vector_bytes=32 if "avx" in features else 16, registers=32 if "neon" in features else 16)
+
+    def lanes(self, dtype: str) -> int:
+        """Return how many elements of a type fit into a register."""
+        return max(1, self.vector_bytes // itemsize(dtype))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How one tensor is read or written.
+
+    Attributes:
+        strides: For each loop, the elements between one iteration and the next; None where that is no constant.
+    """
+
+    buffer: str
+    dtype: str
+    elements: int
+    strides: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A block whose loops are its own: one loop for each of its variables, in their order.
+
+    Attributes:
+        is_costly: Its body should not be computed twice: a root, an exponential, a division.
+        selects: Its body has a condition (a padding has one).
+        is_copy: Its body is one element of a tensor.
+    """
+
+    extents: tuple[int, ...]
+    reduces: tuple[bool, ...]
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    is_costly: bool
+    selects: bool
+    is_copy: bool
+
+    @property
+    def points(self) -> int:
+        """How often the body runs."""
+        count = 1
+        for extent in self.extents:
+            count *= extent
+        return count
+
+    @property
+    def spatial(self) -> list[int]:
+        return [place for place, reduces in enumerate(self.reduces) if not reduces]
+
+    @property
+    def reduction(self) -> list[int]:
+        return [place for place, reduces in enumerate(self.reduces) if reduces]
+
+    @property
+    def is_injective(self) -> bool:
+        return not any(self.reduces)
+
+
+def itemsize(dtype: str) -> int:
+    """Return the bytes of an element."""
+    return max(1, int(tvm.runtime.DataType(dtype).itemsize))
+
+
+def stage_of(sch: Any, block: Any) -> Stage | None:
+    """Return what a block does; None where its loops are not plainly its variables, or its body is not one store."""
+    node = sch.get(block)
+    loops = [sch.get(loop) for loop in sch.get_loops(block)]
+    variables = list(node.iter_vars)
+    if len(loops) != len(variables) or not variables:
+        return None
+    extents = []
+    for loop, variable in zip(loops, variables, strict=True):
+        if not isinstance(loop.extent, tirx.IntImm) or int(variable.iter_type) not in (_SPATIAL, _REDUCES):
+            return None
+        if int(loop.kind) != 0 or int(loop.extent) != int(variable.dom.extent):
+            return None
+        extents.append(int(loop.extent))
+    analyzer = Analyzer()
+    for variable in variables:
+        analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
+    reads = [_access(region, variables, analyzer) for region in node.reads]
+    writes = [_access(region, variables, analyzer) for region in node.writes]
+    if any(one is None for one in (*reads, *writes)):
+        return None
+    inside = list(walk(node.body))
+    called = {str(one.name).rpartition(".")[2] for one in inside if isinstance(one, tvm.ir.Op)}
+    return Stage(
+        extents=tuple(extents),
+        reduces=tuple(int(one.iter_type) == _REDUCES for one in variables),
+        reads=tuple(one for one in reads if one is not None),
+        writes=tuple(one for one in writes if one is not None),
+        is_costly=any(isinstance(one, tirx.Div) for one in inside) or bool(called - _CHEAP_CALLS),
+        selects=_SELECTS in called or any(type_key(one).endswith(".Select") for one in inside),
+        is_copy=type_key(node.body).endswith("BufferStore")
+        and type_key(node.body.value).endswith("TensorLoad"),
+    )
+
+
+def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
+    shape = [int(dim) if isinstance(dim, tirx.IntImm) else None for dim in region.source.shape]
+    if any(dim is None for dim in shape):
+        return None
+    index: Any = tirx.const(0, "int64")
+    elements = 1
+    single = True
+    for dim, extent in zip(reversed(list(region.region)), reversed(shape), strict=True):
+        single = single and isinstance(dim.extent, tirx.IntImm) and int(dim.extent) == 1
+        index = index + tirx.Cast("int64", dim.min) * elements
+        elements *= extent or 1
+    index = analyzer.simplify(index)
+    strides = [_stride(index, one.var) if single else None for one in variables]
+    return Access(
+        buffer=str(region.source.name),
+        dtype=str(region.source.dtype),
+        elements=elements,
+        strides=tuple(strides),
+    )
+
+
+def _stride(index: Any, variable: Any) -> int | None:
+    found = list(detect_linear_equation(index, [variable]))
+    return int(found[0]) if len(found) == 2 and isinstance(found[0], int | tirx.IntImm) else None

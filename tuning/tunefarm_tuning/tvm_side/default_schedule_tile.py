@@ -1,0 +1,137 @@
+"""How many results a kernel's innermost loops keep in registers: chosen by counting, without any measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage, itemsize
+
+_FMA_PER_CYCLE = 2.0
+_LOADS_PER_CYCLE = 2.0
+_FMA_LATENCY_CYCLES = 4.0
+_TILE_CYCLES = 24.0  # to clear and to store a tile, and to get going
+_TAIL = 1.04  # what the code for a rest costs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A register tile: ``rows[0] x rows[1]`` results of `vectors` vectors of `lanes` elements.
+
+    Attributes:
+        vector_loop: The loop that vectors run along.
+        row_loops: Up to two loops, outer first, along which what was loaded is used again.
+        rows: Of each of `row_loops`.
+    """
+
+    vector_loop: int
+    lanes: int
+    vectors: int
+    row_loops: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return self.lanes * self.vectors
+
+
+def vector_loop_of(stage: Stage) -> int | None:
+    """Return the loop along which the result, and all that is read, lies side by side; None where there is none."""
+    written = stage.writes[0]
+    loop = next((one for one in stage.spatial if written.strides[one] == 1 and stage.extents[one] > 1), None)
+    if loop is None or any(read.strides[loop] not in (0, 1) for read in stage.reads):
+        return None
+    return loop
+
+
+def choose_tile(stage: Stage, loop: int, machine: Machine) -> Tile:
+    """Return the tile that should take the fewest cycles.
+
+    Args:
+        stage: A reduction.
+        loop: Its vector loop.
+        machine: Says how many registers there are.
+    """
+    along = [read for read in stage.reads if read.strides[loop] == 1]
+    row_loops = _row_loops(stage, loop, along)
+    steps = max(1, stage.points // _size(stage, stage.spatial))
+    best: tuple[float, Tile] | None = None
+    for tile in _tiles(stage, loop, row_loops, machine):
+        cycles = _cycles(stage, tile, along, steps)
+        if best is None or cycles < best[0]:
+            best = (cycles, tile)
+    assert best is not None
+    return best[1]
+
+
+def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
+    """Return the loops along which a vector that was read is used again, or else none."""
+    found = [
+        one
+        for one in stage.spatial
+        if one != loop and stage.extents[one] > 1 and any(read.strides[one] == 0 for read in along)
+    ]
+    return tuple(found[-2:])
+
+
+def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine) -> Iterator[Tile]:
+    most_lanes = machine.lanes(stage.writes[0].dtype)
+    extent = stage.extents[loop]
+    extents = [stage.extents[one] for one in row_loops]
+    lanes = most_lanes
+    while lanes >= min(most_lanes, 4):
+        if lanes <= max(4, extent):
+            for vectors in range(1, min(16, ceil(extent / lanes)) + 1):
+                for rows in _rows(extents, machine.registers, vectors):
+                    yield Tile(vector_loop=loop, lanes=lanes, vectors=vectors, row_loops=row_loops, rows=rows)
+        lanes //= 2
+
+
+def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[int, ...]]:
+    most = (registers - 1 - min(vectors, 4)) // vectors
+    if not extents:
+        if most >= 1:
+            yield ()
+        return
+    for last in range(1, min(extents[-1], most) + 1):
+        if len(extents) == 1:
+            yield (last,)
+            continue
+        for first in range(1, min(extents[0], most // last) + 1):
+            yield (first, last)
+
+
+def _cycles(stage: Stage, tile: Tile, along: list[Access], steps: int) -> float:
+    """Estimate the cycles of all tiles: those of the arithmetic, of the loads, or of waiting for results."""
+    rows = 1
+    for one in tile.rows:
+        rows *= one
+    loads = 0.0
+    for read in stage.reads:
+        count = 1.0
+        for place, size in zip(tile.row_loops, tile.rows, strict=True):
+            count *= size if read.strides[place] != 0 else 1
+        loads += count * (tile.vectors if read in along else 1)
+    results = rows * tile.vectors
+    a_step = max(results / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE, _FMA_LATENCY_CYCLES)
+    tiles = 1.0
+    tail = 1.0
+    for place, size in (*zip(tile.row_loops, tile.rows, strict=True), (tile.vector_loop, tile.width)):
+        tiles *= ceil(stage.extents[place] / size)
+        tail *= 1.0 if stage.extents[place] % size == 0 else _TAIL
+    if stage.extents[tile.vector_loop] % tile.lanes:
+        tail *= _TAIL**4
+    return tiles * (a_step * steps + _TILE_CYCLES) * tail
+
+
+def _size(stage: Stage, loops: list[int]) -> int:
+    count = 1
+    for loop in loops:
+        count *= stage.extents[loop]
+    return count
+
+
+def read_bytes(access: Access) -> int:
+    """Return the size of a tensor."""
+    return access.elements * itemsize(access.dtype)
