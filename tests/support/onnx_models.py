@@ -43,7 +43,7 @@ class GraphBuilder:
 
     def constant(self, value: NDArray[Any]) -> str:
         name = f"{self._prefix}w{len(self._initializers)}"
-        self._initializers.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+        self._initializers.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
 
     def ints(self, *values: int) -> str:

@@ -99,7 +99,7 @@ def import_model(
 
 
 def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
-    """Refuse what TVM is known to compute differently before hours are spent on it (Dropout's mask, say)."""
+    """Refuse what TVM is known to compute differently before hours are spent on it."""
     for spec, dtype in zip(outputs, expected, strict=True):
         if dtype is not None and spec.dtype != dtype:
             raise InvalidModelError(

@@ -9,6 +9,9 @@ import onnx
 from tunefarm_tuning.onnx_side.binding import real_inputs
 from tunefarm_tuning.task import TensorSpec
 
+_COUNTED_OUTPUTS = frozenset({"Split"})
+"""What these compute depends on how many outputs they list."""
+
 
 def make_plain(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
     """Bind the inputs' shapes and replace every name in the model, in place.
@@ -34,6 +37,7 @@ def make_plain(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str
     for field in ("doc_string", "producer_name", "producer_version", "domain"):
         model.ClearField(field)
     del model.metadata_props[:]
+    _drop_unused_outputs(graph)
     old_names = [node.name for node in all_nodes(graph)]
     _rename(graph, {})
     for number, node in enumerate(all_nodes(graph)):
@@ -56,6 +60,19 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from all_graphs(attribute.g)
             for inner in attribute.graphs:
                 yield from all_graphs(inner)
+
+
+def _drop_unused_outputs(graph: onnx.GraphProto) -> None:
+    """Take away last outputs that nothing reads: a mask, indices or statistics that the importer cannot make."""
+    graphs = list(all_graphs(graph))
+    read = {name for one in graphs for node in one.node for name in node.input}
+    read |= {value.name for one in graphs for value in one.output}
+    for one in graphs:
+        for node in one.node:
+            while (
+                len(node.output) > 1 and node.output[-1] not in read and node.op_type not in _COUNTED_OUTPUTS
+            ):
+                node.output.pop()
 
 
 def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:

@@ -142,7 +142,8 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
     operator, where = next(iter(found.items()))
     is_function = any(_operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
     others = [f"{name} (node {place})" for name, place in list(found.items())[1:_LISTED]]
-    message = f"operator {operator} (node {where}) is not supported by TVM's ONNX importer"
+    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
+    message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
     if is_function:
         message += ": it is a function of the model's own; inline it with onnx.inliner.inline_local_functions"
     if others:
@@ -154,6 +155,7 @@ def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.N
         code="unsupported-operator",
         operator=operator,
         node=where.strip("'"),
+        opset=opset,
         operators=list(found)[:_LISTED],
     )
 

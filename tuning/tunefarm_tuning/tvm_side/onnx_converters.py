@@ -15,6 +15,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.tvm_side.onnx_scope import const, dtype_of, full_rank
+
 Converter = Callable[[Any, Sequence[Any], dict[str, Any], int], Any]
 
 
@@ -70,7 +72,7 @@ def widen_constants(inputs: Sequence[Any]) -> list[Any]:
     for one in inputs:
         if isinstance(one, tvm.ir.GenericConst) and 0 < one.ty.ndim < rank:
             value = one.value.numpy()
-            one = relax.const(value.reshape((1,) * (rank - value.ndim) + value.shape))
+            one = const(value.reshape((1,) * (rank - value.ndim) + value.shape))
         widened.append(one)
     return widened
 
@@ -122,7 +124,7 @@ def _full_rank(x: Any, value: Any) -> Any:
     """Return a constant of x's dtype and rank with one element; None where the rank is unknown."""
     if not isinstance(x.ty, relax.TensorType) or x.ty.ndim < 0 or x.ty.dtype is None:
         return None
-    return relax.const(np.full((1,) * x.ty.ndim, value, dtype=str(x.ty.dtype.dtype)))
+    return full_rank(value, x.ty.ndim, dtype_of(x))
 
 
 def _constant(inputs: Sequence[Any], position: int) -> Any:

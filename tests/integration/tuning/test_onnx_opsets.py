@@ -1,0 +1,112 @@
+"""What ONNX operators and opsets mean, kept through import and pipeline: small networks against ONNX Runtime.
+
+``TUNEFARM_ALL_OPSETS=1`` runs every network in every opset that has it, not only once per way of writing it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_zoo
+import onnxruntime
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning import ImportLimits, import_model
+from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.pipeline import load_relax, tvm_target
+
+# Unoptimised code is compiled six times as fast, and computes the same.
+ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 0})
+EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
+CHOSEN = [
+    (name, opset)
+    for name in onnx_zoo.names()
+    for opset in (
+        onnx_zoo.opsets(name) if EVERY or name in ("cnn", "transformer") else onnx_zoo.ways_of_writing(name)
+    )
+]
+
+
+def reference(path: Path, names: list[str], inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, dict(zip(names, inputs, strict=True))))
+
+
+def check_numbers(model: onnx.ModelProto, folder: Path) -> None:
+    path = folder / "model"
+    path.write_bytes(model.SerializeToString())
+    loaded = load_relax(path, {}, ANY_CPU)
+    machine = relax.VirtualMachine(tvm.compile(loaded.module, tvm_target(ANY_CPU)), tvm.cpu())
+    inputs = random_inputs(loaded.inputs, seed=1)
+    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
+    outputs = [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
+    names = [spec.name for spec in loaded.outputs]
+    for comparison in compare_outputs(
+        names, outputs, reference(path, [spec.name for spec in loaded.inputs], inputs)
+    ):
+        assert comparison.ok, f"{comparison.name}: {comparison.message}"
+
+
+@pytest.mark.parametrize(("name", "opset"), CHOSEN)
+def test_networks_of_every_opset(name: str, opset: int, tmp_path: Path) -> None:
+    check_numbers(onnx_zoo.build(name, opset), tmp_path)
+
+
+def max_pool_indices(g: GraphBuilder) -> list[Any]:
+    y, i = g.node("MaxPool", g.input("x", [1, 3, 8, 8]), kernel_shape=[2, 2], outputs=2)
+    return [y, (i, TensorProto.INT64)]
+
+
+def one_hot_of_any_depth(g: GraphBuilder) -> list[Any]:
+    depth = g.node("Add", g.input("d", [1], TensorProto.INT64), g.ints(1))
+    values = g.constant(np.array([0, 1], np.float32))
+    return [g.node("OneHot", g.input("x", [3], TensorProto.INT64), depth, values)]
+
+
+def max_roi_align(g: GraphBuilder) -> list[Any]:
+    rois, batch = g.constant(np.ones((1, 4), np.float32)), g.ints(0)
+    return [g.node("RoiAlign", g.input("x", [1, 2, 8, 8]), rois, batch, mode="max")]
+
+
+def training_dropout(g: GraphBuilder) -> list[Any]:
+    ratio, training = g.constant(np.array(0.5, np.float32)), g.constant(np.array(True))
+    return [g.node("Dropout", g.input("x", [1, 8]), ratio, training)]
+
+
+@pytest.mark.parametrize(
+    ("build", "operator", "words"),
+    [
+        (max_pool_indices, "MaxPool", "one of its 2 outputs"),
+        (one_hot_of_any_depth, "OneHot", "its depth must be a constant"),
+        (max_roi_align, "RoiAlign", "mode max is not supported"),
+        (training_dropout, "Dropout", "training mode"),
+    ],
+)
+def test_what_cannot_be_imported_is_named(build: Any, operator: str, words: str, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    for one in build(g):
+        g.output(one[0], None, one[1]) if isinstance(one, tuple) else g.output(one)
+    path = tmp_path / "model"
+    path.write_bytes(g.model(17).SerializeToString())
+    with pytest.raises(InvalidModelError) as caught:
+        import_model(path, limits=ImportLimits(memory_bytes=4 << 30, timeout_sec=120))
+    assert caught.value.code == "unsupported-operator"
+    assert (caught.value.fields["operator"], caught.value.fields["opset"]) == (operator, 17)
+    assert str(caught.value.fields["node"]).startswith(operator.lower())
+    assert words in caught.value.message

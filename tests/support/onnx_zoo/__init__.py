@@ -1,0 +1,21 @@
+"""Small networks, one or a few per operator and way of writing it, for every opset from 7 on."""
+
+from __future__ import annotations
+
+from onnx_zoo import elementwise, layers, networks, picking, quantised, resizing, shaping
+from onnx_zoo.cases import OPSETS, build, names, opsets, ways_of_writing
+
+__all__ = [
+    "OPSETS",
+    "build",
+    "elementwise",
+    "layers",
+    "names",
+    "networks",
+    "opsets",
+    "picking",
+    "quantised",
+    "resizing",
+    "shaping",
+    "ways_of_writing",
+]
