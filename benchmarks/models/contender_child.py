@@ -137,6 +137,7 @@ def timed(run: Callable[[], object], number: int, *, warm: bool) -> float:
 KINDS: dict[str, Callable[[Path, Arrays, int], Contender]] = {
     "artifact": ArtifactContender,
     "untuned": LibraryContender,
+    "plain": LibraryContender,
     "onnxruntime": OnnxRuntimeContender,
     "onnxruntime_still": lambda *known: OnnxRuntimeContender(*known, spinning=False),
     "reference": lambda *known: OnnxRuntimeContender(*known, optimised=False),

@@ -25,8 +25,8 @@ from typing import Any
 from benchmarks.models.distance import kernel_sum_sec, task_rows
 from benchmarks.models.facts import machine, package_versions
 from benchmarks.models.networks import MEASURED, network_file
-from benchmarks.models.table import describe
-from benchmarks.models.timing import ROUNDS, Timing, best_onnxruntime, time_network, torch_files
+from benchmarks.models.table import NOT_ASKED, describe
+from benchmarks.models.timing import ROUNDS, UNTUNED, Timing, best_onnxruntime, time_network, torch_files
 from benchmarks.models.tuned import TunedNetwork
 from benchmarks.search import json_lines
 from benchmarks.search.machine import cores_target
@@ -36,8 +36,6 @@ from tunefarm_tuning.artifact.loader import read_manifest
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.model import Model
-
-UNTUNED_LIMIT_SEC = 30.0
 
 
 class ModelsBenchmark:
@@ -72,7 +70,7 @@ class ModelsBenchmark:
                 network.compile()
             manifest = read_manifest(network.artifact_path)
             rows = task_rows(network.task_facts(), manifest["records"], self._peak(threads), threads=threads)
-            timing = self._time(network, model, file, folder, manifest, threads)
+            timing = self._time(network, model, file, folder, threads)
         minutes = options.minutes
         if again:
             minutes = known["minutes"] if known else round(network.tuning.wall_sec / 60.0, 3)
@@ -105,7 +103,6 @@ class ModelsBenchmark:
         model: Model,
         file: Path,
         folder: Path,
-        manifest: dict[str, Any],
         threads: int,
     ) -> Timing:
         files = {"artifact": network.artifact_path, "onnxruntime": file}
@@ -113,17 +110,13 @@ class ModelsBenchmark:
             files["onnxruntime_still"] = file
         others, left_out = torch_files(file)
         files |= others
-        untuned_sec = manifest["latency_sec"]["untuned"]
         if self._options.no_untuned:
-            left_out["untuned"] = "not asked for"
-        elif untuned_sec is not None and untuned_sec > UNTUNED_LIMIT_SEC:
-            left_out["untuned"] = (
-                f"{untuned_sec:.0f} s an inference as it was compiled, over {UNTUNED_LIMIT_SEC:g} s"
-            )
+            left_out |= dict.fromkeys(UNTUNED, NOT_ASKED)
         else:
-            files["untuned"] = folder / "untuned.so"
+            files |= {kind: folder / f"{kind}.so" for kind in UNTUNED}
             with closing(CompileSession(model, cores_target(threads), folder, CompileLimits())) as session:
-                session.build_model(files["untuned"], {})
+                for kind in UNTUNED:
+                    session.build_model(files[kind], {}, plain=kind == "plain")
         return time_network(
             files,
             model.inputs,
@@ -189,7 +182,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--recompile", action="store_true", help="compile the records that are there; tune nothing"
     )
-    parser.add_argument("--no-untuned", action="store_true", help="leave untuned TVM out")
+    parser.add_argument("--no-untuned", action="store_true", help="leave the network without records out")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="samples of each contender")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.search.machine import ROOT
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.task import TensorSpec
@@ -25,6 +25,8 @@ SLOW_SEC = 1.0  # what takes that long is run a few times only
 SLOW_TURNS = 3
 OPEN_SEC = 1200.0  # torch.compile takes its time
 RUN_SEC = 300.0
+SLOWEST_SEC = 30.0  # an inference without tuning that takes longer is not waited for
+UNTUNED = ("untuned", "plain")
 TORCH = ("torch", "torch_compile")
 ONNXRUNTIME = ("onnxruntime", "onnxruntime_still")
 
@@ -65,8 +67,8 @@ class _Turns:
     def turn(self, method: str, name: str, number: int) -> None:
         pace = self._pace.get(method)
         if pace is None:
-            # The first does not count: memory is touched for the first time.
-            pace = self._pace[method] = self._ask(method, 1, warm=True)
+            # The first does not count where it is quick: memory is touched for the first time.
+            pace = self._pace[method] = self._first(method)
             if pace > SLOW_SEC:
                 self.samples[name] = [pace]
                 return
@@ -75,8 +77,16 @@ class _Turns:
         count = max(1, int(SAMPLE_SEC / max(pace, 1e-7)))
         self.samples.setdefault(name, []).append(self._ask(method, count, warm=pace <= SLOW_SEC))
 
-    def _ask(self, method: str, number: int, *, warm: bool) -> float:
-        return float(self._child.call(method, {"number": number, "warm": warm}, timeout_sec=RUN_SEC))
+    def _first(self, method: str) -> float:
+        if self.kind not in UNTUNED:
+            return self._ask(method, 1, warm=True)
+        try:
+            return self._ask(method, 1, warm=False, timeout_sec=SLOWEST_SEC)
+        except ChildTimedOut as error:
+            raise ChildTimedOut(f"over {SLOWEST_SEC:g} s an inference") from error
+
+    def _ask(self, method: str, number: int, *, warm: bool, timeout_sec: float = RUN_SEC) -> float:
+        return float(self._child.call(method, {"number": number, "warm": warm}, timeout_sec=timeout_sec))
 
 
 def time_network(

@@ -35,7 +35,7 @@ def test_it_tunes_compiles_times_and_goes_on(tmp_path: Path, capsys: pytest.Capt
     assert (line["model"], line["threads"], line["minutes"]) == ("tiny", 1, 0.05)
     assert line["trials"] > 0
     assert line["num_tasks"] == len(line["tasks"]) > 0
-    for kind in ("artifact", "onnxruntime", "untuned", "artifact_call", "onnxruntime_call"):
+    for kind in ("artifact", "onnxruntime", "untuned", "plain", "artifact_call", "onnxruntime_call"):
         assert line["latency_ms"][kind] > 0
     assert line["ratio"] > 0
     assert line["relative_difference"] < 1e-3

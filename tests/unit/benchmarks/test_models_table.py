@@ -51,7 +51,8 @@ def line(model: str, threads: int, ratio: float, **facts: Any) -> dict[str, Any]
         "latency_ms": {
             "artifact": 10.0 * ratio,
             "onnxruntime": 10.0,
-            "untuned": 1000.0 * ratio,
+            "untuned": 20.0 * ratio,
+            "plain": 1000.0 * ratio,
             "artifact_call": 11.0,
             "onnxruntime_call": 10.0,
         },
@@ -79,13 +80,13 @@ def test_a_geometric_mean() -> None:
 def test_the_table_has_every_model_the_mean_and_the_worst() -> None:
     text = make_table([line("net", 1, 0.5), line("other", 1, 2.0), line("net", 2, 0.9)])
     assert (
-        "| net | 10 | 5 | 0.500 | 1.100 | 500 | – | – | 2.2 | 50 % | 2/3 | 500 | 20.0 | 3 %, 10 % | 3.2e-06 |"
+        "| net | 10 | 5 | 0.500 | 1.100 | 10 | 500 | – | – | 2.2 | 50 % | 2/3 | 500 | 20.0 | 3 %, 10 % | 3.2e-06 |"
         in text
     )
     one, two = text.split("## 2 threads")
     assert "## 1 thread\n" in one
     assert "Geometric mean of 2: **1.000×** ONNX Runtime; worst other, 2.000×; 1 above 1.0 (other)" in one
-    assert "; 0.010× untuned TVM (2 models)." in one
+    assert "; 0.500× untuned (2 models); 0.010× plain TVM (2 models)." in one
     assert "Geometric mean of 1: **0.900×** ONNX Runtime; worst net, 0.900×; none above 1.0" in two
     assert "Left out: torch: torch not installed." in text
     assert "A CPU (a-cpu-2c), llvm. apache-tvm 0.27, onnxruntime 1.31. Commit abc." in text
@@ -102,11 +103,11 @@ def test_the_last_line_of_a_model_counts() -> None:
 
 def test_what_was_not_measured_is_left_empty() -> None:
     latency = {"artifact": 5.0, "onnxruntime": 10.0, "artifact_call": 5.0, "onnxruntime_call": 10.0}
-    left_out = {"untuned": "60 s an inference as it was compiled, over 30 s"}
+    left_out = {"plain": "over 30 s an inference"}
     text = make_table([line("net", 1, 0.5, latency_ms=latency, left_out=left_out)])
-    assert "| 0.500 | – | – | – |" in text
-    assert "untuned TVM (" not in text
-    assert "Left out: untuned: 60 s an inference" in text
+    assert "| 0.500 | 0.500 | – | – | – | – |" in text
+    assert "plain TVM (" not in text
+    assert "Left out: plain: over 30 s an inference" in text
 
 
 def test_nothing_yet() -> None:
