@@ -268,7 +268,7 @@ def _weights(positions: Floats, axis: Axis, method: Method) -> Floats:
 def _kernel(distance: Floats, method: Method) -> Floats:
     d = np.abs(distance)
     if method.mode == "linear":
-        return np.clip(1 - d, 0.0, 1.0)
+        return np.asarray(np.clip(1 - d, 0.0, 1.0))
     a = method.cubic
     near = (a + 2) * d**3 - (a + 3) * d**2 + 1
     far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
