@@ -11,18 +11,30 @@ from tunefarm_tuning.target import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar."""
+    """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar.
+
+    Attributes:
+        constant: Whether it is a weight of the network, known when that is compiled: a kernel may then take it in
+            whatever order it likes.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    constant: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        said = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        return {**said, "constant": True} if self.constant else said
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        return cls(name=data["name"], shape=tuple(data["shape"]), dtype=data["dtype"])
+        return cls(
+            name=data["name"],
+            shape=tuple(data["shape"]),
+            dtype=data["dtype"],
+            constant=bool(data.get("constant", False)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

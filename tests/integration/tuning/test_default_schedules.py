@@ -23,6 +23,7 @@ from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel
+from tunefarm_tuning.tvm_side.packing import PackedKernel
 from tunefarm_tuning.tvm_side.pipeline import load_relax, tvm_target
 
 HOST = parse_target("host")
@@ -226,7 +227,7 @@ def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
 
 def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[NDArray[Any]]:
     path = folder / f"{kernel.name}-{'plain' if plain else 'default'}-{target.get('mcpu')}.so"
-    build_kernel(kernel.module["main"], target, path, plain=plain)
+    build_kernel(PackedKernel(func=kernel.module["main"]), target, path, plain=plain)
     arrays = random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
     args = [tvm.runtime.tensor(array) for array in arrays]
     tvm.runtime.load_module(str(path))["main"](*args)

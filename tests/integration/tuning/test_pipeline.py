@@ -225,3 +225,21 @@ def test_merged_batch_norms_need_no_compiler_to_fold() -> None:
         "relax.matmul",
     }
     tvm.ir.assert_structural_equal(relax.transform.FoldConstant()(folded), folded)
+
+
+@pytest.mark.parametrize(("exponent", "calls"), [(2.0, False), (0.5, False), (1.0, False), (2.5, True)])
+def test_a_square_and_a_root_are_no_powers(exponent: float, *, calls: bool, tmp_path: Path) -> None:
+    """As an exporter writes a layer norm."""
+    graph = GraphBuilder()
+    x = graph.node("Abs", graph.input("x", [2, 8, 16]))
+    power = graph.node("Pow", x, graph.constant(np.array(exponent, np.float32)))
+    graph.output(graph.node("ReduceMean", power, axes=[-1]))
+    loaded = check_numbers(graph.model(), tmp_path)
+    assert ("tirx.pow" in loaded.module.script() or "T.pow" in loaded.module.script()) == calls
+
+
+def test_a_power_that_makes_its_base_larger_stays(tmp_path: Path) -> None:
+    graph = GraphBuilder()
+    x = graph.node("Abs", graph.input("x", [8]))
+    graph.output(graph.node("Pow", x, graph.constant(np.full((1, 3, 1), 2.0, np.float32))))
+    check_numbers(graph.model(), tmp_path)

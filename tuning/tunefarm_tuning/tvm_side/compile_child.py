@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
 from tunefarm_tuning.untrusted_text import clean
@@ -31,7 +32,7 @@ class _Loaded:
     module: tvm.IRModule
     target: Target
     kernels: dict[str, Kernel]
-    scheduled: dict[tuple[str, str], tvm.tirx.PrimFunc] = field(default_factory=dict)
+    scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
     """Kernels by workload and config: the model is built from the very functions that were checked."""
 
 
@@ -84,10 +85,10 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     loaded = _get()
     kernel = loaded.kernels[params["name"]]
     tuned = params["tuned"]
-    func = kernel.module["main"] if tuned is None else _schedule(loaded, kernel, tuned)
+    made = PackedKernel(func=kernel.module["main"]) if tuned is None else _schedule(loaded, kernel, tuned)
     try:
         _or_plain(
-            lambda plain: build_kernel(func, loaded.target, Path(params["path"]), plain=plain),
+            lambda plain: build_kernel(made, loaded.target, Path(params["path"]), plain=plain),
             plain=params["plain"] or tuned is not None,
         )
     except (MemoryError, TunefarmError):
@@ -143,12 +144,12 @@ def _or_plain(build: Callable[[bool], None], *, plain: bool) -> bool:
     return True
 
 
-def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> tvm.tirx.PrimFunc:
+def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedKernel:
     config = Config.from_json(tuned["config"])
     key = (kernel.workload_key, config.key)
     if key not in loaded.scheduled:
         schedule = apply_recorded(kernel.module, loaded.target, config, tuned["space_key"])
-        loaded.scheduled[key] = schedule.mod["main"]
+        loaded.scheduled[key] = unpacked(schedule.mod)
     return loaded.scheduled[key]
 
 

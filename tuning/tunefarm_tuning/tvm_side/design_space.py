@@ -33,8 +33,6 @@ _SEED = 1
 _LOCATION_PROBES = 5
 _TILE, _CATEGORICAL, _LOCATION = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"
 _TENSOR_CORE_DTYPES = frozenset({"float16", "bfloat16", "int8"})
-_CHANGES_SIGNATURE = "RewriteLayout"
-"""The one postprocessor left out: it changes the layout of the kernel's arguments, and the graph would not know."""
 
 
 class DesignSpace:
@@ -71,9 +69,7 @@ class DesignSpace:
                 f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
                 code="cannot-be-scheduled",
             ) from error
-        self._postprocs = [
-            one for one in self.context.space_generator.postprocs if type(one).__name__ != _CHANGES_SIGNATURE
-        ]
+        self._postprocs = list(self.context.space_generator.postprocs)
 
     @cached_property
     def config_space(self) -> ConfigSpace:
@@ -95,7 +91,7 @@ class DesignSpace:
         """Return the workload scheduled by a config, and the config as applied.
 
         The two configs differ where a compute location was not legal: TVM takes the nearest outer one that is.
-        The kernel's arguments stay as they are in the workload.
+        Weights that may lie in any order (`packing`) are put into the kernel's own by a block at its head.
 
         Raises:
             InvalidInputError: If the config does not fit the workload, or the result is not legal for the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,6 +13,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.packing import kernel_calls, marked
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
 _CALLS_OUT = {
@@ -56,7 +56,7 @@ class Kernel:
 def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
     """Return every kernel of a prepared module, in order of first use."""
     calls: dict[str, int] = {}
-    for name in _called(mod["main"].body):
+    for name, _ in kernel_calls(mod["main"].body):
         calls[name] = calls.get(name, 0) + 1
     return [_kernel(name, mod[name], weight) for name, weight in calls.items()]
 
@@ -86,9 +86,13 @@ def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
 
 def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
     """Return the arguments of a normalised module whose shapes are all known."""
+    weights = marked(module["main"])
     return tuple(
         TensorSpec(
-            name=f"arg{i}", shape=tuple(int(d) for d in param.ty.shape), dtype=str(param.ty.dtype.dtype)
+            name=f"arg{i}",
+            shape=tuple(int(d) for d in param.ty.shape),
+            dtype=str(param.ty.dtype.dtype),
+            constant=i in weights,
         )
         for i, param in enumerate(module["main"].params)
     )
@@ -108,20 +112,6 @@ def _kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
         weight=weight,
         not_tunable=_why_not_tunable(func),
     )
-
-
-def _called(body: Any) -> Iterator[str]:
-    """Yield the name of the PrimFunc of every ``call_tir`` below a function's body, in program order."""
-    for block in body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.If):
-                yield from _called(value.true_branch)
-                yield from _called(value.false_branch)
-            elif (
-                isinstance(value, tvm.ir.Call) and value.args and isinstance(value.args[0], tvm.ir.GlobalVar)
-            ):
-                yield value.args[0].name_hint
 
 
 def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:

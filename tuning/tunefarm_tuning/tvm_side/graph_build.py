@@ -17,17 +17,23 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm_side.pack_weights import pack_weights
+from tunefarm_tuning.tvm_side.packing import PackedKernel, pack_function
 from tunefarm_tuning.tvm_side.pipeline import pipeline_name, tvm_target
 
 
-def put_in(module: tvm.IRModule, kernels: Mapping[str, tvm.tirx.PrimFunc]) -> tvm.IRModule:
-    """Return the module with some of its PrimFuncs, by name, replaced by scheduled ones of the same signature."""
+def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
+    """Return the module with some of its PrimFuncs, by name, replaced by scheduled ones, and weights as these take them."""
     made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    for name, func in kernels.items():
+    packed: dict[str, PackedKernel] = {}
+    for name, kernel in kernels.items():
         # The symbol is given anew when all functions of the module are known.
-        scheduled = func.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
-        made.update_func(made.get_global_var(name), scheduled)
-    return made
+        scheduled = kernel.func.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
+        if kernel.packings:
+            packed[name] = PackedKernel(func=scheduled, packings=kernel.packings)
+        else:
+            made.update_func(made.get_global_var(name), scheduled)
+    return pack_weights(made, packed) if packed else made
 
 
 def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool = False) -> None:
@@ -83,13 +89,22 @@ def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     return made
 
 
-def build_kernel(func: tvm.tirx.PrimFunc, target: Target, path: Path, *, plain: bool = False) -> None:
-    """Compile one kernel into a library whose ``main`` takes its arguments; arguments as of `build_model`."""
+def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: bool = False) -> None:
+    """Compile one kernel into a library whose ``main`` takes its arguments; the last three arguments as of `build_model`.
+
+    An argument that it takes packed is made of the plain one by the library's function ``pack_<number>``; all have the shape
+    that they have in the workload.
+    """
     machine = tvm_target(target)
-    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    functions = {"main": kernel.func}
+    functions |= {f"pack_{n}": pack_function(packing) for n, packing in kernel.packings.items()}
+    module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     with machine:
         module = tvm.transform.Sequential(_default_schedules(target, plain=plain))(module)
-    _export(tvm.tirx.build(module, machine), path, target)
+    # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
+    with tvm.transform.PassContext(config={"tirx.disable_assert": bool(kernel.packings)}):
+        built = tvm.tirx.build(module, machine)
+    _export(built, path, target)
 
 
 def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:

@@ -22,7 +22,12 @@ from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
+from tunefarm_tuning.tvm_side.packing import mark_constants
+from tunefarm_tuning.tvm_side.plain_powers import plain_powers
+from tunefarm_tuning.tvm_side.vector_math import register
 from tunefarm_tuning.untrusted_text import clean
+
+register()  # every process that builds kernels comes through here
 
 _CPU_LAYOUTS = {
     "relax.nn.conv2d": ["NHWC", "HWIO"],
@@ -115,10 +120,12 @@ def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.IRModule:
     fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
+    powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
     passes: list[Any] = [
         relax.transform.FoldBatchnormToConv2D(),
         fold,
         relax.transform.FoldConstant(),
+        powers,
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         *layout_passes,
@@ -133,7 +140,8 @@ def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.I
     with tvm_target(target):
         lowered = tvm.transform.Sequential(passes)(mod)
     _refuse_leftovers(lowered)
-    return lowered
+    # A GPU's rules of TVM's know nothing of it.
+    return mark_constants(lowered) if pipeline_name(target) == "cpu" else lowered
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:

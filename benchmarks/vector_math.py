@@ -1,0 +1,93 @@
+"""``exp`` and ``erf`` as kernels compute them: fits the coefficients, and measures error and speed beside the C library's.
+
+Usage::
+
+    taskset -c 1 python -m benchmarks.vector_math
+
+The coefficients that it prints first are those in `tunefarm_tuning.tvm_side.vector_math`, rounded to float32 for ``erf``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.polynomial import Chebyshev, Polynomial
+from numpy.polynomial.polynomial import polyval
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.pipeline import tvm_target
+
+_N = 1 << 20
+_ROUNDS = 60
+_erf = np.vectorize(math.erf)
+
+
+def fit_exp(degree: int = 6) -> list[float]:
+    """Interpolate on ±ln(2)/2, at Chebyshev's points."""
+    half = 1.001 * math.log(2) / 2
+    fitted = Chebyshev.interpolate(np.exp, degree, domain=[-half, half]).convert(kind=Polynomial)
+    return [float(c) for c in fitted.coef]
+
+
+def fit_erf(above: int = 5, below: int = 5, end: float = 4.0) -> tuple[list[float], list[float]]:
+    """Fit erf(x)/x by a ratio of polynomials in x², by least squares weighted anew until the error is even (Lawson's way)."""
+    points = end * 0.5 * (1 - np.cos(math.pi * (np.arange(4000) + 0.5) / 4000))
+    points = points[points > 1e-4]
+    square, wanted = points * points, _erf(points) / points
+    weights, p, q = np.ones_like(points), np.zeros(above + 1), np.array([1.0, *np.zeros(below)])
+    for _ in range(_ROUNDS):
+        columns = np.hstack(
+            [
+                np.vander(square, above + 1, increasing=True),
+                -wanted[:, None] * np.vander(square, below + 1, increasing=True)[:, 1:],
+            ]
+        )
+        rows = weights / wanted / np.abs(polyval(square, q))
+        scale = np.linalg.norm(columns * rows[:, None], axis=0)
+        solved = np.linalg.lstsq(columns * rows[:, None] / scale, wanted * rows, rcond=None)[0] / scale
+        p, q = solved[: above + 1], np.concatenate([[1.0], solved[above + 1 :]])
+        error = np.abs(polyval(square, p) / polyval(square, q) / wanted - 1)
+        weights *= (1e-3 + error / error.max()) ** 0.3
+        weights /= weights.max()
+    return [float(np.float32(c)) for c in p], [float(np.float32(c)) for c in q]
+
+
+def measure(function: Callable[[Any], Any], values: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    """Return what a kernel makes of the values, and its nanoseconds per element."""
+    given = te.placeholder(values.shape, "float32", name="given")
+    schedule = tvm.s_tir.Schedule(
+        te.create_prim_func([given, te.compute(values.shape, lambda i: function(given[i]), name="made")])
+    )
+    schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("made"))[0], [None, 16])[1])
+    kernel = tvm.tirx.build(schedule.mod, target=tvm_target(parse_target("host")))
+    args = tvm.runtime.tensor(values), tvm.runtime.empty(values.shape, "float32")
+    timer = kernel.time_evaluator("main", tvm.cpu(), number=5, repeat=7)
+    seconds = float(np.median([float(one) for one in timer(*args).results]))
+    return args[1].numpy(), 1e9 * seconds / values.size
+
+
+def main() -> None:
+    print("exp:", fit_exp())
+    for side in fit_erf():
+        print("erf:", side)
+    rng = np.random.default_rng(0)
+    values = np.concatenate([rng.uniform(-86, 88, _N // 2), rng.normal(size=_N // 2)]).astype(np.float32)
+    calls: dict[str, tuple[Any, Callable[[Any], Any], Any]] = {
+        "exp": (tirx.exp, lambda x: tirx.call_pure_extern("float32", "expf", x), np.exp),
+        "erf": (tirx.erf, lambda x: tirx.call_pure_extern("float32", "erff", x), _erf),
+    }
+    for name, (ours, libc, exact) in calls.items():
+        made, ours_ns = measure(ours, values)
+        _, libc_ns = measure(libc, values)
+        error = np.max(np.abs(made / exact(values.astype(np.float64)) - 1)[np.abs(values) > 1e-30])
+        print(f"{name}: {ours_ns:.2f} ns, the C library {libc_ns:.2f} ns; largest relative error {error:.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""``exp`` and ``erf`` as kernels for a CPU compute them, against double precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from numpy.typing import NDArray
+from tvm import te, tirx
+
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.pipeline import tvm_target  # its import puts the rules in
+
+_N = 1 << 16
+_SPECIALS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 88.72, 89.0, -86.0, -88.0, -104.0]
+_erf = np.vectorize(math.erf)
+
+
+def evaluate(function: Callable[[Any], Any], values: NDArray[Any], *, vector: bool) -> NDArray[Any]:
+    given = te.placeholder(values.shape, str(values.dtype), name="given")
+    schedule = tvm.s_tir.Schedule(
+        te.create_prim_func([given, te.compute(values.shape, lambda i: function(given[i]), name="made")])
+    )
+    if vector:
+        _, inner = schedule.split(schedule.get_loops(schedule.get_sblock("made"))[0], [None, 8])
+        schedule.vectorize(inner)
+    kernel = tvm.tirx.build(schedule.mod, target=tvm_target(parse_target("host")))
+    made = tvm.runtime.empty(values.shape, str(values.dtype))
+    kernel(tvm.runtime.tensor(values), made)
+    result: NDArray[Any] = made.numpy()
+    return result
+
+
+def arguments() -> NDArray[np.float32]:
+    rng = np.random.default_rng(0)
+    return np.concatenate(
+        [rng.uniform(-86, 88, _N // 2), rng.normal(size=_N // 2 - 16), np.resize(_SPECIALS, 16)]
+    ).astype(np.float32)
+
+
+@pytest.mark.parametrize("vector", [True, False])
+@pytest.mark.parametrize(
+    ("function", "reference", "error"), [(tirx.exp, np.exp, 3e-7), (tirx.erf, _erf, 4e-7)]
+)
+def test_float32(function: Any, reference: Any, error: float, *, vector: bool) -> None:
+    values = arguments()
+    with np.errstate(over="ignore"):
+        expected = reference(values.astype(np.float64)).astype(np.float32)
+    made = evaluate(function, values, vector=vector)
+    normal = np.isfinite(expected) & (np.abs(expected) > 2.4e-38)
+    np.testing.assert_allclose(made[normal], expected[normal], rtol=error)
+    np.testing.assert_array_equal(np.isnan(made), np.isnan(expected))
+    np.testing.assert_array_equal(np.isposinf(made), np.isposinf(expected))
+    small = ~normal & np.isfinite(expected)
+    assert np.all(np.abs(made[small]) <= 2.4e-38)
+    assert np.all(np.signbit(made[values == 0]) == np.signbit(expected[values == 0]))
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float16", 1e-3), ("float64", 1e-14)])
+@pytest.mark.parametrize(("function", "reference"), [(tirx.exp, np.exp), (tirx.erf, _erf)])
+def test_other_widths(function: Any, reference: Any, dtype: str, error: float) -> None:
+    values = np.linspace(-3, 3, 64).astype(dtype)
+    made = evaluate(function, values, vector=True)
+    np.testing.assert_allclose(
+        made.astype(np.float64), reference(values.astype(np.float64)), rtol=error, atol=1e-12
+    )
+
+
+def test_what_is_made_of_exp_gains_too() -> None:
+    values = arguments()
+    with np.errstate(over="ignore"):
+        expected = 1 / (1 + np.exp(-values.astype(np.float64)))
+    np.testing.assert_allclose(evaluate(tirx.sigmoid, values, vector=True), expected, rtol=1e-6, atol=1e-37)
+
+
+def test_no_call_of_the_c_library_is_left() -> None:
+    given = te.placeholder((64,), "float32")
+    func = te.create_prim_func([given, te.compute((64,), lambda i: tirx.erf(tirx.exp(given[i])))])
+    for target in ("host", "llvm -mtriple=aarch64-linux-gnu"):
+        module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+        code = str(tvm.tirx.build(module, target=tvm_target(parse_target(target))).inspect_source("ll"))
+        assert "erff" not in code
+        assert "llvm.exp" not in code
