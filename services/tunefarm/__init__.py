@@ -1,6 +1,6 @@
 """What users import and type: the client, the artifact loader and the `tunefarm` command.
 
-`Client`, `AsyncClient` and `load` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
+`Client`, `AsyncClient`, `load` and `InferenceSession` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
 httpx nor TVM.
 """
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tunefarm.artifact import load
     from tunefarm.client import AsyncClient, Client
+    from tunefarm_tuning.artifact.loader import InferenceSession
 
     __version__: str
 
-__all__ = ["AsyncClient", "Client", "__version__", "load"]
+__all__ = ["AsyncClient", "Client", "InferenceSession", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> Any:
         from tunefarm.artifact import load
 
         return load
+    if name == "InferenceSession":
+        from tunefarm_tuning.artifact.loader import InferenceSession
+
+        return InferenceSession
     if name == "__version__":
         from importlib.metadata import version
 

@@ -21,7 +21,8 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> TunedMo
 
     Args:
         path: The artifact.
-        threads: How many threads its kernels run on; as many as it was measured with where it is left out.
+        threads: How many threads its kernels run on; where it is left out, as many as it was tuned for, and no more than there
+            are cores to use. Another number is a `ThreadsWarning`.
 
     Raises:
         ArtifactError: If the file is not an artifact, is damaged, or was made for another machine or version.

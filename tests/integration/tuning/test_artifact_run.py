@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_python_runs_the_file_itself(compiled: Compiled, tmp_path: Path, x: np.n
 
 def test_wrong_inputs_are_told_in_words(compiled: Compiled, x: np.ndarray) -> None:
     model = load(compiled[0].path)
-    for call, said in (
+    cases: list[tuple[Callable[[], object], str]] = [
         (model, r"input 'x' is missing; the model has 'x' \(float32 \[1, 64\]\)"),
         (lambda: model(y=x), "there is no input 'y'"),
         (lambda: model(x, x), "2 inputs were given"),
@@ -94,7 +95,8 @@ def test_wrong_inputs_are_told_in_words(compiled: Compiled, x: np.ndarray) -> No
         ),
         (lambda: model(x[:, :3]), r"has shape \[1, 3\], but the model takes \[1, 64\]"),
         (lambda: model(x[0]), r"has shape \[64\]"),
-    ):
+    ]
+    for call, said in cases:
         with pytest.raises(ArtifactInputError, match=said):
             call()
     with pytest.raises(ValueError, match="at least 1"):

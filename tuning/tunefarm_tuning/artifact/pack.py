@@ -18,7 +18,16 @@ from tunefarm_tuning.record import TuningRecord
 SUFFIX = ".tunefarm"
 REPORT = "report.json"
 RECORDS = "records.jsonl"
-PROGRAMS = {"container.py": "container.py", "loader.py": "loader.py", "__main__.py": "command.py"}
+PROGRAMS = {
+    "container.py": "container.py",
+    "loader.py": "loader.py",
+    "__main__.py": "command.py",
+    # On the path of whoever uses the loader: names that nobody else has.
+    **{
+        f"tunefarm_{part}.py": f"{part}.py"
+        for part in ("arrays", "batches", "machine_check", "model", "session", "threads")
+    },
+}
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
 _CHUNK_BYTES = 1 << 20
 _REGULAR_FILE = 0o100644 << 16

@@ -1,0 +1,218 @@
+"""How an artifact is called: what is copied and what is not, and whose memory is whose."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from odd_net import build_odd, odd_inputs, odd_outputs
+from plain_artifacts import plain_artifact
+
+from tunefarm_tuning.artifact.loader import ArtifactInputError, TunedModel, aligned_empty, load
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plain_artifact(build_odd(), tmp_path_factory.mktemp("odd") / "odd.tunefarm")
+
+
+@pytest.fixture
+def model(path: Path) -> TunedModel:
+    return load(path)
+
+
+def right(outputs: dict[str, np.ndarray], inputs: dict[str, np.ndarray]) -> bool:
+    expected = odd_outputs(inputs)
+    return outputs.keys() == expected.keys() and all(
+        outputs[name].dtype == one.dtype and np.array_equal(outputs[name], one)
+        for name, one in expected.items()
+    )
+
+
+def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
+    """Return the array at so many bytes past a multiple of 64."""
+    memory = aligned_empty((array.nbytes + offset,), np.dtype(np.uint8))[offset:]
+    copied: np.ndarray = memory.view(array.dtype).reshape(array.shape)
+    copied[...] = array
+    return copied
+
+
+class Foreign:
+    """Another library's array: DLPack, and nothing of numpy's."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_outputs_stay_what_they_were(model: TunedModel) -> None:
+    kept = []
+    for seed in range(8):
+        inputs = odd_inputs(seed)
+        kept.append((inputs, model.run(inputs)))
+    assert all(right(outputs, inputs) for inputs, outputs in kept)
+
+
+def test_outputs_are_the_callers_to_write_to(model: TunedModel) -> None:
+    for seed in range(4):
+        inputs = {name: aligned(one) for name, one in odd_inputs(seed).items()}
+        before = {name: one.copy() for name, one in inputs.items()}
+        outputs = model.run(inputs)
+        assert right(outputs, inputs)
+        for name, one in outputs.items():  # one at a time: no output is an input's memory, or another's
+            others = {other: array.copy() for other, array in outputs.items() if other != name}
+            one[...] = 1
+            assert all(np.array_equal(outputs[other], array) for other, array in others.items())
+        assert all(np.array_equal(inputs[name], one) for name, one in before.items())
+    assert right(model.run(odd_inputs(9)), odd_inputs(9))  # and no weight's
+
+
+def test_a_large_output_is_not_copied(model: TunedModel) -> None:
+    for seed in range(2):
+        model.run(odd_inputs(seed))
+    outputs = model.run(odd_inputs(3))
+    assert not outputs["y"].flags.owndata  # it is the model's own memory, which is the caller's from now on
+    assert outputs["weight"].flags.owndata
+    assert outputs["double"].flags.writeable
+    assert outputs["y"].flags.writeable
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 32, 60])
+def test_any_address_will_do(model: TunedModel, offset: int) -> None:
+    inputs = odd_inputs()
+    for _ in range(3):
+        assert right(model.run({**inputs, "x": aligned(inputs["x"], offset)}), inputs)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array = aligned(array)
+    array.flags.writeable = False
+    return array
+
+
+def _strided(array: np.ndarray) -> np.ndarray:
+    return np.repeat(array, 2, axis=-1)[..., ::2] if array.ndim else array
+
+
+def _backwards(array: np.ndarray) -> np.ndarray:
+    return array[::-1].copy()[::-1] if array.ndim else array
+
+
+class Subclass(np.ndarray):
+    """An array with a name of its own."""
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        _read_only,
+        _strided,
+        _backwards,
+        lambda a: a.copy(order="F"),
+        lambda a: a.astype(a.dtype.newbyteorder()),
+        lambda a: a.view(Subclass),
+        np.ma.masked_array,
+        lambda a: Foreign(aligned(a)),
+        lambda a: Foreign(aligned(a, 16)),
+        lambda a: memoryview(a) if a.ndim else a,
+        lambda a: np.broadcast_to(a, (1, *a.shape))[0],
+    ],
+)
+def test_any_array_will_do(model: TunedModel, layout: Callable[[np.ndarray], Any]) -> None:
+    inputs = odd_inputs(5)
+    for _ in range(3):
+        assert right(model.run({name: layout(one) for name, one in inputs.items()}), inputs)
+    assert right(model(*[layout(inputs[spec["name"]]) for spec in model.inputs]), inputs)
+
+
+def test_what_does_not_fit_is_told_in_words(model: TunedModel) -> None:
+    inputs: dict[str, Any] = odd_inputs()
+    cases: list[tuple[str, Any, str]] = [
+        ("x", Foreign(inputs["x"].astype(np.float64)), r"'x' is float64, but the model takes float32"),
+        ("x", Foreign(inputs["x"][:1]), r"'x' has shape \[1, 64, 64, 4\], but"),
+        ("x", inputs["x"].astype(">f8"), r"'x' is float64, but"),
+        ("small", [[1.0, 2.0], [3.0]], "'small' is no array"),
+        ("small", None, "'small' is object, but"),
+        ("i", np.zeros((1,), np.int64), r"'i' has shape \[1\], but the model takes \[\]"),
+        ("flag", np.zeros((3,), np.uint8), "'flag' is uint8, but the model takes bool"),
+    ]
+    for name, value, said in cases:
+        with pytest.raises(ArtifactInputError, match=said):
+            model.run({**inputs, name: value})
+    assert right(model.run(inputs), inputs)
+
+
+def test_nothing_is_needed_once_a_call_is_over(path: Path) -> None:
+    outputs = [load(path).run(odd_inputs(seed)) for seed in range(3)]
+    model = load(path)
+    outputs += [
+        model.run({name: aligned(one) for name, one in odd_inputs(seed).items()}) for seed in range(3)
+    ]
+    del model
+    gc.collect()
+    assert all(right(one, odd_inputs(number % 3)) for number, one in enumerate(outputs))
+
+
+def test_threads_call_side_by_side(model: TunedModel) -> None:
+    rights: list[bool] = []
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        start.wait(60)
+        kept = []
+        for i in range(30):
+            inputs = odd_inputs(number * 100 + i % 3)
+            kept.append((inputs, model.run(inputs)))
+        rights.append(all(right(outputs, inputs) for inputs, outputs in kept))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rights == [True] * 6
+
+
+def test_an_input_that_fails_leaves_no_trace(model: TunedModel) -> None:
+    for _ in range(20):
+        with pytest.raises(ArtifactInputError):
+            model.run({**odd_inputs(), "small": "text"})
+    assert len(model._idle) == 1  # no machine is lost
+
+
+IN_ITS_OWN_FILE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.modules["tunefarm_tuning"] = None
+import numpy as np
+from loader import InferenceSession, load
+model = load(sys.argv[1])
+inputs = {spec["name"]: np.ones(spec["shape"], spec["dtype"]) for spec in model.inputs}
+assert model.run(inputs)["y"].sum() == inputs["x"].size
+session = InferenceSession(sys.argv[1])
+(double,) = session.run(["double"], inputs)
+assert (double == 2).all() and session.get_inputs()[1].type == "tensor(int64)"
+assert {name for name in sys.modules if "tunefarm" in name} == {
+    "tunefarm_tuning", *(f"tunefarm_{n}" for n in "arrays batches machine_check model session threads".split())
+}
+"""
+
+
+def test_all_of_it_is_in_the_file(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", IN_ITS_OWN_FILE, str(path)],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,83 @@
+"""Whether an artifact can run here: versions, machine, features of the CPU. Needs Python 3.11 and nothing else.
+
+This file is also inside every artifact, for `loader.py` there.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+if __package__:
+    from tunefarm_tuning.artifact.container import PACKAGES, ArtifactError
+else:  # beside this file, in the zip
+    from container import PACKAGES, ArtifactError  # type: ignore[import-not-found,no-redef]
+
+_SAME_NAME = (
+    "sse2 ssse3 popcnt movbe avx avx2 fma fma4 f16c xop bmi2 aes gfni vaes avx512f avx512dq avx512bw avx512vl avx512cd "
+    "avx512er avx512ifma avx512vbmi i8mm bf16 sve sve2 sme"
+)
+_OTHER_NAME = (
+    "sse3=pni sse4.1=sse4_1 sse4.2=sse4_2 lzcnt=abm bmi=bmi1 avxvnni=avx_vnni avxifma=avx_ifma avxvnniint8=avx_vnni_int8 "
+    "avx512vbmi2=avx512_vbmi2 avx512vnni=avx512_vnni avx512bf16=avx512_bf16 avx512fp16=avx512_fp16 "
+    "avx512bitalg=avx512_bitalg avx512vpopcntdq=avx512_vpopcntdq amx-tile=amx_tile amx-int8=amx_int8 amx-bf16=amx_bf16 "
+    "amx-fp16=amx_fp16 neon=asimd fullfp16=asimdhp dotprod=asimddp"
+)
+KNOWN_CPU_FEATURES: Mapping[str, str] = {
+    **{name: name for name in _SAME_NAME.split()},
+    **dict(pair.split("=") for pair in _OTHER_NAME.split()),
+}
+"""LLVM's name of a CPU feature: what /proc/cpuinfo calls it. Only what compilers put into loops is here."""
+
+
+def check_versions_of(manifest: Mapping[str, Any]) -> None:
+    made_with = {name: manifest["versions"].get(name) for name in PACKAGES}
+    wanted = " ".join(f"{name}=={version}" for name, version in made_with.items() if version)
+    for name, version in made_with.items():
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            raise ArtifactError(
+                f"{name} is not installed: pip install {wanted}", code="version-mismatch"
+            ) from None
+        if version is not None and installed != version:
+            raise ArtifactError(
+                f"the artifact was made with {name} {version}, but {installed} is installed: pip install {wanted}",
+                code="version-mismatch",
+            )
+
+
+def check_machine_of(manifest: Mapping[str, Any]) -> None:
+    """Refuse what would end in an illegal instruction."""
+    machine = manifest.get("machine")
+    if machine is not None and machine != platform.machine():
+        raise ArtifactError(
+            f"the artifact is for {machine}, this machine is {platform.machine()}", code="wrong-machine"
+        )
+    flags = cpu_flags()
+    needed = manifest.get("cpu_features") or []
+    missing = [
+        name for name in needed if name in KNOWN_CPU_FEATURES and KNOWN_CPU_FEATURES[name] not in flags
+    ]
+    if flags and missing:
+        raise ArtifactError(
+            f"the artifact was compiled for {manifest['target_key']}; this CPU lacks {', '.join(missing)}. "
+            "Compile the model for this machine",
+            code="wrong-machine",
+        )
+
+
+def cpu_flags() -> frozenset[str]:
+    """Return the CPU's features as Linux names them; empty where it does not say."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()

@@ -1,0 +1,273 @@
+"""A loaded artifact, and how it is called. Needs Python 3.11, apache-tvm and numpy.
+
+This file is also inside every artifact, for `loader.py` there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+if __package__:
+    from tunefarm_tuning.artifact.arrays import (
+        ArtifactInputError,
+        InputSlot,
+        OutputTaker,
+        listed,
+        numpy_dtype,
+    )
+    from tunefarm_tuning.artifact.batches import run_in_batches
+    from tunefarm_tuning.artifact.container import (
+        LIBRARY,
+        ArtifactError,
+        manifest_in,
+        open_zip,
+        unpack_library,
+    )
+    from tunefarm_tuning.artifact.machine_check import (
+        check_machine_of,
+        check_versions_of,
+    )
+    from tunefarm_tuning.artifact.threads import KernelThreads, choose_threads
+else:  # beside this file, in the zip
+    from container import (  # type: ignore[import-not-found,no-redef]
+        LIBRARY,
+        ArtifactError,
+        manifest_in,
+        open_zip,
+        unpack_library,
+    )
+    from tunefarm_arrays import (  # type: ignore[import-not-found,no-redef]
+        ArtifactInputError,
+        InputSlot,
+        OutputTaker,
+        listed,
+        numpy_dtype,
+    )
+    from tunefarm_batches import run_in_batches  # type: ignore[import-not-found,no-redef]
+    from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
+        check_machine_of,
+        check_versions_of,
+    )
+    from tunefarm_threads import (  # type: ignore[import-not-found,no-redef]
+        KernelThreads,
+        choose_threads,
+    )
+
+_TVM_ERRORS = (RuntimeError, OSError, ValueError, TypeError, LookupError, AttributeError)
+
+
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, check_versions: bool = True
+) -> TunedModel:
+    """Load an artifact.
+
+    Args:
+        path: The ``.tunefarm`` file.
+        threads: How many threads this model's kernels run on. Left out, it is what the artifact was tuned for, but no more than
+            the cores that this process may use; a ``TVM_NUM_THREADS`` that is set comes before that. Another number than it was
+            tuned for is a `ThreadsWarning`.
+        check_versions: Whether another version of apache-tvm is an error; its format for compiled models may differ.
+
+    Raises:
+        ArtifactError: If the file is damaged, or made for another machine or version.
+    """
+    return TunedModel(Path(path), threads=threads, check_versions=check_versions)
+
+
+class TunedModel:
+    """A loaded model.
+
+    Concurrency: any thread may call it, and a process that was forked too. On one thread, calls run side by side, each caller's on
+    its own; on several, one after the other.
+
+    Attributes:
+        manifest: What is known about the model: versions, checks, latencies, records.
+        inputs: ``{"name", "shape", "dtype"}`` of each input, in order.
+        outputs: The same of each output.
+        threads: How many threads kernels run on.
+    """
+
+    def __init__(self, path: Path, *, threads: int | None = None, check_versions: bool = True) -> None:
+        with open_zip(path) as archive:
+            self.manifest: dict[str, Any] = manifest_in(archive, path)
+            self.inputs: list[dict[str, Any]] = self.manifest["inputs"]
+            self.outputs: list[dict[str, Any]] = self.manifest["outputs"]
+            if check_versions:
+                check_versions_of(self.manifest)
+            check_machine_of(self.manifest)
+            # A fresh folder: a library that was loaded once is never read again from the same path. It can go as soon
+            # as it is loaded: the system keeps a mapped file's contents. Nothing is left behind, even after a crash.
+            with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
+                library = Path(folder) / LIBRARY
+                unpack_library(archive, self.manifest, library)
+                self.threads = choose_threads(threads, self.manifest)
+                self._threads = KernelThreads(self.threads)
+                self._library, self._device = _open(library, self.manifest)
+        self._names = [spec["name"] for spec in self.inputs]
+        self._name_set = set(self._names)
+        self._taker = OutputTaker(self.outputs, self._device)
+        # Machines that nobody uses at the moment: as many come to be as there are calls at once.
+        self._idle = [self._make_machine()]
+
+    def __call__(self, *arrays: ArrayLike, **named: ArrayLike) -> dict[str, NDArray[Any]]:
+        """Run the model; inputs by position or by name (``model(**{"input.1": x})``).
+
+        Inputs are numpy arrays, what becomes one, or arrays of any library that knows DLPack. A large one that is contiguous and
+        lies at a multiple of 64 bytes is read where it is; others are copied. The outputs are the caller's: no later call changes
+        them.
+
+        Raises:
+            ArtifactInputError: If an input is missing, unknown, or of another shape or dtype.
+        """
+        if not named and len(arrays) == len(self._names):
+            return self._run(arrays)
+        if len(arrays) > len(self.inputs):
+            raise ArtifactInputError(
+                f"{len(arrays)} inputs were given, but the model has {listed(self.inputs)}"
+            )
+        given = dict(zip(self._names, arrays, strict=False))
+        if twice := given.keys() & named.keys():
+            raise ArtifactInputError(f"input {min(twice)!r} was given by position and by name")
+        return self.run({**given, **named})
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+        """Run the model on inputs by name (see `__call__`)."""
+        return self._run(self._in_order(inputs))
+
+    def batched(self, data: ArrayLike | Mapping[str, ArrayLike] | Iterable[Any]) -> dict[str, NDArray[Any]]:
+        """Run the model over any number of samples, and stack the results.
+
+        A sample is one along the first axis of the model's inputs: of a model of batch 1, as many are run one after the other; of
+        a model of batch 8, eight at once. What the last batch lacks is filled up with its last sample again, and cut from the
+        results: so a network whose samples influence each other gives other results there.
+
+        Args:
+            data: An array ``[N, ...]``; one per input, by name; or an iterable of samples, each without the first axis: an array,
+                or, of a model of several inputs, a tuple in their order or a mapping by name.
+
+        Returns:
+            Each output's array ``[N, ...]`` by name.
+
+        Raises:
+            ArtifactInputError: If the model's inputs and outputs do not have the same first axis, or the samples do not fit.
+        """
+        return run_in_batches(self._run, self.inputs, self.outputs, data)
+
+    def time(
+        self, *, repeat: int = 10, number: int | None = None, inputs: Mapping[str, ArrayLike] | None = None
+    ) -> list[float]:
+        """Return seconds per inference, one sample per repeat; after a warm-up.
+
+        Args:
+            repeat: Samples.
+            number: Inferences per sample. Left out: as many as take 50 ms, at least one.
+            inputs: What to run on; ones if left out.
+
+        Raises:
+            ArtifactInputError: As calling the model does.
+            ValueError: If `repeat` or `number` is not positive.
+        """
+        if repeat < 1 or (number is not None and number < 1):
+            raise ValueError("the number of samples and of inferences in each must be at least 1")
+        arrays = self._in_order(inputs if inputs is not None else self._ones())
+        machine = self._make_machine()
+        tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
+        return list(self._invoke(lambda: machine.time(tensors, repeat, number), ()))
+
+    def _run(self, arrays: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        try:
+            machine = self._idle.pop()
+        except IndexError:
+            machine = self._make_machine()
+        try:
+            tensors = [take(array) for take, array in zip(machine.takers, arrays, strict=True)]
+            outputs = self._taker.take(self._invoke(machine.main, tensors), tensors)
+        finally:
+            self._idle.append(machine)
+        if outputs is None:
+            raise ArtifactError(
+                f"{LIBRARY} has other outputs than the {len(self.outputs)} of the manifest",
+                code="damaged-artifact",
+            )
+        return outputs
+
+    def _invoke(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        try:
+            return self._threads.call(function, arguments)
+        except _TVM_ERRORS as error:  # the inputs are what the manifest says, so it is not they
+            raise ArtifactError(f"{LIBRARY} cannot be run: {_why(error)}", code="run-failed") from error
+
+    def _make_machine(self) -> _Machine:
+        try:
+            return _Machine(self._library, self.inputs, self._device)
+        except _TVM_ERRORS as error:
+            raise ArtifactError(
+                f"{LIBRARY} cannot be loaded: {_why(error)}", code="damaged-artifact"
+            ) from error
+
+    def _ones(self) -> dict[str, NDArray[Any]]:
+        import numpy as np
+
+        return {spec["name"]: np.ones(spec["shape"], numpy_dtype(spec["dtype"])) for spec in self.inputs}
+
+    def _in_order(self, inputs: Mapping[str, ArrayLike]) -> list[Any]:
+        if inputs.keys() == self._name_set:
+            return [inputs[name] for name in self._names]
+        if unknown := [name for name in inputs if name not in self._names]:
+            raise ArtifactInputError(f"there is no input {unknown[0]!r}; the model has {listed(self.inputs)}")
+        for name in self._names:
+            if name not in inputs:
+                raise ArtifactInputError(f"input {name!r} is missing; the model has {listed(self.inputs)}")
+        return [inputs[name] for name in self._names]
+
+
+class _Machine:
+    """TVM's virtual machine, and where its inputs are put. Concurrency: none; one call has it at a time."""
+
+    def __init__(self, library: Any, inputs: Sequence[Mapping[str, Any]], device: Any) -> None:
+        from tvm import relax
+
+        self._vm = relax.VirtualMachine(library, device)
+        self._device = device
+        self.takers = [InputSlot(spec, device).take for spec in inputs]
+        self.main = self._vm["main"]
+
+    def time(self, tensors: Sequence[Any], repeat: int, number: int | None) -> list[float]:
+        self.main(*tensors)
+        started = time.perf_counter()
+        self.main(*tensors)
+        self._device.sync()
+        first_sec = time.perf_counter() - started
+        if number is None:
+            number = max(1, min(10_000, int(0.05 / max(first_sec, 1e-6))))
+        timer = self._vm.time_evaluator("main", self._device, number=number, repeat=repeat)
+        return [float(sample) for sample in timer(*tensors).results]
+
+
+def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
+    import tvm
+
+    kind = manifest["target"]["kind"]
+    try:
+        device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    except _TVM_ERRORS as error:
+        raise ArtifactError(f"TVM knows no device {kind!r}: {_why(error)}", code="no-device") from error
+    if not device.exist:
+        raise ArtifactError(f"the artifact needs a {kind} device; there is none here", code="no-device")
+    try:
+        return tvm.runtime.load_module(str(library)), device
+    except _TVM_ERRORS as error:
+        raise ArtifactError(f"{LIBRARY} cannot be loaded: {_why(error)}", code="damaged-artifact") from error
+
+
+def _why(error: Exception) -> str:
+    """Return the last line of what TVM says: a C++ stack trace may come before it."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

@@ -1,0 +1,192 @@
+"""``InferenceSession``: an artifact behind the interface of ONNX Runtime's, so that trying one costs a line.
+
+This file is also inside every artifact, for `loader.py` there. Needs Python 3.11, apache-tvm and numpy.
+
+What is there does as ONNX Runtime does, but for three things: an error is an `ArtifactInputError` (a `ValueError`) or an
+`ArtifactError`; shapes are those that the model was compiled for, and nothing else; of the session's options
+``intra_op_num_threads`` alone means something here. There is no I/O binding: the model has its outputs' memory made anew at each
+call.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+if __package__:
+    from tunefarm_tuning.artifact.arrays import ArtifactInputError, listed, numpy_dtype
+    from tunefarm_tuning.artifact.model import load
+else:  # beside this file, in the zip
+    from tunefarm_arrays import (  # type: ignore[import-not-found,no-redef]
+        ArtifactInputError,
+        listed,
+        numpy_dtype,
+    )
+    from tunefarm_model import load  # type: ignore[import-not-found,no-redef]
+
+PROVIDER = "TunefarmExecutionProvider"
+_TYPES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeArg:
+    """An input or output.
+
+    Attributes:
+        name: Its name.
+        shape: Its dimensions.
+        type: As ONNX Runtime writes it: ``"tensor(float)"``.
+    """
+
+    name: str
+    shape: list[int]
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMetadata:
+    """What a model says about itself, as far as an artifact knows it."""
+
+    graph_name: str
+    producer_name: str = "tunefarm"
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+
+class InferenceSession:
+    """Runs an artifact as ``onnxruntime.InferenceSession`` runs a model. Concurrency: as `TunedModel`.
+
+    Attributes:
+        model: The artifact beneath.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str],
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,  # noqa: ARG002
+    ) -> None:
+        """Load an artifact.
+
+        Args:
+            path_or_bytes: The ``.tunefarm`` file; it must be a path.
+            sess_options: An ``onnxruntime.SessionOptions``, or anything with an ``intra_op_num_threads``; 0 is the artifact's own.
+            providers: Taken for the sake of callers that name some; the artifact runs on what it was compiled for.
+            provider_options: The same.
+
+        Raises:
+            ArtifactError: As `load` does.
+        """
+        if not isinstance(path_or_bytes, str | os.PathLike):
+            raise ArtifactInputError(
+                f"an artifact is loaded from its path, and not from {type(path_or_bytes).__name__}"
+            )
+        threads = getattr(sess_options, "intra_op_num_threads", 0) or None
+        self.model = load(path_or_bytes, threads=threads)
+        kind = self.model.manifest["target"]["kind"]
+        asked = [one if isinstance(one, str) else one[0] for one in providers or ()]
+        fits = (PROVIDER, "CUDAExecutionProvider" if kind == "cuda" else "CPUExecutionProvider")
+        if asked and not any(one in fits for one in asked):
+            warnings.warn(
+                f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, and not on {', '.join(asked)}",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._inputs = {spec["name"]: spec for spec in self.model.inputs}
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        run_options: Any = None,  # noqa: ARG002
+    ) -> list[NDArray[Any]]:
+        """Return the outputs that are named, in that order; all of them if none is.
+
+        Args:
+            output_names: Of which outputs.
+            input_feed: The inputs by name: numpy arrays, lists, or arrays of a library that knows DLPack.
+            run_options: Nothing here has options; taken for the sake of callers that give them.
+
+        Raises:
+            ArtifactInputError: If an input is missing, unknown, or does not fit; or an output is unknown.
+            TypeError: If `output_names` is a text.
+        """
+        if isinstance(output_names, str):
+            raise TypeError(f"output_names is a list of names, and not {output_names!r}")
+        outputs = self.model.run(
+            {
+                name: value if type(value) is np.ndarray else self._value(name, value)
+                for name, value in input_feed.items()
+            }
+        )
+        if not output_names:
+            return list(outputs.values())
+        if unknown := [name for name in output_names if name not in outputs]:
+            raise ArtifactInputError(
+                f"there is no output {unknown[0]!r}; the model has {listed(self.model.outputs)}"
+            )
+        again: set[str] = set()
+        results = []
+        for name in output_names:
+            results.append(outputs[name].copy() if name in again else outputs[name])
+            again.add(name)
+        return results
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs, in order."""
+        return [_node(spec) for spec in self.model.inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs, in order."""
+        return [_node(spec) for spec in self.model.outputs]
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return nothing: weights are compiled in."""
+        return []
+
+    def get_providers(self) -> list[str]:
+        """Return what runs the model: tunefarm's own kernels."""
+        return [PROVIDER]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return what the artifact knows about the model."""
+        manifest = self.model.manifest
+        known = {key: manifest.get(key) for key in ("target_key", "device_model", "threads", "created_at")}
+        known["sha256"] = (manifest.get("model") or {}).get("sha256")
+        return ModelMetadata(
+            graph_name=str(manifest.get("name") or ""),
+            custom_metadata_map={key: str(value) for key, value in known.items() if value is not None},
+        )
+
+    def _value(self, name: str, value: Any) -> Any:
+        spec = self._inputs.get(name)
+        if spec is not None and isinstance(value, list):  # ONNX Runtime makes it what the model takes
+            try:
+                return np.asarray(value, numpy_dtype(spec["dtype"]))
+            except (ValueError, TypeError) as error:
+                raise ArtifactInputError(f"input {name!r} is no array: {error}") from error
+        if not isinstance(value, np.ndarray) and (
+            isinstance(value, np.generic) or not hasattr(value, "__dlpack__")
+        ):
+            raise ArtifactInputError(f"input {name!r} is {type(value).__name__}, and no array")
+        return value
+
+
+def _node(spec: Mapping[str, Any]) -> NodeArg:
+    return NodeArg(
+        name=spec["name"],
+        shape=list(spec["shape"]),
+        type=f"tensor({_TYPES.get(spec['dtype'], spec['dtype'])})",
+    )

@@ -1,0 +1,198 @@
+"""How many threads an artifact's kernels run on, and nothing done to the caller's. Needs Python 3.11 and apache-tvm.
+
+This file is also inside every artifact, for `loader.py` there. What TVM 0.27 does by itself, and what is done about it:
+
+- A pool belongs to the thread that calls, and its size is settled when it is made. Here one thread of the caller's has a pool, the
+  first that calls; the calls of others, and of models on more threads, run on a thread of ours, one per size of pool: however many
+  threads call, there are no more pools than that.
+- Making a pool binds the thread that does, and so all that it starts from then on, to the machine's first cores, whatever it was
+  limited to. ``TVM_BIND_THREADS=0`` prevents that; it is set unless it is set already.
+- The pool's workers go on asking for work for a tenth of a second after each call. ``TVM_THREAD_POOL_SPIN_COUNT`` is set to some
+  five milliseconds' worth, unless it is set already.
+- After a fork the pool's workers are gone, and a call waits for them without end: the child's calls run on a fresh pool. But a
+  child that ends by ``sys.exit``, whose parent's same thread had called on several threads, hangs in TVM's own clearing up.
+  What ``multiprocessing`` starts ends otherwise.
+- On one thread there is no pool at all: calls from several threads run side by side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+_SPIN_COUNT = "10000"
+_SET_LIMIT = "_ZN3tvm7runtime9threading17SetMaxConcurrencyEi"
+_GET_LIMIT = "_ZN3tvm7runtime9threading14MaxConcurrencyEv"
+_DEFAULT_AFFINITY = 0
+
+
+class ThreadsWarning(UserWarning):
+    """The artifact runs on another number of threads than it was tuned for."""
+
+
+def allowed_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many cores this process may use: of those that it is bound to, no more than its control group has time for."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(bound, _quota(cgroup) or bound))
+
+
+def _quota(cgroup: Path) -> int | None:
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        try:
+            words = " ".join((cgroup / name).read_text(encoding="ascii") for name in names).split()
+            quota, period = int(words[0]), int(words[1])
+        except (OSError, ValueError, IndexError):  # "max 100000" is no limit, and nor is no such file
+            continue
+        if quota > 0 and period > 0:
+            return math.ceil(quota / period)
+    return None
+
+
+def choose_threads(wanted: int | None, manifest: Mapping[str, Any]) -> int:
+    """Return how many threads to run on; warn if the artifact was tuned for another number.
+
+    Raises:
+        ValueError: If `wanted` is not positive.
+    """
+    if wanted is not None and wanted < 1:
+        raise ValueError(f"threads is {wanted}, but must be at least 1")
+    tuned_for = manifest.get("threads")
+    said = os.environ.get("TVM_NUM_THREADS", "")
+    if wanted is not None:
+        threads = wanted
+    elif said.isdigit() and int(said) > 0:
+        threads = int(said)
+    else:
+        threads = min(allowed_cores(), tuned_for or allowed_cores())
+    if tuned_for is not None and threads != tuned_for:
+        warnings.warn(
+            f"the artifact was tuned and timed on {_count(tuned_for)} and runs on {_count(threads)}: its results are the same, "
+            f"but its kernels were not chosen for that. Tune the model for {_count(threads)}, or load it with threads={tuned_for}",
+            ThreadsWarning,
+            stacklevel=4,
+        )
+    return threads
+
+
+def _count(threads: int) -> str:
+    return f"{threads} thread{'s' if threads != 1 else ''}"
+
+
+class KernelThreads:
+    """Runs a model's functions with their kernels on so many threads. Concurrency: all of it.
+
+    On one thread, calls run side by side. On several, one after the other: each would have all of them.
+    """
+
+    def __init__(self, count: int) -> None:
+        import tvm
+        import tvm_ffi
+
+        self.count = count
+        if count > 1:
+            os.environ.setdefault("TVM_BIND_THREADS", "0")
+            os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPIN_COUNT)
+        self._configure = tvm_ffi.get_global_func("runtime.config_threadpool")
+        self._pool_size = tvm_ffi.get_global_func("runtime.NumThreads")
+        # TVM says this limit, the calling thread's own, to C++ alone. The variable, which is everybody's, would do as well.
+        runtime = ctypes.PyDLL(tvm.libinfo.find_libtvm_runtime())
+        try:
+            self._set_limit = getattr(runtime, _SET_LIMIT)
+            self._get_limit = getattr(runtime, _GET_LIMIT)
+        except AttributeError:  # another TVM, with `check_versions=False`
+            os.environ["TVM_NUM_THREADS"] = str(count)
+            self._set_limit, self._get_limit = _ignore, lambda: count
+        self._turn = threading.Lock()
+        _all.add(self)
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        """Return ``function(*arguments)``."""
+        if self.count > 1:
+            with self._turn:
+                return self._call_with_pool(function, arguments)
+        before = self._get_limit()
+        if before == 1:
+            return function(*arguments)
+        self._set_limit(1)
+        try:
+            return function(*arguments)
+        finally:
+            self._set_limit(before)
+
+    def forget_other_threads(self) -> None:
+        """Go on in a forked process: whoever held the lock is not in it."""
+        self._turn = threading.Lock()
+
+    def _call_with_pool(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+        if _may_have_pool():
+            before = self._get_limit()
+            self._set_limit(self.count)
+            try:
+                # Asking for its size makes the pool, if there is none, as large as the limit.
+                if self._pool_size() != self.count:
+                    self._configure(_DEFAULT_AFFINITY, self.count)  # fewer of its threads; the limit is unset
+                    self._set_limit(self.count)
+                _here.has_pool = True
+                if self._pool_size() == self.count or _here.is_ours:
+                    return function(*arguments)
+            finally:
+                self._set_limit(before)
+        return _our_thread(self.count).submit(self._call_with_pool, function, arguments).result()
+
+
+def _ignore(limit: int) -> None:
+    """Stand in for a function of TVM's that is not there."""
+
+
+class _Here(threading.local):
+    """What is known of the calling thread."""
+
+    is_ours = False
+    has_pool = False
+    pool_is_gone = False
+
+
+_here = _Here()
+_all: weakref.WeakSet[KernelThreads] = weakref.WeakSet()
+_ours: dict[int, ThreadPoolExecutor] = {}
+_callers: list[threading.Thread] = []  # the one with a pool
+
+
+def _may_have_pool() -> bool:
+    if _here.is_ours or (_here.has_pool and not _here.pool_is_gone):
+        return True
+    if _here.pool_is_gone or any(thread.is_alive() for thread in _callers):
+        return False
+    _callers[:] = [threading.current_thread()]
+    return True
+
+
+def _our_thread(count: int) -> ThreadPoolExecutor:
+    """Return our thread whose pool has this size."""
+    if count not in _ours:
+        name = f"tunefarm-pool-of-{count}"
+        made = ThreadPoolExecutor(
+            1, thread_name_prefix=name, initializer=setattr, initargs=(_here, "is_ours", True)
+        )
+        return _ours.setdefault(count, made)
+    return _ours[count]
+
+
+def _after_fork() -> None:
+    _here.pool_is_gone = _here.has_pool
+    _ours.clear()
+    _callers.clear()
+    for threads in list(_all):
+        threads.forget_other_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
