@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
     from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.toolchain import versions as versions
+    from tunefarm_tuning.torch_program import import_torch as import_torch
     from tunefarm_tuning.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome
     from tunefarm_tuning.tune import tune as tune
@@ -171,6 +172,7 @@ _HOMES = {
     "TaskState": "task_scheduler",
     "toolchain_key": "toolchain",
     "versions": "toolchain",
+    "import_torch": "torch_program",
     "TaskHistory": "transfer",
     "TuneResult": "tune_result",
     "TrialOutcome": "trial_outcome",

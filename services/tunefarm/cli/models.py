@@ -103,6 +103,28 @@ def upload_model(
     _show(out, model)
 
 
+@command(app, "convert")
+def convert_model(
+    out: Output,
+    file: Annotated[Path, typer.Argument(metavar="MODEL.pt2", help="What torch.export.save wrote.")],
+    to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Where the ONNX file is written.")],
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Load the file, which can run whatever code its author put in, as you."),
+    ] = False,
+) -> None:
+    """Convert a torch.export program to an ONNX file, here, and compare the two. Needs torch and onnxscript."""
+    from tunefarm_tuning import import_torch
+
+    model = import_torch(file, to, trust=trust)
+    if out.json:
+        out.data({"path": str(to), **model.to_json()})
+        return
+    out.line(
+        f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, as PyTorch computes them"
+    )
+
+
 @command(app, "tasks")
 def list_tasks(
     out: Output,

@@ -160,3 +160,12 @@ def test_numbers_have_units() -> None:
     assert show.ratio(3.0, 2.0) == "1.50×"
     assert show.ratio(3.0, None) == show.ratio(3.0, 0.0) == "–"
     assert show.shape((), "int64") == "scalar int64"
+
+
+def test_a_program_of_pytorch_is_loaded_for_those_alone_who_trust_it(tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"PK\x03\x04")
+    arguments = ["models", "convert", str(tmp_path / "net.pt2"), str(tmp_path / "net.onnx"), "--json"]
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code != 0
+    assert "untrusted-program" in result.output
+    assert list(tmp_path.iterdir()) == [tmp_path / "net.pt2"]

@@ -11,7 +11,10 @@ _MAX_FIELDS = 100_000
 """At the top level, where an honest model has a dozen."""
 
 _FOREIGN = (
-    (b"PK\x03\x04", "a ZIP archive, such as PyTorch writes; export the network with torch.onnx.export"),
+    (
+        b"PK\x03\x04",
+        "a ZIP archive, such as PyTorch writes; tunefarm models convert makes ONNX of a .pt2 file",
+    ),
     (b"\x80\x02", "a Python pickle, such as PyTorch writes; export the network with torch.onnx.export"),
     (b"\x80\x04", "a Python pickle; export the network to ONNX"),
     (b"\x89HDF", "an HDF5 file, such as Keras writes; convert it with tf2onnx"),

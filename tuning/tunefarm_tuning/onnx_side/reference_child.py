@@ -49,6 +49,17 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     return {"outputs": [output.name for output in session.get_outputs()], "integers": integers}
 
 
+def run_once(params: dict[str, Any]) -> None:
+    """Run the model, optimisations off, on inputs of a file: ``{"path", "inputs" (specs), "feeds", "outputs"}`` (files).
+
+    Raises:
+        InvalidModelError: ``"reference-failed"``.
+    """
+    specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
+    session = _session(params["path"], 1, optimised=False)
+    save_arrays(Path(params["outputs"]), _run(session, specs, load_arrays(params["feeds"])))
+
+
 def _run_on_some(
     session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
 ) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
@@ -140,4 +151,9 @@ def _failed(what: str, error: Exception) -> InvalidModelError:
     )
 
 
-HANDLERS = {"make_reference": make_reference, "open_timed": open_timed, "sample": sample}
+HANDLERS = {
+    "make_reference": make_reference,
+    "open_timed": open_timed,
+    "run_once": run_once,
+    "sample": sample,
+}

@@ -1,0 +1,180 @@
+"""`torch.export` programs: turned into an ONNX file by PyTorch's own exporter, and compared with what PyTorch computes.
+
+A file can be hashed, kept, and read by children and by workers that have no PyTorch; ONNX Runtime then is the
+reference, as for every model (docs/adr/0020-torch-programs-become-onnx.md).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits, import_model
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.untrusted_text import clean
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+_OPSET = 18
+_REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
+
+
+def import_torch(
+    program: ExportedProgram | Path | str,
+    path: Path | str,
+    *,
+    trust: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    limits: ImportLimits | None = None,
+) -> Model:
+    """Convert a `torch.export` program to an ONNX file, and describe it.
+
+    Args:
+        program: What ``torch.export.export`` returned, or a ``.pt2`` file of it.
+        path: Where the ONNX file is written; what is there is replaced.
+        trust: Must be true for a file: loading one can run whatever code its author put in, here and as you.
+        shapes: As for `import_model`.
+        limits: As for `import_model`.
+
+    Raises:
+        InvalidModelError: With code untrusted-program, bad-program (PyTorch cannot load or convert it),
+            conversion-differs (the ONNX file computes something else than PyTorch), or a code of `import_model`.
+        InvalidInputError: If PyTorch or onnxscript is not installed (code not-installed), or there is no such file.
+    """
+    if isinstance(program, Path | str):
+        program = _load(Path(program), trust=trust)
+    data = _convert(program)
+    path = Path(path)
+    path.write_bytes(data)
+    model = import_model(path, shapes=shapes, limits=limits)
+    _compare(program, model, limits or ImportLimits())
+    return model
+
+
+def _load(path: Path, *, trust: bool) -> ExportedProgram:
+    if not trust:
+        raise InvalidModelError(
+            "loading a .pt2 file can run whatever code its author put in; if you trust where it comes from, "
+            "say so (trust=True, --trust)",
+            code="untrusted-program",
+        )
+    torch = _torch()
+    if not path.is_file():
+        raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
+    try:
+        loaded: ExportedProgram = torch.export.load(str(path))
+    except Exception as error:
+        raise _bad("PyTorch cannot load the file as a torch.export program", error) from error
+    return loaded
+
+
+def _convert(program: ExportedProgram) -> bytes:
+    torch = _torch()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, verbose=False)
+            data: bytes = made.model_proto.SerializeToString()
+    except Exception as error:
+        raise _bad("PyTorch cannot convert the program to ONNX", error) from error
+    return data
+
+
+def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> None:
+    """Run the program on the inputs that it was exported with, and the file in ONNX Runtime; the results must agree."""
+    torch = _torch()
+    if program.example_inputs is None:
+        raise InvalidModelError(
+            "the program holds no example inputs to compare its conversion on; export it again, or import an ONNX "
+            "file of it",
+            code="bad-program",
+        )
+    leaves = torch.utils._pytree.tree_leaves  # noqa: SLF001  (torch has no public name for it)
+    args, kwargs = program.example_inputs
+    with torch.no_grad():
+        try:
+            results = leaves(program.module()(*args, **kwargs))
+        except Exception as error:
+            raise _bad(
+                "PyTorch cannot run the program on the inputs that it was exported with", error
+            ) from error
+    inputs = _arrays(torch, leaves((args, kwargs)))
+    if [list(one.shape) for one in inputs] != [list(spec.shape) for spec in model.inputs]:
+        raise InvalidModelError(
+            "the inputs that the program was exported with are not those of its ONNX file: give shapes only where "
+            "they are the same",
+            code="conversion-differs",
+        )
+    names = [spec.name for spec in model.outputs]
+    for one in compare_outputs(names, _run(model, inputs, limits), _arrays(torch, results)):
+        if not one.ok:
+            raise InvalidModelError(
+                f"PyTorch's ONNX exporter made a file that computes something else: output {clean(one.name)!r}: "
+                f"{one.message}",
+                code="conversion-differs",
+                output=clean(one.name),
+            )
+
+
+def _run(model: Model, inputs: Sequence[NDArray[Any]], limits: ImportLimits) -> list[NDArray[Any]]:
+    with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
+        feeds, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+        save_arrays(feeds, inputs)
+        params = {
+            "path": str(model.path.absolute()),
+            "inputs": [spec.to_json() for spec in model.inputs],
+            "feeds": str(feeds),
+            "outputs": str(outputs),
+        }
+        try:
+            call_in_child(
+                _REFERENCE_CHILD,
+                "run_once",
+                params,
+                limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
+                timeout_sec=limits.timeout_sec,
+                env=CHILD_ENVIRONMENT,
+            )
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise model_error("reference", "running the model in ONNX Runtime", error) from error
+        return load_arrays(outputs)
+
+
+def _arrays(torch: Any, values: Sequence[Any]) -> list[NDArray[Any]]:
+    return [np.asarray(one.detach().cpu().numpy()) for one in values if isinstance(one, torch.Tensor)]
+
+
+def _torch() -> Any:
+    """Return PyTorch, which no extra brings: its wheel is gigabytes, and which one is right depends on the machine."""
+    try:
+        import onnxscript  # noqa: F401
+        import torch
+        import torch.export
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(
+            f"{error.name} is not installed, but needed for torch.export programs: pip install torch onnxscript",
+            code="not-installed",
+            missing=[str(error.name)],
+        ) from error
+    return torch
+
+
+def _bad(what: str, error: Exception) -> InvalidModelError:
+    reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+    return InvalidModelError(f"{what}: {reason}", code="bad-program")
