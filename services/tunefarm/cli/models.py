@@ -120,7 +120,7 @@ def convert_model(
     if out.json:
         out.data({"path": str(to), **model.to_json()})
         return
-    out.line(
+    out.text(
         f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, as PyTorch computes them"
     )
 
