@@ -7,5 +7,5 @@ and Python runs a zip directly (``python NAME.tunefarm --input x=x.npy``). Entri
 - ``manifest.json``: inputs, outputs, target, versions, SHA-256 of each entry, records used, checks, latencies, coverage;
 - ``report.json``: the evidence in full: raw samples, what fell back and why;
 - ``records.jsonl``: the tuning records whose kernels are inside;
-- ``container.py``, ``loader.py``, ``__main__.py``: run it without tunefarm; ``README.md`` says how.
+- ``loader.py`` and what it is made of (``container.py``, ``tunefarm_*.py``), ``__main__.py``: run it without tunefarm; ``README.md`` says how.
 """

@@ -42,8 +42,18 @@ From Python:
     from loader import load
     model = load("{file}")
     outputs = model(x)             # arrays in the order above, or by name: model(**{{"name": x}})
+    outputs = model.batched(xs)    # any number of samples, stacked
 
-With tunefarm installed, `tunefarm.load("{file}")` and `tunefarm run {file}` do the same.
+In the place of ONNX Runtime's session:
+
+    from loader import InferenceSession
+    session = InferenceSession("{file}")
+    outputs = session.run(None, {{"name": x}})
+
+It was tuned for {_threads(manifest)}; `load("{file}", threads=N)` runs it on another number, and warns. From C++, link TVM's runtime
+and load the library: `from loader import extract_library; extract_library("{file}", "lib.so")`.
+
+With tunefarm installed, `tunefarm.load("{file}")` and `tunefarm run {file}` do the same; its docs/artifact.md has the details.
 
 `manifest.json` holds the checks, latencies and versions; `report.json` the evidence in full; `records.jsonl` the tuning
 records of the kernels inside. The file is a zip; it holds native code, so run it only if you trust where it comes from.
@@ -52,3 +62,8 @@ records of the kernels inside. The file is a zip; it holds native code, so run i
 
 def _table(specs: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"    {clean(s['name'], 80)}: {s['dtype']} {list(s['shape'])}" for s in specs)
+
+
+def _threads(manifest: Mapping[str, Any]) -> str:
+    threads = manifest.get("threads") or 1
+    return f"{threads} thread{'s' if threads != 1 else ''}"
