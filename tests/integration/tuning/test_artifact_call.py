@@ -15,6 +15,7 @@ import pytest
 from odd_net import build_odd, odd_inputs, odd_outputs
 from plain_artifacts import plain_artifact
 
+from tunefarm_tuning.artifact.arrays import InputSlot, OutputTaker, numpy_dtype
 from tunefarm_tuning.artifact.loader import ArtifactInputError, TunedModel, aligned_empty, load
 
 
@@ -216,3 +217,24 @@ def test_all_of_it_is_in_the_file(path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "bool", "int8", "uint64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (40, 300)])
+def test_every_dtype_goes_in_and_out(dtype: str, shape: tuple[int, ...]) -> None:
+    import tvm
+
+    spec = {"name": "x", "dtype": dtype, "shape": list(shape)}
+    slot, taker = InputSlot(spec, tvm.cpu()), OutputTaker([spec], tvm.cpu())
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        array = rng.integers(0, 100, shape).astype(numpy_dtype(dtype)).reshape(shape)
+        for given in (
+            array,
+            aligned(array) if array.size else array,
+            np.asfortranarray(array).reshape(shape),
+        ):
+            outputs = taker.take(slot.take(given), [])
+            assert outputs is not None
+            assert (outputs["x"].dtype, outputs["x"].shape) == (array.dtype, shape)
+            np.testing.assert_array_equal(outputs["x"], array)
