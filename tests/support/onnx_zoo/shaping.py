@@ -247,3 +247,18 @@ def ones_and_non_zero(g: GraphBuilder, v: int) -> Any:
 def unpooled_output_unused(g: GraphBuilder, v: int) -> Any:
     y, _ = g.node("MaxPool", image(g, 1, 3, 8, 8), kernel_shape=[2, 2], strides=[2, 2], outputs=2)
     return g.node("Relu", y)
+
+
+@case(14)
+def shape_of_parts(g: GraphBuilder, v: int) -> Any:
+    """What PyTorch's older exporter writes for the heads of an attention: the dimensions before the first are none."""
+    x = image(g, 1, 4, 6, 8)
+    shape = g.node("Shape", x)
+    at = g.node("Reshape", g.node("Mod", scalar(g, -4, np.int64), scalar(g, 4, np.int64)), g.ints(-1))
+    after = g.node("Reshape", g.node("Add", at, g.ints(1)), g.ints(-1))
+    before = g.node("Slice", shape, g.ints(0), at)
+    return g.node(
+        "Reshape",
+        x,
+        g.node("Concat", before, g.ints(1, 1), g.node("Slice", shape, after, g.ints(9)), axis=0),
+    )

@@ -94,7 +94,7 @@ def fold(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset
         made = _evaluate(node, {n: v for n, v in zip(names, values, strict=True) if v is not None}, opset)
     except Exception:  # noqa: BLE001  (TVM's converter may still do it, or say what is wrong)
         return None
-    if any(not isinstance(one, np.ndarray | np.generic) or one.size == 0 for one in made):
+    if any(not isinstance(one, np.ndarray | np.generic) for one in made):
         return None
     constants = [const(np.ascontiguousarray(one).reshape(one.shape)) for one in made]
     return constants[0] if len(constants) == 1 else relax.Tuple(constants)
