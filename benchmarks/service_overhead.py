@@ -62,7 +62,7 @@ def engine_alone(network: Path, folder: Path, trials: int, seed: int) -> tuple[f
 
     began = time.monotonic()
     model = import_model(network)
-    tasks = extract_tasks(model)
+    tasks = extract_tasks(model, alternatives=False)
     tune(tasks, budget=Budget(trials=trials), seed=seed, log_path=folder / "records.jsonl")
     searched = time.monotonic() - began
     with apply_history_best(folder / "records.jsonl"):

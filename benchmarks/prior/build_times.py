@@ -31,7 +31,9 @@ CONFIGS = 24
 def build_times(model: Path, output: Path) -> None:
     """Append one line per workload: its key, and pairs of a trial's place and seconds."""
     target = one_core_target()
-    tasks = {task.workload.key: task for task in extract_tasks(import_model(model), target)}
+    tasks = {
+        task.workload.key: task for task in extract_tasks(import_model(model), target, alternatives=False)
+    }
     done = {line["workload"] for line in json_lines.load(output)}
     with lzma.open(TRIALS, "rt", encoding="utf-8") as lines, tempfile.TemporaryDirectory() as folder:
         for data in map(json.loads, lines):

@@ -41,7 +41,7 @@ SHALLOW, SHALLOW_TRIALS = 64, {"ga": 96, "xgb": 32}
 def collect(model: Path, output: Path, *, shallow: bool) -> None:
     """Append one line per workload: its space, and its trials."""
     target = one_core_target()
-    tasks = extract_tasks(import_model(model), target)
+    tasks = extract_tasks(import_model(model), target, alternatives=False)
     done = {line["workload"] for line in json_lines.load(output)}
     timing = TimingOption(repeat=8, min_repeat_ms=4)
     with LocalBuilder(workers=1) as builder, LocalRunner(timing=timing, threads=1) as runner:

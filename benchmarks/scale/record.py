@@ -34,7 +34,7 @@ def record(trials: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder, LocalBuilder(workers=1) as builder:
         network = Path(folder) / "network.onnx"
         network.write_bytes(build_resnet18().SerializeToString())
-        tasks = extract_tasks(import_model(network), one_core_target())
+        tasks = extract_tasks(import_model(network), one_core_target(), alternatives=False)
         log = Path(folder) / "records.jsonl"
         tune(tasks, budget=Budget(trials=trials), seed=0, log_path=log)
         records = list(load_records(log))

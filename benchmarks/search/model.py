@@ -54,7 +54,7 @@ class ModelBenchmark:
             self._add("machine", **machine_facts() | {"target": self._target.key}, cores=options.cores)
         with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
             model = import_model(model_file(name, Path(folder)))
-            tasks = extract_tasks(model, self._target)
+            tasks = extract_tasks(model, self._target, alternatives=False)
             title = Path(name).stem
             for seed in options.seeds:
                 sides = [side for side in SIDES if side == "cold" or side in options.sides]

@@ -42,7 +42,9 @@ class BenchTask:
 def model_tasks(model: str) -> tuple[TuningTask, ...]:
     """Return all tasks of a model for one core of this machine: one of `MODELS`, or an ONNX file."""
     with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
-        return extract_tasks(import_model(model_file(model, Path(folder))), one_core_target())
+        return extract_tasks(
+            import_model(model_file(model, Path(folder))), one_core_target(), alternatives=False
+        )
 
 
 def model_file(model: str, folder: Path) -> Path:

@@ -61,6 +61,7 @@ class JobTaskRow(Base):
     workload_key: Mapped[str]
     toolchain: Mapped[str]
     weight: Mapped[int]
+    alternative: Mapped[Json | None]
     name: Mapped[str]
     space_key: Mapped[str | None]
     trials: Mapped[int] = mapped_column(default=0)

@@ -87,3 +87,4 @@ class ModelTaskRow(Base):
     position: Mapped[int] = mapped_column(primary_key=True)
     workload_key: Mapped[str]
     weight: Mapped[int]
+    alternative: Mapped[Json | None]

@@ -114,6 +114,7 @@ class ModelTask:
     Attributes:
         pipeline: ``"cpu"`` or ``"gpu"``: the graph passes that found it.
         weight: Calls per inference.
+        alternative: `Alternative.to_json` of the engine; None for a kernel of the network as it stands.
     """
 
     model_id: str
@@ -125,6 +126,7 @@ class ModelTask:
     name: str
     flops: float
     args: list[Json]
+    alternative: Json | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,7 @@ class JobTask:
         exhausted: Nothing is left to try.
         confirmations: How often its best were measured again for this job.
         history: ``[trials, best_cost_sec]`` after each round of this task.
+        alternative: As of `ModelTask`.
     """
 
     job_id: str
@@ -210,6 +213,7 @@ class JobTask:
     rounds: int
     confirmations: int
     history: list[list[Any]]
+    alternative: Json | None = None
 
 
 class StepKind(StrEnum):

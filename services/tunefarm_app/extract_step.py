@@ -51,6 +51,7 @@ def run_extract(context: StepContext) -> None:
                     toolchain=task.toolchain,
                     weight=task.weight,
                     name=task.name,
+                    alternative=task.alternative,
                 )
                 for task in known
             ],

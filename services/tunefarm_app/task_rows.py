@@ -52,6 +52,9 @@ def store_tasks(
         pipeline=pipeline,
         toolchain=toolchain,
         tasks=[(task.workload.key, task.weight) for task in tasks],
+        alternatives={
+            task.workload.key: task.alternative.to_json() for task in tasks if task.alternative is not None
+        },
     )
 
 

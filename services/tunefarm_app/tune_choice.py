@@ -10,7 +10,7 @@ from tunefarm_app.doubts import find_doubts
 from tunefarm_app.lanes import InFlight, open_lane, others_in_flight, with_in_flight
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import pipeline_of
-from tunefarm_app.tune_progress import TaskRow, scheduler_state
+from tunefarm_app.tune_progress import TaskRow, scheduler_states
 from tunefarm_db.values import DeviceLease, Job, JobTask, Step
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.contenders import without_confirming
@@ -58,7 +58,7 @@ def choose_round(
     tasks = _with_known_costs(context, job, rows, device)
     confirming_sec = _confirming_sec(context, job, rows, device)
     scheduler = TaskScheduler()
-    states = [scheduler_state(task) for task in tasks]
+    states = scheduler_states(tasks)
     gain_per_min = scheduler.gain_per_min(states)
     lane: Step | None = None
     chosen: InFlight | None = None
@@ -114,7 +114,7 @@ def choose_ahead(context: StepContext, device: DeviceLease, claims: Claims) -> T
         search = without_confirming(Budget.from_json(job.budget), confirming_sec)
         present = claims.round
         under_way = [*others_in_flight(repos, context.step), present]
-        states = with_in_flight([scheduler_state(task) for task in tasks], under_way)
+        states = with_in_flight(scheduler_states(tasks), under_way)
         trials = job.trials + sum(one.trials for one in under_way)
         wall_sec = job.tuned_sec + present.trials * scheduler.sec_per_trial(states, present.position)
         position = scheduler.next(states)

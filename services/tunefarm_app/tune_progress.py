@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from tunefarm_db.repositories.job_tasks import JobTaskChanges
-from tunefarm_db.values import JobTask
+from tunefarm_db.values import JobTask, Json
 from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.task import Alternative
+from tunefarm_tuning.task_groups import GroupedTask, for_scheduler, latency_sec
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
 from tunefarm_tuning.trial_outcome import TrialOutcome
 
@@ -35,11 +37,25 @@ class TaskRow:
         return self.row.weight
 
     @property
+    def workload_key(self) -> str:
+        return self.row.workload_key
+
+    @property
+    def alternative(self) -> Json | None:
+        return self.row.alternative
+
+    @property
     def best_cost_sec(self) -> float | None:
         return self.best_sec
 
 
 class _Costed(Protocol):
+    @property
+    def workload_key(self) -> str: ...
+
+    @property
+    def alternative(self) -> Json | None: ...
+
     @property
     def weight(self) -> int: ...
 
@@ -47,8 +63,25 @@ class _Costed(Protocol):
     def best_cost_sec(self) -> float | None: ...
 
 
-def scheduler_state(task: TaskRow) -> TaskState:
-    """Return the task as the task scheduler sees it."""
+def scheduler_states(tasks: Sequence[TaskRow]) -> list[TaskState]:
+    """Return the tasks of a job as the task scheduler sees them, in order."""
+    return for_scheduler(
+        [grouped(task, task.best_cost_sec) for task in tasks], [_state(task) for task in tasks]
+    )
+
+
+def grouped(task: _Costed, best_sec: float | None) -> GroupedTask:
+    """Return a task with what it may stand for, as of a best cost."""
+    alternative = task.alternative
+    return GroupedTask(
+        workload_key=task.workload_key,
+        weight=task.weight,
+        best_sec=best_sec,
+        alternative=None if alternative is None else Alternative.from_json(alternative),
+    )
+
+
+def _state(task: TaskRow) -> TaskState:
     return TaskState(
         weight=task.row.weight,
         flops=task.flops,
@@ -94,10 +127,5 @@ def after_round(
 
 
 def best_latency_sec(tasks: Sequence[_Costed]) -> float | None:
-    """Return the sum of calls x best cost over all tasks; None unless each has one."""
-    total = 0.0
-    for task in tasks:
-        if task.best_cost_sec is None:
-            return None
-        total += task.weight * task.best_cost_sec
-    return total if tasks else None
+    """Return the sum of calls x best cost over a network's kernels, by their cheapest alternatives; None unless each has one."""
+    return latency_sec([grouped(task, task.best_cost_sec) for task in tasks])

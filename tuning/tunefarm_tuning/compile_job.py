@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,9 +12,10 @@ from typing import Any, TypeVar
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
+from tunefarm_tuning.compile_alternatives import AlternativeChoice
 from tunefarm_tuning.compile_progress import Progress
 from tunefarm_tuning.compile_report import Place, make_manifest, make_report
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession, LoadedInfo
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
@@ -26,7 +26,8 @@ from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model, time_models
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_error import compiling
+from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target import Target
@@ -34,7 +35,6 @@ from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.verify import compare_packed
 
 _LEAST_SAMPLES_TO_REJECT = 5
-_OTHERS_SEC = 20.0
 
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
@@ -55,7 +55,7 @@ class Artifact:
 
 @dataclass(slots=True, kw_only=True)
 class CompileJob:
-    """One run of `compile`; the last four fields fill up on the way."""
+    """One run of `compile`; the last six fields fill up on the way. `direct` are the kernels without alternatives."""
 
     model: Model
     target: Target
@@ -71,9 +71,11 @@ class CompileJob:
     make_reference: Callable[..., Reference] = Reference
     make_compiler: Callable[..., CompileSession] = CompileSession
     kernels: list[CheckedKernel] = field(default_factory=list)
+    direct: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rejected: Latency | None = None
     plain: bool = False
+    choice: AlternativeChoice | None = None
 
     def run(self, output: Path) -> Artifact:
         """Do it all; see `compile` for what can go wrong."""
@@ -99,7 +101,7 @@ class CompileJob:
                         f"integer inputs were all {reference.integers}: "
                         "ONNX Runtime cannot run the model on others drawn from 0 and 1"
                     )
-                with _compiling("preparing the model"):
+                with compiling("preparing the model"):
                     loaded = loading.result()
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
@@ -122,13 +124,13 @@ class CompileJob:
         sets: list[InputSet],
         threads: int,
     ) -> Artifact:
-        with self.progress.phase("check-kernels"), _compiling("compiling the kernels"):
-            self._check_kernels(compiler, runner, loaded)
-        with self.progress.phase("build-model"), _compiling("compiling the model"):
+        with self.progress.phase("check-kernels"), compiling("compiling the kernels"):
+            self._check_kernels(compiler, runner, loaded, threads)
+        with self.progress.phase("build-model"), compiling("compiling the model"):
             untuned = self.folder / "model-untuned.so"
             self._build_untuned(compiler, untuned)
             self.progress.step(0.5)
-            tuned = self._build_tuned(compiler, untuned)
+            tuned = self._build_tuned(compiler, untuned, sets)
         compiler.close()  # its memory is better used by what follows
         with self.progress.phase("check-model"):
             chosen, comparison = self._check_model(runner, tuned, untuned, sets)
@@ -149,15 +151,20 @@ class CompileJob:
     def device_model(self) -> str:
         return self.device.info.model if self.device is not None else host_device_model()
 
-    def _check_kernels(self, compiler: CompileSession, runner: DeviceRun, loaded: LoadedInfo) -> None:
+    def _find(self, task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
+        return self.history.find(
+            task.workload_key,
+            target_key=self.target.key,
+            device_model=self.device_model,
+            toolchain=toolchain_key(),
+        )
+
+    def _check_kernels(
+        self, compiler: CompileSession, runner: DeviceRun, loaded: LoadedInfo, threads: int
+    ) -> None:
         check = KernelCheck(compiler, runner, self.folder, seed=self.seed, limits=self.limits)
         for number, task in enumerate(loaded.tasks):
-            record, reason, message = self.history.find(
-                task.workload_key,
-                target_key=self.target.key,
-                device_model=self.device_model,
-                toolchain=toolchain_key(),
-            )
+            record, reason, message = self._find(task)
             if record is not None:
                 self.kernels.append(check.check(task, record))
             else:
@@ -165,21 +172,12 @@ class CompileJob:
                 self.kernels.append(CheckedKernel(task=task, record=None, miss=miss))
             self.progress.step((number + 1) / len(loaded.tasks))
         if any(kernel.hit is not None for kernel in self.kernels):
-            self.kernels = self._time_others(check)
-
-    def _time_others(self, check: KernelCheck) -> list[CheckedKernel]:
-        """Time the untuned kernels of tasks that were not compared: what they take says what is left to win."""
-        until = time.monotonic() + _OTHERS_SEC
-        timed = []
-        for kernel in self.kernels:
-            left_sec = until - time.monotonic()
-            miss, timed_before = kernel.miss, kernel.evidence.get("untuned_sec")
-            runs = miss is not None and miss.reason is not MissReason.UNCHECKED
-            if runs and not timed_before and left_sec > 0:
-                kernel = check.time_untuned(kernel, timeout_sec=max(1.0, left_sec))
-            timed.append(kernel)
-            self.progress.step(1.0)
-        return timed
+            self.kernels = check.time_others(self.kernels, lambda: self.progress.step(1.0))
+        self.direct = self.kernels
+        self.choice = AlternativeChoice(
+            compiler, runner, self.folder, self.limits, threads, lambda: self.progress.step(1.0)
+        )
+        self.choice.check(loaded.alternatives, self.direct, lambda task: self._find(task)[0], check)
 
     def _build_untuned(self, compiler: CompileSession, path: Path) -> None:
         try:
@@ -189,24 +187,26 @@ class CompileJob:
         except ChildFailed:  # the compiler died of a default schedule
             self.plain = compiler.build_model(path, {}, plain=True)
 
-    def _build_tuned(self, compiler: CompileSession, untuned: Path) -> Path:
-        """Build the network with the kernels that passed; return the untuned library where there is none."""
+    def _build_tuned(self, compiler: CompileSession, untuned: Path, sets: Sequence[InputSet]) -> Path:
+        """Build the network with the kernels that passed, and the alternatives that pay; untuned where there are none."""
         records = {
             name: kernel.record
             for kernel in self.kernels
             if kernel.hit is not None and kernel.record is not None
             for name in kernel.task.names
         }
-        if not records:
-            return untuned
-        path = self.folder / "model-tuned.so"
+        path = self.folder / "model-tuned.so" if records else untuned
         try:
-            compiler.build_model(path, records)
+            if records:
+                compiler.build_model(path, records)
         except ChildClosed:
             raise
         except (ChildFailed, InvalidInputError) as error:
             self._fall_back(MissReason.DOES_NOT_APPLY, f"the tuned network does not build: {error.message}")
             return untuned
+        if self.choice is not None:
+            path = self.choice.choose(path, records, sets, self._output_names)
+            self.kernels = self.choice.kernels(self.direct)
         return path
 
     def _check_model(
@@ -234,7 +234,7 @@ class CompileJob:
                 raise
             self.warnings.append(f"default schedules were left out, plain loops are slow: {error.message}")
         plain, self.plain = self.folder / "model-plain.so", True
-        with ExitStack() as stack, _compiling("compiling the model"):
+        with ExitStack() as stack, compiling("compiling the model"):
             self._open(stack, self._new_compiler()).build_model(plain, {}, plain=True)
         return plain, self._compare_untuned(runner, plain, sets)
 
@@ -297,6 +297,8 @@ class CompileJob:
     def _fall_back(self, reason: MissReason, message: str) -> None:
         """Leave out every kernel that was still in."""
         self.warnings.append(f"all kernels fell back to untuned: {message}")
+        if self.choice is not None:
+            self.choice.leave_out(self.choice.chosen, message)
         self.kernels = [
             CheckedKernel(
                 task=kernel.task,
@@ -306,7 +308,7 @@ class CompileJob:
             )
             if kernel.miss is None
             else kernel
-            for kernel in self.kernels
+            for kernel in self.direct
         ]
 
     def _pack(
@@ -337,6 +339,8 @@ class CompileJob:
             place=Place(device_model=self.device_model, this_machine=here, threads=threads, seed=self.seed),
             warnings=self.warnings,
             phases_sec=self.progress.phases_sec,
+            alternatives=self.choice.to_json() if self.choice is not None else {},
+            replaced=self.choice.replaced(self.direct) if self.choice is not None else (),
         )
         manifest = make_manifest(
             name=self.name,
@@ -383,16 +387,6 @@ class CompileJob:
         return (
             "" if is_this_machine(self.device) else "the device is another machine, which has no ONNX Runtime"
         )
-
-
-@contextmanager
-def _compiling(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except ChildClosed:
-        raise
-    except ChildFailed as error:
-        raise model_error("compile", doing, error) from error
 
 
 def _does_not_run(error: RunFailed) -> InvalidModelError:

@@ -86,6 +86,8 @@ def make_report(
     place: Place,
     warnings: Sequence[str],
     phases_sec: Mapping[str, float],
+    alternatives: Mapping[str, Any] | None = None,
+    replaced: Sequence[CheckedKernel] = (),
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -100,6 +102,8 @@ def make_report(
         place: Where all of this was measured.
         warnings: Sentences for people.
         phases_sec: How long each phase took.
+        alternatives: `AlternativeChoice.to_json`, where there was a choice.
+        replaced: The kernels that alternatives took the place of.
     """
     times = {which: one.to_json() for which, one in latency.items()}
     return {
@@ -122,9 +126,10 @@ def make_report(
         },
         "kernels": [
             {"workload_key": k.task.workload_key, "names": list(k.task.names), **k.evidence}
-            for k in kernels
+            for k in (*kernels, *replaced)
             if k.evidence
         ],
+        "alternatives": dict(alternatives or {}),
         "records": [_record(k.task, k.record) for k in kernels if k.hit is not None and k.record is not None],
         "latency": {
             "onnxruntime": None,

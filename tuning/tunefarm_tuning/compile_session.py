@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,23 @@ class UntunableKernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlternativeInfo:
+    """Another algorithm for one workload of the network.
+
+    Attributes:
+        workload_key: Of the workload that it takes the place of.
+        algorithm: ``"winograd-4"``, say.
+        tuned: The kernel of it that is a tuning task.
+        fixed: Its other kernels.
+    """
+
+    workload_key: str
+    algorithm: str
+    tuned: KernelInfo
+    fixed: tuple[KernelInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedInfo:
     """What the child found in the network.
 
@@ -75,6 +92,7 @@ class LoadedInfo:
         tasks: Its tuning tasks in order of first use.
         not_tunable: Its other kernels.
         cpu_features: Of the CPU that is built for.
+        alternatives: Other algorithms for some of the tasks, the most promising of a task first.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -82,6 +100,7 @@ class LoadedInfo:
     tasks: tuple[KernelInfo, ...]
     not_tunable: tuple[UntunableKernel, ...]
     cpu_features: tuple[str, ...]
+    alternatives: tuple[AlternativeInfo, ...] = ()
 
 
 class CompileSession:
@@ -131,6 +150,7 @@ class CompileSession:
                 if kernel["not_tunable"] is not None
             ),
             cpu_features=tuple(reply["cpu_features"]),
+            alternatives=_alternatives(reply["alternatives"]),
         )
 
     def build_kernel(
@@ -146,15 +166,32 @@ class CompileSession:
         params = {"name": name, "path": str(path), "tuned": tuned, "plain": plain}
         self._child.call("build_kernel", params, timeout_sec=self._limits.kernel_sec)
 
-    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> bool:
+    def build_model(
+        self,
+        path: Path,
+        records: Mapping[str, TuningRecord],
+        choices: Mapping[str, str] | None = None,
+        *,
+        plain: bool = False,
+    ) -> bool:
         """Build the network, with kernels, by name, of records; the others by default schedules, or as `plain` loops.
+
+        Args:
+            path: A fresh one.
+            records: By name.
+            choices: Algorithms by the workload key of the kernel that they take the place of.
+            plain: Use no default schedules.
 
         Returns:
             Whether the others are plain loops: they are, too, where default schedules do not build.
         """
         self._reload()
-        tuned = {name: _tuned(record) for name, record in records.items()}
-        params = {"path": str(path), "tuned": tuned, "plain": plain}
+        params = {
+            "path": str(path),
+            "tuned": {name: _tuned(record) for name, record in records.items()},
+            "choices": dict(choices or {}),
+            "plain": plain,
+        }
         return bool(self._child.call("build_model", params, timeout_sec=self._limits.model_sec)["plain"])
 
     def close(self) -> None:
@@ -184,4 +221,26 @@ def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
             args=tuple(TensorSpec.from_json(spec) for spec in group[0]["args"]),
         )
         for key, group in groups.items()
+    )
+
+
+def _alternatives(found: list[dict[str, Any]]) -> tuple[AlternativeInfo, ...]:
+    """Return alternatives; a tuned kernel that several have in common has all its names in each."""
+    tuned = {task.workload_key: task for task in _tasks([one["kernel"] for one in found])}
+    return tuple(
+        AlternativeInfo(
+            workload_key=one["workload_key"],
+            algorithm=one["algorithm"],
+            tuned=replace(tuned[one["kernel"]["workload_key"]], weight=one["kernel"]["weight"]),
+            fixed=tuple(
+                KernelInfo(
+                    workload_key=name,
+                    names=(name,),
+                    weight=one["kernel"]["weight"],
+                    args=tuple(TensorSpec.from_json(spec) for spec in args),
+                )
+                for name, args in one["fixed"].items()
+            ),
+        )
+        for one in found
     )

@@ -14,7 +14,11 @@ _TIMEOUT_SEC = 600.0
 
 
 def extract_tasks(
-    model: Model, target: Target | str = "host", *, limits: ChildLimits | None = None
+    model: Model,
+    target: Target | str = "host",
+    *,
+    alternatives: bool = True,
+    limits: ChildLimits | None = None,
 ) -> tuple[TuningTask, ...]:
     """Return a model's tuning tasks for a target, in order of first use.
 
@@ -24,6 +28,8 @@ def extract_tasks(
     Args:
         model: From `import_model`.
         target: A target, or a name that `parse_target` reads.
+        alternatives: Whether to add, last, the tasks of other algorithms that seem worth a trial (`TuningTask.alternative`):
+            Winograd's for 3x3 convolutions. `compile` uses what makes the network faster.
         limits: Of the child process that does it.
 
     Raises:
@@ -40,6 +46,7 @@ def extract_tasks(
             "path": str(model.path.absolute()),
             "shapes": {name: list(shape) for name, shape in model.shapes.items()},
             "target": target.to_json(),
+            "alternatives": alternatives,
         },
         limits=limits or ChildLimits(),
         timeout_sec=_TIMEOUT_SEC,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -17,6 +18,8 @@ from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.untrusted_text import clean
+
+_OTHERS_SEC = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,10 @@ class CheckedKernel:
             tuned_sec=median(tuned) if tuned else None,
             untuned_sec=median(untuned) if untuned else None,
         )
+
+    def with_weight(self, weight: int) -> CheckedKernel:
+        """Return it as a kernel that is called so often per inference."""
+        return replace(self, task=replace(self.task, weight=weight))
 
 
 def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTask:
@@ -116,6 +123,22 @@ class KernelCheck:
             for path in (tuned, untuned, plain):
                 path.unlink(missing_ok=True)
 
+    def time_others(
+        self, kernels: Sequence[CheckedKernel], on_step: Callable[[], None]
+    ) -> list[CheckedKernel]:
+        """Time the untuned kernels of tasks that were not compared: what they take says what is left to win."""
+        until = time.monotonic() + _OTHERS_SEC
+        timed = []
+        for kernel in kernels:
+            left_sec = until - time.monotonic()
+            miss, timed_before = kernel.miss, kernel.evidence.get("untuned_sec")
+            runs = miss is not None and miss.reason is not MissReason.UNCHECKED
+            if runs and not timed_before and left_sec > 0:
+                kernel = self.time_untuned(kernel, timeout_sec=max(1.0, left_sec))
+            timed.append(kernel)
+            on_step()
+        return timed
+
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
         """Add one call's time of the untuned kernel to the evidence; as it was where it cannot be built or run."""
         path = self._folder / f"{kernel.task.workload_key}-alone.so"
@@ -132,6 +155,23 @@ class KernelCheck:
             kernel,
             evidence={"comparisons": [], "tuned_sec": [], **kernel.evidence, "untuned_sec": [call_sec]},
         )
+
+    def time_fixed(self, kernel: KernelInfo, *, runs: int) -> float | None:
+        """Return the median of some calls of a kernel that comes scheduled; None where it cannot be built or run."""
+        path = self._folder / f"{kernel.name}.so"
+        try:
+            self._compiler.build_kernel(kernel.name, path, None)
+            timeout_sec = self._limits.kernel_sec
+            return median(
+                self._run_untuned(kernel, path, InputKind.NORMAL, timeout_sec=timeout_sec)
+                for _ in range(runs)
+            )
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidModelError, RunFailed):
+            return None
+        finally:
+            path.unlink(missing_ok=True)
 
     def _run_untuned(self, task: KernelInfo, path: Path, kind: InputKind, *, timeout_sec: float) -> float:
         args = [spec.to_json() for spec in task.args]

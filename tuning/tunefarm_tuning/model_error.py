@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.child import ChildFailed, ChildOutOfMemory, ChildTimedOut
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.errors import InvalidModelError
 
 
@@ -26,3 +29,14 @@ def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError
         stage=stage,
         detail=error.fields.get("detail", ""),
     )
+
+
+@contextmanager
+def compiling(doing: str) -> Iterator[None]:
+    """Turn a child's death inside the block into an error of the model's; a cancel stays one."""
+    try:
+        yield
+    except ChildClosed:
+        raise
+    except ChildFailed as error:
+        raise model_error("compile", doing, error) from error

@@ -11,7 +11,7 @@ from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.round import PreparedRound, prepare_round
-from tunefarm_tuning.task_progress import TaskProgress
+from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
 from tunefarm_tuning.task_scheduler import TaskScheduler
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import Tuner
@@ -90,13 +90,13 @@ class RoundQueue:
                 one.prepared.discard()
 
     def _pick(self, spent: Spent) -> NextRound | None:
-        states = [one.state for one in self._tasks]
+        states = scheduler_states(self._tasks)
         picked = self._scheduler.next(states)
         return None if picked is None else self._prepare(picked, self._size(picked, spent))
 
     def _pick_ahead(self, spent: Spent, under_way: Sequence[NextRound]) -> NextRound | None:
         """Return the round after those that are to be measured first; None if none shall be prepared."""
-        states = [one.state for one in self._tasks]
+        states = scheduler_states(self._tasks)
         trials, wall_sec = spent.trials, spent.wall_sec
         for one in under_way:
             trials += one.size
@@ -127,7 +127,7 @@ class RoundQueue:
 
     def _size(self, index: int, spent: Spent) -> int:
         return self._scheduler.round_size(
-            [one.state for one in self._tasks],
+            scheduler_states(self._tasks),
             index,
             self._round_size,
             spent.budget,

@@ -78,28 +78,63 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """That a task is part of another algorithm for kernels of the model, which are tasks of their own.
+
+    Attributes:
+        algorithm: ``"winograd-4"``, say.
+        instead_of: Workload keys of the kernels that it can take the place of.
+        overhead: The work of the algorithm's other kernels, relative to this one's (an estimate).
+    """
+
+    algorithm: str
+    instead_of: tuple[str, ...]
+    overhead: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "algorithm": self.algorithm,
+            "instead_of": list(self.instead_of),
+            "overhead": self.overhead,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Alternative:
+        return cls(
+            algorithm=data["algorithm"],
+            instead_of=tuple(data["instead_of"]),
+            overhead=float(data["overhead"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningTask:
     """A workload of a model for a target.
 
     Attributes:
-        weight: How often one inference runs this kernel.
+        weight: How often one inference runs this kernel; of an alternative, how often it would.
+        alternative: What it is an alternative to; None for a kernel of the model as it stands.
     """
 
     workload: Workload
     target: Target
     weight: int
+    alternative: Alternative | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
             "workload": self.workload.to_json(),
             "target": self.target.to_json(),
             "weight": self.weight,
+            **({} if self.alternative is None else {"alternative": self.alternative.to_json()}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TuningTask:
+        alternative = data.get("alternative")
         return cls(
             workload=Workload.from_json(data["workload"]),
             target=Target.from_json(data["target"]),
             weight=int(data["weight"]),
+            alternative=None if alternative is None else Alternative.from_json(alternative),
         )

@@ -11,6 +11,7 @@ from tunefarm_tuning.measure import Builder, DeviceInfo
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import standing
 from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
@@ -63,7 +64,7 @@ class TaskProgress:
 
     @property
     def state(self) -> TaskState:
-        """What the scheduler is shown."""
+        """What the scheduler is shown, but for the task's alternatives."""
         return TaskState(
             weight=self.task.weight,
             flops=self.task.workload.flops,
@@ -71,6 +72,16 @@ class TaskProgress:
             spent_sec=self.spent_sec,
             best_sec=self.best_sec,
             exhausted=self.exhausted or self.failed is not None,
+        )
+
+    @property
+    def grouped(self) -> GroupedTask:
+        """What it may stand for, and what it costs."""
+        return GroupedTask(
+            workload_key=self.task.workload.key,
+            weight=self.task.weight,
+            best_sec=self.best_sec,
+            alternative=self.task.alternative,
         )
 
     @property
@@ -163,3 +174,8 @@ class TaskProgress:
 
 def _best_sec(records: Sequence[TuningRecord]) -> float | None:
     return min((r.cost_sec for r in standing(records) if r.cost_sec is not None), default=None)
+
+
+def scheduler_states(tasks: Sequence[TaskProgress]) -> list[TaskState]:
+    """Return what the scheduler is shown of a run's tasks, in order."""
+    return for_scheduler([one.grouped for one in tasks], [one.state for one in tasks])

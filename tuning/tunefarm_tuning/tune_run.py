@@ -26,7 +26,8 @@ from tunefarm_tuning.record_log import RecordLog
 from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.task import TuningTask
-from tunefarm_tuning.task_progress import TaskProgress
+from tunefarm_tuning.task_groups import latency_sec
+from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
 from tunefarm_tuning.task_scheduler import TaskScheduler
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.transfer import TaskHistory
@@ -84,12 +85,7 @@ class TuneRun:
 
     @property
     def _best_latency_sec(self) -> float | None:
-        total = 0.0
-        for one in self._tasks:
-            if one.best_sec is None:
-                return None
-            total += one.task.weight * one.best_sec
-        return total if self._tasks else None
+        return latency_sec([one.grouped for one in self._tasks])
 
     def until_spent(self, budget: Budget, round_size: int) -> TuneResult:
         queue = RoundQueue(self._tasks, self._option, round_size=round_size, histories=self._histories)
@@ -133,7 +129,7 @@ class TuneRun:
                 trials=self._trials,
                 wall_sec=self._wall_sec,
                 trials_since_improvement=self._trials_since_improvement,
-                gain_per_min=scheduler.gain_per_min([one.state for one in self._tasks]),
+                gain_per_min=scheduler.gain_per_min(scheduler_states(self._tasks)),
             )
             if stop_reason is not None:
                 return stop_reason

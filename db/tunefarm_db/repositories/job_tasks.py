@@ -10,7 +10,7 @@ from sqlalchemy import func, insert, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
-from tunefarm_db.values import JobTask
+from tunefarm_db.values import JobTask, Json
 from tunefarm_tuning.errors import NotFoundError
 
 _TASKS = table_of(JobTaskRow)
@@ -24,6 +24,7 @@ class NewJobTask:
     toolchain: str
     weight: int
     name: str
+    alternative: Json | None = None
 
 
 class JobTaskChanges(TypedDict, total=False):
@@ -57,6 +58,7 @@ class JobTasks(Repository):
                 "workload_key": task.workload_key,
                 "toolchain": task.toolchain,
                 "weight": task.weight,
+                "alternative": task.alternative,
                 "name": task.name,
             }
             for position, task in enumerate(tasks)

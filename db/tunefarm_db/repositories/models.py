@@ -144,7 +144,13 @@ class Models(Repository):
         return model
 
     def set_tasks(
-        self, model_id: str, *, pipeline: str, toolchain: str, tasks: Sequence[tuple[str, int]]
+        self,
+        model_id: str,
+        *,
+        pipeline: str,
+        toolchain: str,
+        tasks: Sequence[tuple[str, int]],
+        alternatives: Mapping[str, Json] | None = None,
     ) -> None:
         """Replace what was found for this pipeline and toolchain.
 
@@ -153,6 +159,7 @@ class Models(Repository):
             pipeline: ``"cpu"`` or ``"gpu"``.
             toolchain: Whose workloads these are.
             tasks: (workload key, weight), in order. The workloads must be stored already.
+            alternatives: What tasks are alternatives to, by workload key.
         """
         self._run(
             delete(_TASKS).where(
@@ -169,6 +176,7 @@ class Models(Repository):
                 "position": position,
                 "workload_key": workload_key,
                 "weight": weight,
+                "alternative": (alternatives or {}).get(workload_key),
             }
             for position, (workload_key, weight) in enumerate(tasks)
         ]

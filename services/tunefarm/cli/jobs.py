@@ -242,8 +242,9 @@ def get_report(
 
 def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
     """Return how much of the whole model's time a kernel takes."""
-    total = sum(each.weight * each.best_cost_sec for each in tasks if each.best_cost_sec is not None)
-    if task.best_cost_sec is None or not total:
+    counting = (each for each in tasks if each.counts and each.best_cost_sec is not None)
+    total = sum(each.weight * (each.best_cost_sec or 0.0) for each in counting)
+    if task.best_cost_sec is None or not task.counts or not total:
         return show.NONE
     return f"{task.weight * task.best_cost_sec / total:.0%}"
 

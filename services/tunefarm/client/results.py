@@ -278,6 +278,7 @@ class JobTask(Shown):
         best_cost_sec: Its fastest kernel so far, seconds per call.
         flops: Floating-point operations of one call; None where they are not known.
         roofline: How near that kernel is to what its device can do; None where none works yet.
+        counts: Whether its time is part of the network's: an alternative that is faster takes its place.
     """
 
     position: int
@@ -292,6 +293,7 @@ class JobTask(Shown):
     flops: float | None
     roofline: Roofline | None
     spent_sec: float
+    counts: bool = True
     raw: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -310,6 +312,7 @@ class JobTask(Shown):
             flops=f.optional_number("flops"),
             roofline=Roofline.read(f.data.get("roofline")),
             spent_sec=f.number("spent_sec", 0.0),
+            counts=f.flag("counts", True),
             raw=f.data,
         )
 

@@ -21,13 +21,15 @@ from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.composition import Services
 from tunefarm_app.kernel_rooflines import job_rooflines
+from tunefarm_app.tune_progress import grouped
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.task_groups import counting
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 
-_WORKED_OUT = {"outcomes", "flops", "roofline"}
+_WORKED_OUT = {"outcomes", "flops", "roofline", "counts"}
 ARTIFACT_MEDIA_TYPE = "application/vnd.tunefarm.artifact"
 
 
@@ -43,16 +45,18 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
         model_tasks = repos.models.tasks(job.model_id)
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
     flops = {(one.workload_key, one.toolchain): one.flops for one in model_tasks}
+    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [
         JobTask(
             **{name: getattr(task, name) for name in JobTask.model_fields if name not in _WORKED_OUT},
             outcomes=outcomes.get(task.position, {}),
+            counts=counted,
             flops=flops.get((task.workload_key, task.toolchain)),
             roofline=Roofline.model_validate(rooflines[task.position])
             if task.position in rooflines
             else None,
         )
-        for task in tasks
+        for task, counted in zip(tasks, counts, strict=True)
     ]
     return Page[JobTask](items=items, next_cursor=None)
 

@@ -223,6 +223,16 @@ class Job(Output):
     finished_at: float | None = Field(description="When it ended, Unix seconds.")
 
 
+class TaskAlternative(Output):
+    """That a task is part of another algorithm for kernels of the network. The artifact has whichever is faster."""
+
+    algorithm: str = Field(description="`winograd-4`, say.")
+    instead_of: list[str] = Field(description="Workload keys of the kernels that it can take the place of.")
+    overhead: float = Field(
+        description="The work of the algorithm's other kernels, relative to this one's: an estimate."
+    )
+
+
 class JobTask(Output):
     """One of the job's kernels, and how far its tuning is."""
 
@@ -230,6 +240,13 @@ class JobTask(Output):
     name: str = Field(description="Its name, from the graph.")
     workload_key: str = Field(description="Content hash of its computation.")
     weight: int = Field(description="How often one inference runs it.")
+    alternative: TaskAlternative | None = Field(
+        None, description="What it is an alternative to; null for a kernel of the network as it stands."
+    )
+    counts: bool = Field(
+        True,
+        description="Whether its time is part of the network's: an alternative that is faster takes its place.",
+    )
     trials: int = Field(description="Candidates so far.")
     failures: int = Field(description="Candidates that failed.")
     outcomes: dict[str, int] = Field(description="How many trials ended how.")

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web.show import duration, plural
+from tunefarm_app.tune_progress import grouped
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, JobTask
+from tunefarm_tuning.task_groups import latency_sec
 
 ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})
 
@@ -111,14 +113,11 @@ def measured_speedup(report: Mapping[str, Any] | None) -> Speedup | None:
 
 def speedup_so_far(tasks: Sequence[JobTask]) -> Speedup | None:
     """Return how much faster the kernels are than after each one's first round; None unless all have one."""
-    first = best = 0.0
-    for task in tasks:
-        began = first_cost_sec(task)
-        if began is None or task.best_cost_sec is None:
-            return None
-        first += task.weight * began
-        best += task.weight * task.best_cost_sec
-    return Speedup(ratio=first / best, than="first round") if best else None
+    if any(first_cost_sec(task) is None for task in tasks):
+        return None
+    first = latency_sec([grouped(task, first_cost_sec(task)) for task in tasks])
+    best = latency_sec([grouped(task, task.best_cost_sec) for task in tasks])
+    return Speedup(ratio=first / best, than="first round") if first and best else None
 
 
 def first_cost_sec(task: JobTask) -> float | None:

@@ -12,8 +12,10 @@ from tunefarm_api.web.job_view import Speedup, first_cost_sec
 from tunefarm_api.web.sparkline import staircase
 from tunefarm_app.job_report.evidence import Evidence, Timings
 from tunefarm_app.job_report.words import REASONS
+from tunefarm_app.tune_progress import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_tuning.roofline import Roofline
+from tunefarm_tuning.task_groups import counting
 
 _NO_TIMINGS: Timings = (None, None)
 
@@ -62,6 +64,8 @@ def task_lines(
     known = {(one.workload_key, one.toolchain): one for one in model_tasks}
     covers = {one.workload_key: _covered(one.workload_key, tuned, missed) for one in tasks}
     calls_sec = [_call_sec(task, covers[task.workload_key], timings) for task in tasks]
+    counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
+    calls_sec = [sec if counted else None for sec, counted in zip(calls_sec, counts, strict=True)]
     total_sec = sum(task.weight * (sec or 0.0) for task, sec in zip(tasks, calls_sec, strict=True))
     lines = []
     for task, call_sec in zip(tasks, calls_sec, strict=True):

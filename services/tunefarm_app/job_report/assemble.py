@@ -135,6 +135,7 @@ def _kernels(
 ) -> list[ReportKernel]:
     coverage, hits, timings = found.coverage(), found.hits(), found.kernels()
     peak, place = found.peak(), found.place()
+    replaced = found.chosen()
     misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
 
     def kernel(task: JobTask) -> ReportKernel:
@@ -142,6 +143,12 @@ def _kernels(
         covered = None if hits is None else task.workload_key in hits
         untuned, tuned = timings.get(task.workload_key, (None, None))
         now = tuned if covered else untuned
+        after_sec = now.median_sec if now else None
+        chosen, part = replaced.get(task.workload_key), task.alternative is not None
+        if chosen is not None:
+            covered, now, after_sec = True, None, chosen["sum_sec"]
+        elif part:
+            covered = covered or None
         stands = kernel_roofline(
             workload.flops if workload else 0.0,
             now.median_sec if now else task.best_cost_sec,
@@ -158,18 +165,21 @@ def _kernels(
             flops=workload.flops if workload else None,
             args=workload.args if workload else [],
             covered=covered,
+            algorithm=chosen["algorithm"] if chosen is not None else None,
+            alternative=str(task.alternative["algorithm"]) if task.alternative is not None else None,
             reason=miss.reason if miss else None,
             message=miss.message if miss else "",
             untuned=untuned,
             tuned=tuned,
-            before_sec=task.weight * untuned.median_sec if untuned else None,
-            after_sec=task.weight * now.median_sec if now else None,
+            before_sec=task.weight * untuned.median_sec if untuned and not part else None,
+            after_sec=task.weight * after_sec if after_sec is not None and not part else None,
             trials=task.trials,
             outcomes=dict(outcomes.get(task.position, {})),
             confirmations=task.confirmations,
             best_cost_sec=task.best_cost_sec,
             spent_sec=task.spent_sec,
-            roofline=ReportRoofline.model_validate(stands.to_json()) if stands else None,
+            # An algorithm with fewer operations can be faster than the peak allows for the kernel that it stands for.
+            roofline=ReportRoofline.model_validate(stands.to_json()) if stands and chosen is None else None,
         )
 
     return [kernel(task) for task in tasks]

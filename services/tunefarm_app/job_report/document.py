@@ -111,6 +111,15 @@ class ReportKernel(Part):
     covered: bool | None = Field(
         description="Whether the artifact holds a tuned form of it; null where nothing says so."
     )
+    algorithm: str | None = Field(
+        None,
+        description="The algorithm that takes its place in the artifact; null where it runs as it stands.",
+    )
+    alternative: str | None = Field(
+        None,
+        description="The algorithm that it is a part of, in place of other kernels, whose time includes its own; null for a "
+        "kernel of the network as it stands.",
+    )
     reason: str | None = Field(description="Why it does not.")
     message: str = Field(description="More about that, where there is more.")
     untuned: ReportTiming | None = Field(

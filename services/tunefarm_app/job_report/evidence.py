@@ -87,6 +87,21 @@ class Evidence:
             {},
         )
 
+    def chosen(self) -> dict[str, Data]:
+        """Return the algorithms that took the place of kernels, by the kernels' workload."""
+        return self.read(
+            "alternatives",
+            lambda data: {
+                str(one["workload_key"]): {
+                    "algorithm": str(one["algorithm"]),
+                    "sum_sec": float(one["sum_sec"]),
+                }
+                for one in data.get("candidates", [])
+                if one["chosen"]
+            },
+            {},
+        )
+
     def records(self) -> list[ReportedRecord]:
         def make(data: Sequence[Data]) -> list[ReportedRecord]:
             known = self.farm().get("records", {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,7 +140,7 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
             [Workload(key="w1", toolchain="t", name="conv", flops=1.0, args=[], ir="{}")],
         )
         task = NewJobTask(workload_key="w1", toolchain="t", weight=3, name="conv")
-        repos.jobs.add_tasks(job.id, [task, task])
+        repos.jobs.add_tasks(job.id, [replace(task, alternative={"algorithm": "winograd-4"}), task])
     with uow.write() as repos:
         changed = repos.jobs.update_task(
             job.id, 1, space_key="s1", rounds=1, exhausted=True, history=[[8, None], [16, 1e-3]]
@@ -148,6 +149,7 @@ def test_tasks_of_a_job(uow: UnitOfWork, seed: Any) -> None:
     with uow.read() as repos:
         untouched, found = repos.jobs.tasks(job.id)
     assert found == changed
+    assert (untouched.alternative, found.alternative) == ({"algorithm": "winograd-4"}, None)
     assert (found.weight, found.history, found.exhausted) == (3, [[8, None], [16, 1e-3]], True)
     with uow.read() as repos:
         assert repos.jobs.count_tasks([job.id, "job_nothing"]) == {job.id: (2, 0)}

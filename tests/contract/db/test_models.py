@@ -113,6 +113,27 @@ def test_tasks_come_with_their_workloads(uow: UnitOfWork, seed: Any) -> None:
             repos.workloads.get("w0", "tvm-2")
 
 
+def test_a_task_says_what_it_is_an_alternative_to(uow: UnitOfWork, seed: Any) -> None:
+    model = seed.model()
+    alternative = {"algorithm": "winograd-4", "instead_of": ["w0"], "overhead": 0.5}
+    with uow.write() as repos:
+        repos.workloads.add_many(
+            [
+                Workload(key=f"w{n}", toolchain="tvm-1", name=f"conv{n}", flops=1.0, args=[], ir="{}")
+                for n in range(2)
+            ]
+        )
+        repos.models.set_tasks(
+            model.id,
+            pipeline="cpu",
+            toolchain="tvm-1",
+            tasks=[("w0", 1), ("w1", 1)],
+            alternatives={"w1": alternative},
+        )
+    with uow.read() as repos:
+        assert [task.alternative for task in repos.models.tasks(model.id)] == [None, alternative]
+
+
 def test_a_task_needs_its_workload(uow: UnitOfWork, seed: Any) -> None:
     model = seed.model()
     with pytest.raises(ConflictError), uow.write() as repos:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,9 +21,23 @@ from tunefarm_app.job_report.page import content_security_policy, report_page
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.errors import ConflictError, InvalidModelError, NotFoundError
+from tunefarm_tuning.task import Alternative, TuningTask
 
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 TASKS = 3
+
+
+class AlternativeEngine(ReportingEngine):
+    """Finds that the last of its tasks is an alternative to the first, and puts it in."""
+
+    def extract_tasks(self, *args: Any, **named: Any) -> tuple[TuningTask, ...]:
+        tasks = super().extract_tasks(*args, **named)
+        key = tasks[0].workload.key
+        self._changes["alternatives"] = {
+            "candidates": [{"workload_key": key, "algorithm": "winograd-4", "sum_sec": 1e-4, "chosen": True}]
+        }
+        alternative = Alternative(algorithm="winograd-4", instead_of=(key,), overhead=0.5)
+        return (*tasks[:-1], replace(tasks[-1], alternative=alternative))
 
 
 def finished(
@@ -275,6 +290,27 @@ def test_a_strangers_text_stays_text(farm: Farm) -> None:
     }
     assert "<script>alert('x')</script>" in page.text
     assert r"\x1b[31m\u202e&amp;{{7*7}}" in page.text
+
+
+def test_an_algorithm_that_took_a_kernels_place_is_told(farm: Farm) -> None:
+    farm, job_id = finished(farm, AlternativeEngine())
+    report = job_report(farm.services, job_id)
+    direct, part = report.kernels[0], report.kernels[-1]
+    assert (direct.algorithm, direct.alternative, direct.covered) == ("winograd-4", None, True)
+    assert direct.after_sec == pytest.approx(direct.weight * 1e-4)
+    assert direct.roofline is None
+    assert (part.algorithm, part.alternative) == (None, "winograd-4")
+    assert part.before_sec is None  # its time is in that of the kernel whose place it took
+    assert part.after_sec is None
+    text = Page(report_page(report)).text
+    assert "by winograd-4" in text
+    assert "part of winograd-4" in text
+    with farm.services.uow.read() as repos:
+        job = repos.jobs.get(job_id)
+        tasks = repos.jobs.tasks(job_id)
+    whole_sec = [task.weight * (task.best_cost_sec or 0.0) for task in tasks[1:-1]]
+    either_sec = [tasks[0].best_cost_sec or 0.0, 1.5 * (tasks[-1].best_cost_sec or 0.0)]
+    assert job.best_latency_sec == pytest.approx(sum(whole_sec) + tasks[0].weight * min(either_sec))
 
 
 def test_a_simulated_job_says_so(farm: Farm) -> None:

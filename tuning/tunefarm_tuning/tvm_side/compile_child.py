@@ -16,6 +16,7 @@ import tvm
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
@@ -32,6 +33,10 @@ class _Loaded:
     module: tvm.IRModule
     target: Target
     kernels: dict[str, Kernel]
+    """By name: those of the module, then those of its alternatives that are tuned."""
+    alternatives: list[Alternative]
+    fixed: dict[str, tvm.tirx.PrimFunc]
+    """The kernels of alternatives that come scheduled."""
     scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
     """Kernels by workload and config: the model is built from the very functions that were checked."""
 
@@ -50,11 +55,26 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     target = Target.from_json(params["target"])
     model = load_relax(params["path"], params["shapes"], target)
     kernels = primfunc_workloads(model.module)
-    _loaded = _Loaded(model.module, target, {kernel.name: kernel for kernel in kernels})
+    alternatives = find_alternatives(model.module, target)
+    by_name = {kernel.name: kernel for kernel in (*kernels, *(one.tuned for one in alternatives))}
+    fixed = {name: func for one in alternatives for name, func in one.fixed.items()}
+    _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
     return {
         "inputs": [spec.to_json() for spec in model.inputs],
         "outputs": [spec.to_json() for spec in model.outputs],
         "kernels": [_describe(kernel) for kernel in kernels],
+        "alternatives": [
+            {
+                "workload_key": one.workload_key,
+                "algorithm": one.algorithm,
+                "kernel": _describe(one.tuned),
+                "fixed": {
+                    name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]
+                    for name, func in one.fixed.items()
+                },
+            }
+            for one in alternatives
+        ],
         "cpu_features": cpu_features(target),
     }
 
@@ -76,16 +96,20 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     Args:
         params: ``name``, ``path`` (a fresh one), ``tuned``: None for the untuned kernel, else
             ``{"config", "space_key"}`` of the record; ``plain``: whether the untuned kernel has plain loops
-            instead of the default schedule.
+            instead of the default schedule. A kernel that comes scheduled is built as it is.
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
         InvalidModelError: ``"compile-failed"``, of the untuned kernel.
     """
     loaded = _get()
-    kernel = loaded.kernels[params["name"]]
-    tuned = params["tuned"]
-    made = PackedKernel(func=kernel.module["main"]) if tuned is None else _schedule(loaded, kernel, tuned)
+    name, tuned = params["name"], params["tuned"]
+    if name in loaded.fixed:
+        made = PackedKernel(func=loaded.fixed[name])
+    elif tuned is None:
+        made = PackedKernel(func=loaded.kernels[name].module["main"])
+    else:
+        made = _schedule(loaded, loaded.kernels[name], tuned)
     try:
         _or_plain(
             lambda plain: build_kernel(made, loaded.target, Path(params["path"]), plain=plain),
@@ -95,7 +119,7 @@ def build_one_kernel(params: dict[str, Any]) -> None:
         raise
     except Exception as error:
         if tuned is None:
-            raise _does_not_compile(f"kernel {kernel.name}", error) from error
+            raise _does_not_compile(f"kernel {name}", error) from error
         raise InvalidInputError(
             f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
         ) from error
@@ -105,8 +129,8 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     """Build the network.
 
     Args:
-        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`; ``plain``: whether the
-            others have plain loops.
+        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`; ``choices``: algorithms by
+            workload key of the kernel that they take the place of; ``plain``: whether the other kernels have plain loops.
 
     Returns:
         ``size_bytes``, and whether they are ``plain``: they are where default schedules do not build, too.
@@ -115,14 +139,19 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: ``"compile-failed"``.
     """
     loaded = _get()
-    kernels = {
-        name: _schedule(loaded, loaded.kernels[name], tuned) for name, tuned in params["tuned"].items()
-    }
     path = Path(params["path"])
     try:
+        module = put_alternatives_in(loaded.module, loaded.alternatives, params["choices"])
+        # Equal kernels of alternatives have become one, under the name of the first.
+        present = {str(variable.name_hint) for variable in module.get_global_vars()}
+        kernels = {
+            name: _schedule(loaded, loaded.kernels[name], tuned)
+            for name, tuned in params["tuned"].items()
+            if name in present
+        }
+        whole = put_in(module, kernels)
         plain = _or_plain(
-            lambda plain: build_model(put_in(loaded.module, kernels), loaded.target, path, plain=plain),
-            plain=params["plain"],
+            lambda plain: build_model(whole, loaded.target, path, plain=plain), plain=params["plain"]
         )
     except (MemoryError, TunefarmError):
         raise

@@ -58,7 +58,7 @@ def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
     calls: dict[str, int] = {}
     for name, _ in kernel_calls(mod["main"].body):
         calls[name] = calls.get(name, 0) + 1
-    return [_kernel(name, mod[name], weight) for name, weight in calls.items()]
+    return [as_kernel(name, mod[name], weight) for name, weight in calls.items()]
 
 
 def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
@@ -69,19 +69,20 @@ def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
         weights[kernel.workload_key] = weights.get(kernel.workload_key, 0) + kernel.weight
     first = {kernel.workload_key: kernel for kernel in reversed(kernels)}
     return [
-        TuningTask(
-            workload=Workload(
-                key=key,
-                name=first[key].name,
-                flops=kernel_flops(first[key].module),
-                args=kernel_args(first[key].module),
-                ir=module_to_text(first[key].module),
-            ),
-            target=target,
-            weight=weight,
-        )
+        TuningTask(workload=as_workload(first[key]), target=target, weight=weight)
         for key, weight in weights.items()
     ]
+
+
+def as_workload(kernel: Kernel) -> Workload:
+    """Return what a kernel computes."""
+    return Workload(
+        key=kernel.workload_key,
+        name=kernel.name,
+        flops=kernel_flops(kernel.module),
+        args=kernel_args(kernel.module),
+        ir=module_to_text(kernel.module),
+    )
 
 
 def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
@@ -103,7 +104,8 @@ def kernel_flops(module: tvm.IRModule) -> float:
     return float(tvm.s_tir.analysis.estimate_tir_flops(module))
 
 
-def _kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
+def as_kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
+    """Return a PrimFunc as a kernel of a module that calls it so often per inference."""
     bare = func.without_attr("op_pattern").with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
     return Kernel(
         name=name,

@@ -12,6 +12,7 @@ from tvm import relax, tirx
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.rules import item_bytes
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import tuning_tasks
 from tunefarm_tuning.tvm_side.ir_walk import walk
@@ -40,9 +41,14 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tuning tasks of a model for a target. Params: ``path``, ``shapes``, ``target``."""
+    """Return the tuning tasks of a model for a target. Params: ``path``, ``shapes``, ``target``, ``alternatives``."""
     target = Target.from_json(params["target"])
-    return [task.to_json() for task in tuning_tasks(_load(params, target).module, target)]
+    module = _load(params, target).module
+    tasks = tuning_tasks(module, target)
+    if params["alternatives"]:
+        keys = {task.workload.key for task in tasks}
+        tasks += alternative_tasks(find_alternatives(module, target), target, besides=keys)
+    return [task.to_json() for task in tasks]
 
 
 def _load(params: dict[str, Any], target: Target) -> LoadedModel:

@@ -11,7 +11,7 @@ checked by themselves here, so it is done on PrimFuncs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,8 +66,13 @@ def mark_constants(mod: tvm.IRModule) -> tvm.IRModule:
     made = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     for name, weights in marks.items():
         if weights:
-            made.update_func(made.get_global_var(name), mod[name].with_attr(_FREE, sorted(weights)))
+            made.update_func(made.get_global_var(name), with_weights(mod[name], weights))
     return made
+
+
+def with_weights(func: tirx.PrimFunc, weights: Collection[int]) -> tirx.PrimFunc:
+    """Return a PrimFunc marked with those of its arguments that are weights."""
+    return func.with_attr(_FREE, sorted(weights))
 
 
 def marked(func: tirx.PrimFunc) -> frozenset[int]:

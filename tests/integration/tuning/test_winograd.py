@@ -1,0 +1,240 @@
+"""Winograd's convolution in place of a direct one: the same results, whatever is fused onto it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+import tunefarm_tuning
+from tunefarm_tuning import apply_history_best, extract_tasks, import_model
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.testing.records import applicable_records
+from tunefarm_tuning.tvm_side import winograd
+from tunefarm_tuning.tvm_side.alternatives import (
+    Alternative,
+    alternative_tasks,
+    find_alternatives,
+    put_alternatives_in,
+    winograd_alternative,
+)
+from tunefarm_tuning.tvm_side.direct_conv import match_direct_conv
+from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
+from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+
+CPU = parse_target("llvm -num-cores=2")
+
+
+def conv_net(
+    *,
+    size: tuple[int, int] = (14, 14),
+    channels: tuple[int, int] = (32, 32),
+    batch: int = 1,
+    after: str = "relu",
+    kernel: int = 3,
+    stride: int = 1,
+    pad: int = 1,
+    layers: int = 1,
+) -> onnx.ModelProto:
+    """Return convolutions one after the other, each with a bias and what comes after it."""
+    rng = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+    inner, outer = channels
+    for i in range(layers):
+        w = rng.normal(0.0, (2.0 / (kernel * kernel * inner)) ** 0.5, (outer, inner, kernel, kernel))
+        weights.append(numpy_helper.from_array(w.astype(np.float32), f"w{i}"))
+        weights.append(numpy_helper.from_array(rng.normal(0.0, 0.1, outer).astype(np.float32), f"b{i}"))
+        nodes.append(
+            helper.make_node(
+                "Conv",
+                [x, f"w{i}", f"b{i}"],
+                [f"c{i}"],
+                kernel_shape=[kernel, kernel],
+                strides=[stride, stride],
+                pads=[pad] * 4,
+            )
+        )
+        if after == "residual":
+            nodes.append(helper.make_node("Add", [f"c{i}", x], [f"a{i}"]))
+            nodes.append(helper.make_node("Relu", [f"a{i}"], [f"y{i}"]))
+        elif after == "silu":
+            nodes.append(helper.make_node("Sigmoid", [f"c{i}"], [f"s{i}"]))
+            nodes.append(helper.make_node("Mul", [f"c{i}", f"s{i}"], [f"y{i}"]))
+        else:
+            nodes.append(helper.make_node("Relu", [f"c{i}"], [f"y{i}"]))
+        x, inner = f"y{i}", outer
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, channels[0], *size])],
+        [helper.make_tensor_value_info(x, TensorProto.FLOAT, None)],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model
+
+
+def imported(model: onnx.ModelProto, folder: Path) -> Model:
+    path = folder / "net.onnx"
+    onnx.save(model, path)
+    return import_model(path)
+
+
+def prepared(model: onnx.ModelProto, folder: Path, target: Target = CPU) -> tvm.IRModule:
+    held = imported(model, folder)
+    return load_relax(held.path, held.shapes, target).module
+
+
+def run(module: tvm.IRModule, x: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
+    build_model(module, CPU, path)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+    made: NDArray[np.float32] = machine["main"](tvm.runtime.tensor(x)).numpy()
+    return made
+
+
+def every_winograd(module: tvm.IRModule) -> list[Alternative]:
+    """Return Winograd's algorithms for all that they can do, worth a trial or not."""
+    found = []
+    for kernel in primfunc_workloads(module):
+        conv = match_direct_conv(module[kernel.name])
+        if conv is not None:
+            for m in winograd.TILES:
+                one = winograd_alternative(module[kernel.name], kernel, conv, m)
+                assert one is not None
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"size": (13, 7)},
+        {"size": (9, 10), "pad": 0},
+        {"batch": 2, "channels": (16, 48)},
+        {"channels": (20, 36)},
+        {"after": "residual"},
+        {"after": "silu"},
+    ],
+    ids=["plain", "odd", "unpadded", "batch", "channels", "residual", "silu"],
+)
+def test_the_results_are_those_of_the_direct_convolution(changed: dict[str, object], tmp_path: Path) -> None:
+    model = conv_net(**changed)  # type: ignore[arg-type]
+    module = prepared(model, tmp_path)
+    dims = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).normal(size=dims).astype(np.float32)
+    expected = run(module, x, tmp_path / "direct.so")
+    alternatives = every_winograd(module)
+    assert [one.algorithm for one in alternatives] == ["winograd-2", "winograd-4"]
+    for one in alternatives:
+        changed_module = put_alternatives_in(module, alternatives, {one.workload_key: one.algorithm})
+        names = {variable.name_hint for variable in changed_module.get_global_vars()}
+        assert one.instead_of not in names
+        assert {one.tuned.name, *one.fixed} <= names
+        made = run(changed_module, x, tmp_path / f"{one.algorithm}.so")
+        np.testing.assert_allclose(
+            made, expected, rtol=1e-3, atol=2e-4 * float(np.sqrt(np.mean(expected**2)))
+        )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"stride": 2}, {"kernel": 1, "pad": 0}, {"kernel": 5, "pad": 2}, {"pad": 2}],
+    ids=["stride", "1x1", "5x5", "more padding"],
+)
+def test_other_convolutions_are_left_alone(changed: dict[str, object], tmp_path: Path) -> None:
+    module = prepared(conv_net(**changed), tmp_path)  # type: ignore[arg-type]
+    assert find_alternatives(module, CPU) == []
+
+
+def test_weights_that_are_inputs_are_left_alone(tmp_path: Path) -> None:
+    model = conv_net(size=(28, 28), channels=(64, 64))
+    weights = model.graph.initializer.pop(0)
+    model.graph.input.append(helper.make_tensor_value_info("w0", TensorProto.FLOAT, list(weights.dims)))
+    assert find_alternatives(prepared(model, tmp_path), CPU) == []
+
+
+def test_only_what_should_win_is_worth_a_trial(tmp_path: Path) -> None:
+    wide = find_alternatives(prepared(conv_net(size=(28, 28), channels=(64, 64)), tmp_path), CPU)
+    assert [one.algorithm for one in wide] == ["winograd-4"]
+    # Few positions and many weights: fetching these is what takes the time, and Winograd has more of them.
+    deep = find_alternatives(prepared(conv_net(size=(4, 4), channels=(256, 256)), tmp_path), CPU)
+    assert [one.algorithm for one in deep] == []
+    thin = find_alternatives(prepared(conv_net(size=(28, 28), channels=(3, 64)), tmp_path), CPU)
+    assert [one.algorithm for one in thin] == []
+
+
+def test_layers_that_differ_only_in_what_follows_share_a_task(tmp_path: Path) -> None:
+    first = conv_net(size=(28, 28), channels=(64, 64), layers=3)
+    first.graph.node[-1].op_type = "Tanh"
+    module = prepared(first, tmp_path)
+    tasks = alternative_tasks(find_alternatives(module, CPU), CPU)
+    assert len(tasks) == 1
+    direct = [task for task in tuning_tasks(module, CPU) if "conv2d" in task.workload.name]
+    assert tasks[0].alternative is not None
+    assert set(tasks[0].alternative.instead_of) == {task.workload.key for task in direct}
+    assert len(direct) == 2
+    assert tasks[0].weight == 3
+    assert 0 < tasks[0].alternative.overhead < 2
+
+
+def test_tasks_of_alternatives_come_last_and_only_if_asked_for(tmp_path: Path) -> None:
+    model = imported(conv_net(size=(28, 28), channels=(64, 64)), tmp_path)
+    plain = extract_tasks(model, CPU, alternatives=False)
+    tasks = extract_tasks(model, CPU)
+    assert tasks[: len(plain)] == plain
+    assert all(task.alternative is None for task in plain)
+    (added,) = tasks[len(plain) :]
+    assert added.alternative is not None
+    assert added.alternative.algorithm == "winograd-4"
+    assert set(added.alternative.instead_of) <= {task.workload.key for task in plain}
+    assert [arg.shape for arg in added.workload.args] == [(36, 49, 64), (36, 64, 64), (36, 49, 64)]
+
+
+def test_a_gpu_has_no_alternatives(tmp_path: Path) -> None:
+    gpu = parse_target("cuda -arch=sm_90")
+    module = prepared(conv_net(size=(28, 28), channels=(64, 64)), tmp_path, gpu)
+    assert find_alternatives(module, gpu) == []
+
+
+def test_transformed_weights_are_exact_to_the_last_digits() -> None:
+    weights = np.random.default_rng(0).normal(size=(3, 3, 4, 5)).astype(np.float32)
+    for m in winograd.TILES:
+        made = winograd.transform_weights(weights, m)
+        assert made.shape == ((m + 2) ** 2, 4, 5)
+        np.testing.assert_allclose(made[0], weights[0, 0] * (1.0 if m == 2 else 1 / 16), rtol=1e-6)
+        np.testing.assert_allclose(made[-1], weights[2, 2], rtol=1e-6)
+
+
+def test_a_compile_says_what_became_of_each_alternative(tmp_path: Path) -> None:
+    model = imported(conv_net(size=(16, 16), after="residual"), tmp_path)
+    records = applicable_records(model)
+    limits = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
+    with apply_history_best(records) as history:
+        artifact = tunefarm_tuning.compile(model, "host", output=tmp_path / "net", limits=limits)
+    candidates = artifact.report["alternatives"]["candidates"]
+    assert [one["algorithm"] for one in candidates] == ["winograd-4"]
+    hits = {hit.workload_key for hit in history.coverage.hits}
+    for one in candidates:
+        assert one["weight"] == 1
+        assert len(one["kernels_sec"]) == 3
+        assert one["sum_sec"] == pytest.approx(sum(one["kernels_sec"].values()))
+        assert one["chosen"] or one["reason"]  # which of them depends on random kernels, and on the machine
+    chosen = [one for one in candidates if one["chosen"]]
+    assert len(chosen) <= 1
+    assert (candidates[0]["workload_key"] in hits) != bool(chosen)
+    assert artifact.report["checks"]["ok"]
+    if chosen:
+        sec = artifact.report["alternatives"]["networks_sec"]
+        assert sec["chosen"] <= sec["direct"]
