@@ -1,0 +1,30 @@
+"""The table of default schedules: a network as a whole, and each of its kernels."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from benchmarks import defaults
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def load(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_kernel_has_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(load("examples/tiny_convnet.py").build_tiny_mlp(seed=0).SerializeToString())
+    title, whole, _, _, *rows = defaults.report(str(path), tmp_path)
+    assert "tiny" in title
+    assert "ONNX Runtime's time" in whole
+    assert len(rows) == 3
+    assert all("GFLOP/s" in row or "GB/s" in row for row in rows)
