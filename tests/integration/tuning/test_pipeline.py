@@ -243,3 +243,32 @@ def test_a_power_that_makes_its_base_larger_stays(tmp_path: Path) -> None:
     x = graph.node("Abs", graph.input("x", [8]))
     graph.output(graph.node("Pow", x, graph.constant(np.full((1, 3, 1), 2.0, np.float32))))
     check_numbers(graph.model(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "attributes", "rewritten"),
+    [
+        ([2, 2], [2, 2], {}, True),
+        ([4, 4], [2, 2], {"pads": [1, 1, 1, 1]}, True),
+        ([3, 3], [2, 2], {"pads": [1, 1, 1, 1], "output_padding": [1, 1]}, True),
+        ([3, 2], [2, 3], {"pads": [0, 1, 1, 0]}, True),
+        ([5, 4], [3, 1], {"pads": [2, 0, 1, 3]}, True),
+        ([3, 3], [1, 1], {}, True),
+        ([2, 3], [4, 3], {}, True),
+        ([2, 2], [2, 2], {"output_padding": [1, 1]}, False),
+        ([3, 3], [2, 2], {"dilations": [2, 2]}, False),
+        ([2, 2], [2, 2], {"group": 2}, False),
+    ],
+)
+def test_a_transposed_convolution_is_one_of_phases(
+    kernel: list[int], stride: list[int], attributes: dict[str, Any], *, rewritten: bool, tmp_path: Path
+) -> None:
+    graph = GraphBuilder()
+    x = graph.input("x", [2, 6, 5, 7])
+    weight = graph.weight(6, 8 // attributes.get("group", 1), *kernel)
+    made = graph.node("ConvTranspose", x, weight, graph.weight(8), strides=stride, **attributes)
+    graph.output(graph.node("Relu", made))
+    loaded = check_numbers(graph.model(), tmp_path)
+    assert (
+        any("transpose" in name and "conv2d_transpose" in name for name in kernel_names(loaded)) != rewritten
+    )

@@ -24,6 +24,7 @@ from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
+from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.vector_math import register
 from tunefarm_tuning.untrusted_text import clean
 
@@ -121,11 +122,13 @@ def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.IRModule:
     fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
     powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
+    subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
     passes: list[Any] = [
         relax.transform.FoldBatchnormToConv2D(),
         fold,
         relax.transform.FoldConstant(),
         powers,
+        *([subpixels] if pipeline_name(target) == "cpu" else []),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
         *layout_passes,
