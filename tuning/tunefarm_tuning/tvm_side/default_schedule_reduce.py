@@ -115,7 +115,9 @@ class _Nest:
     def _parallel(self, spatial: list[Any], order: list[int]) -> tuple[Any, int]:
         """Fuse outer loops into one that threads share; return it and how many went in."""
         count, extent = 0, 1
-        for place, loop in zip(order[:-1] or order, spatial, strict=False):
+        # A pool's tiles have no rows: its paddings are made for a row of tiles, not for each anew.
+        inner = 1 if self._tile.row_loops else 2
+        for place, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
             if place in self._tails or (extent >= _MOST_PARALLEL and count):
                 break
             extent *= int(self._sch.get(loop).extent)
