@@ -1,7 +1,7 @@
 """`torch.export` programs: turned into an ONNX file by PyTorch's own exporter, and compared with what PyTorch computes.
 
 A file can be hashed, kept, and read by children and by workers that have no PyTorch; ONNX Runtime then is the
-reference, as for every model (docs/adr/0020-torch-programs-become-onnx.md).
+reference, as for every model (docs/adr/0021-torch-programs-become-onnx.md).
 """
 
 from __future__ import annotations
