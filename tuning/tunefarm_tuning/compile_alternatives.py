@@ -56,13 +56,15 @@ class Candidate:
     @property
     def direct_sec(self) -> float:
         """A call of the kernel as it stands, tuned if there is a record that holds."""
-        samples = self.direct.evidence.get("tuned_sec" if self.direct.hit else "untuned_sec")
+        if self.direct.hit:
+            return _tuned_sec(self.direct)
+        samples = self.direct.evidence.get("untuned_sec")
         return float(median(samples)) if samples else float("inf")
 
     @property
     def tuned_sec(self) -> float:
         """A call of the tuned kernel."""
-        return float(median(self.tuned.evidence["tuned_sec"]))
+        return _tuned_sec(self.tuned)
 
     @property
     def sum_sec(self) -> float:
@@ -91,6 +93,12 @@ class Candidate:
             "network_gain_sec": gain,
             "border_cost_sec": self.expected_gain_sec - gain if known and gain is not None else None,
         }
+
+
+def _tuned_sec(kernel: CheckedKernel) -> float:
+    """Return a call's time: by its record if that is more, where large weights were timed out of the caches."""
+    known_sec = (kernel.record.cost_sec or 0.0) if kernel.record is not None else 0.0
+    return max(known_sec, float(median(kernel.evidence["tuned_sec"])))
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,6 +144,16 @@ def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
     assert chooser.choose(DIRECT, {}, SETS, ["y"]) == DIRECT
     assert networks.built == {str(DIRECT): {}}
     assert "take longer than the direct one" in chooser.candidates[0].reason
+
+
+def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:
+    networks = Networks({})
+    one = candidate(kernel("a", 0.020), 0.005)
+    assert one.tuned.record is not None
+    one.tuned = replace(one.tuned, record=replace(one.tuned.record, samples_sec=(0.030,)))
+    assert one.tuned_sec == 0.030
+    assert choice(networks, tmp_path, one).choose(DIRECT, {}, SETS, ["y"]) == DIRECT
+    assert networks.built == {str(DIRECT): {}}
 
 
 def test_of_two_for_one_kernel_the_cheaper_is_tried(tmp_path: Path) -> None:
