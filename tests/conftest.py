@@ -11,6 +11,9 @@ from uuid import uuid4
 import pytest
 from private_postgres import PrivatePostgres
 
+# A process that calls TVM is bound to one core otherwise, and all that it starts later.
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let tests send Ctrl-C: a run in a shell's background ignores it, and its children would inherit that."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from tunefarm_app.task_grouping import Costed, grouped
 from tunefarm_db.repositories.job_tasks import JobTaskChanges
 from tunefarm_db.values import JobTask, Json
 from tunefarm_tuning.measure import Outcome
-from tunefarm_tuning.task import Alternative
-from tunefarm_tuning.task_groups import GroupedTask, for_scheduler, latency_sec
+from tunefarm_tuning.task_groups import for_scheduler, latency_sec
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
 from tunefarm_tuning.trial_outcome import TrialOutcome
 
@@ -49,35 +48,10 @@ class TaskRow:
         return self.best_sec
 
 
-class _Costed(Protocol):
-    @property
-    def workload_key(self) -> str: ...
-
-    @property
-    def alternative(self) -> Json | None: ...
-
-    @property
-    def weight(self) -> int: ...
-
-    @property
-    def best_cost_sec(self) -> float | None: ...
-
-
 def scheduler_states(tasks: Sequence[TaskRow]) -> list[TaskState]:
     """Return the tasks of a job as the task scheduler sees them, in order."""
     return for_scheduler(
         [grouped(task, task.best_cost_sec) for task in tasks], [_state(task) for task in tasks]
-    )
-
-
-def grouped(task: _Costed, best_sec: float | None) -> GroupedTask:
-    """Return a task with what it may stand for, as of a best cost."""
-    alternative = task.alternative
-    return GroupedTask(
-        workload_key=task.workload_key,
-        weight=task.weight,
-        best_sec=best_sec,
-        alternative=None if alternative is None else Alternative.from_json(alternative),
     )
 
 
@@ -126,6 +100,6 @@ def after_round(
     return changes, improved
 
 
-def best_latency_sec(tasks: Sequence[_Costed]) -> float | None:
+def best_latency_sec(tasks: Sequence[Costed]) -> float | None:
     """Return the sum of calls x best cost over a network's kernels, by their cheapest alternatives; None unless each has one."""
     return latency_sec([grouped(task, task.best_cost_sec) for task in tasks])

@@ -21,7 +21,7 @@ from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.composition import Services
 from tunefarm_app.kernel_rooflines import job_rooflines
-from tunefarm_app.tune_progress import grouped
+from tunefarm_app.task_grouping import grouped
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.errors import ConflictError, NotFoundError

@@ -12,7 +12,7 @@ from tunefarm_api.web.job_view import Speedup, first_cost_sec
 from tunefarm_api.web.sparkline import staircase
 from tunefarm_app.job_report.evidence import Evidence, Timings
 from tunefarm_app.job_report.words import REASONS
-from tunefarm_app.tune_progress import grouped
+from tunefarm_app.task_grouping import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_tuning.roofline import Roofline
 from tunefarm_tuning.task_groups import counting
