@@ -11,7 +11,9 @@ import onnx
 import pytest
 import tvm
 from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
 from onnx_models import GraphBuilder
+from tvm import relax, te
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
@@ -25,7 +27,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_kernel
+from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
 from tunefarm_tuning.tvm_side.measure_child import HANDLERS
 from tunefarm_tuning.tvm_side.packing import PackedKernel, pack, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
@@ -123,6 +125,65 @@ def test_a_packed_kernel_computes_the_same(kernels: dict[str, Kernel], word: str
             there = tuple(int(index) for index in packing.index_map.map_indices(list(place)))
             assert here[there] == args[n][place]
     assert moved, "some config wants another order"
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_weight_that_does_not_fill_the_vectors_of_a_kernel(tmp_path: Path, *, transposed: bool) -> None:
+    graph = GraphBuilder()
+    made = graph.node("Mul", graph.weight(70, 70), graph.input("x", [1]))
+    graph.output(graph.node("Transpose", made, perm=[1, 0]) if transposed else made)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(graph.model().SerializeToString())
+    module = load_relax(path, {}, HOST).module
+    (kernel,) = primfunc_workloads(module)
+    args = [value.astype(np.float32) for value in random_inputs(kernel_args(kernel.module), seed=1)]
+    weight = next(n for n, spec in enumerate(kernel_args(kernel.module)) if spec.constant)
+    expected = run(PackedKernel(func=kernel.module["main"]), args, tmp_path / "plain.so")
+    for number, packed in enumerate(scheduled(kernel, seed=2)):
+        assert set(packed.packings) <= {weight}
+        np.testing.assert_array_equal(run(packed, args, tmp_path / f"{number}.so"), expected)
+        build_model(put_in(module, {kernel.name: packed}), HOST, tmp_path / "net.so")
+        network = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "net.so")), tvm.cpu())
+        whole = network["main"](tvm.runtime.tensor(np.full(1, 2, np.float32)))
+        plain = numpy_helper.to_array(graph.graph().initializer[0])
+        np.testing.assert_array_equal(whole.numpy(), 2 * (plain.T if transposed else plain))
+
+
+def test_a_kernel_that_wants_gaps_between_its_weights_packs_them_itself(tmp_path: Path) -> None:
+    weight, factor = te.placeholder((70, 70), name="weight"), te.placeholder((1,), name="factor")
+    product = te.compute((70, 70), lambda i, j: weight[i, j] * factor[0], name="product")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([weight, factor, product]))
+    args = [
+        np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ((70, 70), 1, (70, 70))
+    ]
+    copy = schedule.cache_read(schedule.get_sblock("product"), 0, "global")
+    schedule.transform_layout(
+        copy,
+        ("write", 0),
+        lambda i, j: ((j * 70 + i) // 64, (j * 70 + i) % 64),
+        assume_injective_transform=True,
+    )
+    schedule.annotate(copy, "meta_schedule.layout_rewrite_preproc", True)
+    kernel = unpacked(schedule.mod)
+    assert not kernel.packings
+    np.testing.assert_array_equal(run(kernel, args, tmp_path / "kernel.so"), args[0] * args[1])
+
+
+def test_weights_of_double_precision_stay_such(tmp_path: Path) -> None:
+    graph = GraphBuilder()
+    weight = np.random.default_rng(0).normal(size=(64, 96))
+    x = graph.input("x", [3, 64], TensorProto.DOUBLE)
+    graph.output(graph.node("MatMul", x, graph.constant(weight)), None, TensorProto.DOUBLE)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(graph.model().SerializeToString())
+    module = load_relax(path, {}, HOST).module
+    (kernel,) = primfunc_workloads(module)
+    packed = next(one for one in scheduled(kernel, seed=2) if one.packings)
+    build_model(put_in(module, {kernel.name: packed}), HOST, tmp_path / "net.so")
+    network = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "net.so")), tvm.cpu())
+    values = np.random.default_rng(1).normal(size=(3, 64))
+    made = network["main"](tvm.runtime.tensor(values)).numpy()
+    np.testing.assert_allclose(made, values @ weight, rtol=1e-10, atol=1e-10)
 
 
 def check(artifact: Artifact, model: Model, records: tuple[TuningRecord, ...]) -> None:

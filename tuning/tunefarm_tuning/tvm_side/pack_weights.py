@@ -49,5 +49,6 @@ class _Packer(relax.PyExprMutator):  # type: ignore[misc]
         key = (weight.value.__chandle__(), kernel, number)
         if key not in self._made:
             # Beside the plain one, which stays alive so that no address is used twice.
-            self._made[key] = (weight, relax.const(pack(weight.value.numpy(), packing)))
+            packed = pack(weight.value.numpy(), packing)
+            self._made[key] = (weight, relax.const(packed, packing.dtype))
         return self._made[key][1]

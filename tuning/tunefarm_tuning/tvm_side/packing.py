@@ -11,6 +11,7 @@ checked by themselves here, so it is done on PrimFuncs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +36,7 @@ class Packing:
 
     Attributes:
         shape: Before.
-        packed_shape: After; of as many elements.
+        packed_shape: After; of as many elements, or of more where the order is the old one (`in_order`).
         index_map: From an element's place before to its place after.
     """
 
@@ -43,6 +44,18 @@ class Packing:
     packed_shape: tuple[int, ...]
     dtype: str
     index_map: tirx.IndexMap
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there are places that no element goes to; the kernel does not read them."""
+        return math.prod(self.packed_shape) > math.prod(self.shape)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the elements lie in memory as before."""
+        place = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
+        moved = _number(self.index_map.map_indices(place), self.packed_shape) - _number(place, self.shape)
+        return bool(tvm.sym.Analyzer().can_prove_equal(moved, tirx.const(0, "int64")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +128,8 @@ def _is_weight(arg: Any) -> bool:
 def unpacked(scheduled: tvm.IRModule) -> PackedKernel:
     """Return a schedule's kernel without what packs its weights, and how it wants them.
 
+    A kernel that wants gaps between its weights goes on packing them itself.
+
     Args:
         scheduled: With one PrimFunc, ``main``.
     """
@@ -131,6 +146,8 @@ def unpacked(scheduled: tvm.IRModule) -> PackedKernel:
             dtype=str(source.ty.dtype.dtype),
             index_map=index_map,
         )
+    if any(packing.is_padded and not packing.in_order for packing in packings.values()):
+        return PackedKernel(func=func)
     bare = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)["main"]
     # Made anew: the old type, which Relax looks at, still has the plain weights.
     func = tirx.PrimFunc(bare.params, bare.body, bare.ret_type, bare.attrs)
@@ -142,8 +159,10 @@ def pack_function(packing: Packing) -> tirx.PrimFunc:
 
     Both of its arguments have the old shape, and so does what comes of it: only the order of the elements is the new one.
     """
-    inverse = packing.index_map.inverse(list(packing.shape))
     given = te.placeholder(packing.shape, packing.dtype, name="given")
+    if packing.is_padded:
+        return te.create_prim_func([given, te.compute(packing.shape, lambda *i: given[i], name="packed")])
+    inverse = packing.index_map.inverse(list(packing.shape))
 
     def element(*place: Any) -> Any:
         packed_place = _place(_number(place, packing.shape), packing.packed_shape)
@@ -154,6 +173,10 @@ def pack_function(packing: Packing) -> tirx.PrimFunc:
 
 def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
     """Return an argument as the kernel takes it, in the new shape."""
+    if packing.is_padded:
+        room = np.zeros(math.prod(packing.packed_shape), array.dtype)
+        room[: array.size] = array.reshape(-1)
+        return room.reshape(packing.packed_shape)
     module = tvm.IRModule({"main": pack_function(packing).with_attr("global_symbol", "main")})
     given = tvm.runtime.tensor(np.ascontiguousarray(array))
     packed = tvm.runtime.empty(packing.shape, packing.dtype)
