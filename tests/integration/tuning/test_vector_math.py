@@ -60,6 +60,12 @@ def test_float32(function: Any, reference: Any, error: float, *, vector: bool) -
     assert np.all(np.signbit(made[values == 0]) == np.signbit(expected[values == 0]))
 
 
+def test_erf_ends_at_one_exactly() -> None:
+    values = np.concatenate([np.linspace(4.01, 30, 62), [1e30, math.inf]]).astype(np.float32)
+    assert np.all(evaluate(tirx.erf, values, vector=True) == 1)
+    assert np.all(evaluate(tirx.erf, -values, vector=True) == -1)
+
+
 @pytest.mark.parametrize(("dtype", "error"), [("float16", 1e-3), ("float64", 1e-14)])
 @pytest.mark.parametrize(("function", "reference"), [(tirx.exp, np.exp), (tirx.erf, _erf)])
 def test_other_widths(function: Any, reference: Any, dtype: str, error: float) -> None:

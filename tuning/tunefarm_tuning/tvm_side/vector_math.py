@@ -72,10 +72,11 @@ def _exp(x: Any) -> Any:
 
 
 def _erf(x: Any) -> Any:
-    most, least = _like(x, _ERF_MOST), _like(x, -_ERF_MOST)
-    inside = tirx.Select(x > most, most, tirx.Select(x < least, least, x))
-    square = inside * inside
-    return inside * _polynomial(square, _ERF_ABOVE) / _polynomial(square, _ERF_BELOW)
+    square = x * x
+    result = x * _polynomial(square, _ERF_ABOVE) / _polynomial(square, _ERF_BELOW)
+    # Exactly: a GELU multiplies a large negative number with what is left of 1 + erf. A NaN goes through here, too.
+    result = tirx.Select(x < _like(x, -_ERF_MOST), _like(x, -1.0), result)
+    return tirx.Select(x > _like(x, _ERF_MOST), _like(x, 1.0), result)
 
 
 def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
