@@ -272,3 +272,15 @@ def test_a_transposed_convolution_is_one_of_phases(
     assert (
         any("transpose" in name and "conv2d_transpose" in name for name in kernel_names(loaded)) != rewritten
     )
+
+
+def test_a_transposed_convolution_of_double_precision_stays_such(tmp_path: Path) -> None:
+    """ONNX Runtime has none, so there is only the import to look at."""
+    graph = GraphBuilder()
+    weight = graph.constant(np.ones((6, 8, 2, 2)))
+    made = graph.node(
+        "ConvTranspose", graph.input("x", [1, 6, 5, 7], TensorProto.DOUBLE), weight, strides=[2, 2]
+    )
+    graph.output(made, None, TensorProto.DOUBLE)
+    (output,) = load(graph.model(), tmp_path).outputs
+    assert (output.dtype, output.shape) == ("float64", (1, 8, 10, 14))

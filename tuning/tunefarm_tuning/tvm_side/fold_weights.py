@@ -61,7 +61,7 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
             super().visit_var_binding_(binding)
             return
         self.known[binding.var] = value
-        self.builder_.emit_normalized(relax.VarBinding(binding.var, relax.const(value)))
+        self.builder_.emit_normalized(relax.VarBinding(binding.var, relax.const(value, str(value.dtype))))
 
     def _evaluate(self, expr: Any) -> Array | None:
         """Return an expression's value; None where it is not known here, or not ours to compute."""

@@ -51,7 +51,9 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
 
         padding = [tap - 1 for tap in taps] * 2
         made = relax.op.nn.conv2d(
-            self.visit_expr(call.args[0]), relax.const(_phased(weight, strides, taps)), padding=padding
+            self.visit_expr(call.args[0]),
+            relax.const(_phased(weight, strides, taps), str(weight.dtype)),
+            padding=padding,
         )
         made = self.builder_.normalize(made)
         made = relax.op.reshape(self.builder_.emit(made), [batch, *strides, channels, *phases])
