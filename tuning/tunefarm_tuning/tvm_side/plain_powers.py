@@ -18,7 +18,8 @@ _PLAIN: dict[float, Callable[[Any], Any]] = {
     2.0: lambda x: relax.op.multiply(x, x),
     0.5: relax.op.sqrt,
 }
-"""The same to the last bit as the C library's; a cube by two products would not be."""
+"""The same to the last bit as the C library's (but for the root of minus infinity, which is NaN, and of minus zero, which keeps
+its sign); a cube by two products would not be."""
 
 
 def plain_powers(mod: tvm.IRModule) -> tvm.IRModule:
