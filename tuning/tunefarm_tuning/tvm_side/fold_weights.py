@@ -14,6 +14,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
+from tunefarm_tuning.tvm_side.rewriting import rewritten
+
 Array = NDArray[Any]
 
 _FLOATS = {"float16", "float32", "float64"}
@@ -43,10 +45,8 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 
 def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with steps on floating-point constants replaced by their values."""
-    folder = _Folder(mod)
-    folder.builder_.update_func(mod.get_global_var("main"), folder.visit_expr(mod["main"]))
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
-    return tvm.transform.Sequential(passes)(folder.builder_.get())
+    return tvm.transform.Sequential(passes)(rewritten(mod, _Folder(mod)))
 
 
 @relax.expr_functor.mutator

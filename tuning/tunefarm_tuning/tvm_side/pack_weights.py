@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from tunefarm_tuning.tvm_side.packing import PackedKernel, Packing, kernel_arguments, pack
+from tunefarm_tuning.tvm_side.rewriting import rewritten
 
 
 def pack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
@@ -18,9 +19,9 @@ def pack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.
         mod: A lowered module.
         kernels: By the name of the PrimFunc that each replaces. What it takes packed is a constant wherever it is called.
     """
-    packer = _Packer(mod, kernels)
-    packer.builder_.update_func(mod.get_global_var("main"), packer.visit_expr(mod["main"]))
-    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(packer.builder_.get())
+    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
+        rewritten(mod, _Packer(mod, kernels))
+    )
     return packed
 
 

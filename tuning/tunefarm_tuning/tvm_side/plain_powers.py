@@ -13,6 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from tunefarm_tuning.tvm_side.rewriting import rewritten
+
 _PLAIN: dict[float, Callable[[Any], Any]] = {
     1.0: lambda x: x,
     2.0: lambda x: relax.op.multiply(x, x),
@@ -24,10 +26,7 @@ its sign); a cube by two products would not be."""
 
 def plain_powers(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with such powers of floating-point tensors replaced."""
-    rewriter = _Rewriter(mod)
-    rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
-    rewritten: tvm.IRModule = rewriter.builder_.get()
-    return rewritten
+    return rewritten(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator

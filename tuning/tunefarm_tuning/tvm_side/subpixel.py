@@ -15,16 +15,15 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
+from tunefarm_tuning.tvm_side.rewriting import rewritten
+
 
 def as_subpixels(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its two-dimensional transposed convolutions by constant weights in that form, where they have it.
 
     They have it without groups and dilation, where the shapes are known.
     """
-    rewriter = _Rewriter(mod)
-    rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
-    rewritten: tvm.IRModule = rewriter.builder_.get()
-    return rewritten
+    return rewritten(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator
