@@ -155,7 +155,13 @@ def check_report(checks: Checks, report: Any) -> None:
     checks(
         "tuned is not slower than untuned", tuned <= SLOWER_RATIO * untuned, f"{untuned / tuned:.1f}× as fast"
     )
-    checks("kernels were tuned", coverage["covered"] > 0, f"{coverage['covered']} of {coverage['tasks']}")
+    # A small network's kernels can be as fast without tuning as they get.
+    as_fast = [miss for miss in coverage["misses"] if miss["reason"] == "slower-than-untuned"]
+    checks(
+        "kernels were tuned, or found fastest as they were",
+        len(as_fast) + coverage["covered"] > 0,
+        f"{coverage['covered']} and {len(as_fast)} of {coverage['tasks']}",
+    )
 
 
 def compare(model_file: Path, artifact: Path) -> float:

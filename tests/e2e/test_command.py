@@ -92,7 +92,10 @@ def test_the_whole_job_in_one_line(place: Place) -> None:
     assert told["job"]["state"] == "succeeded"
     assert told["job"]["stop_reason"] == "trials"
     assert told["report"]["checks"]["ok"]
-    assert told["report"]["coverage"]["covered"] >= 1
+    # Which kernels are faster than untuned ones is the machine's to say; that each was found, ran and was right is ours.
+    coverage = told["report"]["coverage"]
+    assert coverage["tasks"] == coverage["covered"] + len(coverage["misses"]) > 0
+    assert {miss["reason"] for miss in coverage["misses"]} <= {"slower-than-untuned"}
     latency = told["report"]["latency"]
     assert {latency[name]["threads"] for name in ("tuned", "untuned", "onnxruntime")} != {0}
     assert sum(told["outcomes"].values()) == 16

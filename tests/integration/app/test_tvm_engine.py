@@ -147,7 +147,8 @@ def check_source(farm: Any, job_id: str) -> None:
 def check_report(farm: Any, job_id: str) -> None:
     """Check that the real compiler's evidence is all in the job's report, and in its page."""
     report = job_report(farm.services, job_id)
-    assert not [text for text in report.warnings if "rough" not in text]  # a busy machine's are
+    # What is rough, and what is slower than untuned kernels, is a busy machine's.
+    assert not [text for text in report.warnings if "rough" not in text and "untuned: the whole" not in text]
     assert report.latency is not None
     assert report.latency.onnxruntime is not None
     assert report.checks is not None
