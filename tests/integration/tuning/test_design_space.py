@@ -21,6 +21,7 @@ tvm = pytest.importorskip("tvm")
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
 CPU = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+ONE_CORE = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 GPU = Target.from_json(
     {
         "kind": "cuda",
@@ -75,9 +76,50 @@ def test_another_process_finds_the_same_space() -> None:
 def test_a_workload_without_choices_has_one_config() -> None:
     space = design_space(sample_workload("relu", n=64)).config_space
     assert space.size == 1
-    schedule, applied = design_space(sample_workload("relu", n=64)).apply(Config(0, ()))
-    assert applied == Config(0, ())
+    (only,) = space.sample(np.random.default_rng(0), 9)
+    schedule, applied = design_space(sample_workload("relu", n=64)).apply(only)
+    assert applied == only
     assert schedule.mod is not None
+
+
+@pytest.mark.parametrize(
+    ("n", "cores", "values", "shared"),
+    [
+        (64, 2, [(0,)], {0: False}),
+        (1 << 14, 2, [(1, 0)], {0: True, 1: False}),
+        (1 << 14, 64, [(1, 0)], {0: True, 1: False}),
+        (1 << 23, 2, [], {}),
+        (1 << 14, 1, [], {}),
+    ],
+)
+def test_small_workloads_choose_whether_threads_share_them(
+    n: int, cores: int, values: list[tuple[float, ...]], shared: dict[int, bool]
+) -> None:
+    target = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": cores})
+    space = design_space(sample_workload("relu", n=n), target)
+    knobs = [knob for knob in space.config_space.sketches[0].knobs if knob.name == "threads"]
+    assert [knob.values for knob in knobs] == values
+    for decision, parallel in shared.items():
+        schedule, applied = space.apply(Config(0, (decision,)))
+        assert applied == Config(0, (decision,))
+        assert ("T.parallel" in schedule.mod.script()) is parallel
+    if values:
+        with pytest.raises(InvalidInputError, match="threads cannot be 2"):
+            space.apply(Config(0, (2,)))
+
+
+def test_a_small_sum_is_right_with_and_without_threads() -> None:
+    """The choice is the last knob, and no knob of the nest: a cost model takes the first category for unrolling."""
+    space = design_space(sample_workload("conv2d", **CONV))
+    for config in some_configs(space.config_space, 8):
+        for decision in (0, 1):
+            asked = Config(config.sketch, (*config.decisions[:-1], decision))
+            schedule, applied = space.apply(asked)
+            assert applied.decisions[-1] == decision
+            assert ("T.parallel" in schedule.mod.script()) is (decision == 0)
+    for sketch in space.config_space.sketches:
+        assert sketch.knobs[-1].name == "threads"
+        assert len(sketch.axes) == len(sketch.knobs)
 
 
 @pytest.mark.parametrize("kind", ["conv2d", "softmax"])
@@ -138,7 +180,7 @@ def _run(mod: Any, target: Any, arrays: list[Any], workload: Workload) -> Any:
     ],
 )
 def test_a_config_that_does_not_fit_is_refused(config: Config) -> None:
-    ours = design_space(sample_workload("matmul", n=64))
+    ours = design_space(sample_workload("matmul", n=64), ONE_CORE)
     ours.apply(Config(0, ((1, 1, 64, 1), (2, 16, 2, 1), (16, 4), 0)))
     with pytest.raises(InvalidInputError) as caught:
         ours.apply(config)

@@ -2,7 +2,7 @@
 
 MetaSchedule's rules turn a workload into a few *sketches*: traces of schedule instructions, some of which sample
 (a tiling, a category, a loop to compute at). Each sampling instruction is a knob. A config replaces the decisions of one
-sketch's trace; the trace is then run on the workload again.
+sketch's trace; the trace is then run on the workload again. Small workloads have one knob more (`thread_choice`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.nest import Nest, computation_of
 from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.thread_choice import leave_out_threads, thread_knob
 from tunefarm_tuning.untrusted_text import clean
 
 _SEED = 1
@@ -70,6 +71,7 @@ class DesignSpace:
                 code="cannot-be-scheduled",
             ) from error
         self._postprocs = list(self.context.space_generator.postprocs)
+        self._threads = thread_knob(self._fresh_schedule(_SEED), target)
 
     @cached_property
     def config_space(self) -> ConfigSpace:
@@ -77,15 +79,26 @@ class DesignSpace:
         nests = [Nest(trace, list(sampling(trace))) for trace in self._traces]
         block = next((nest.block for nest in nests if nest.block), "")
         computation = computation_of(self._mod, block, self._target) if block else None
-        return ConfigSpace(
-            [
-                Sketch(tuple(self._knobs(trace)), nest.axes, nest.structure, nest.epilogue_level)
-                if nest.block == block
-                else Sketch(tuple(self._knobs(trace)), (-1,) * len(nest.axes))
-                for trace, nest in zip(self._traces, nests, strict=True)
-            ],
-            computation,
-        )
+        sketches = []
+        for trace, nest in zip(self._traces, nests, strict=True):
+            knobs = (*self._knobs(trace), *self._own_knobs)
+            axes = nest.axes if nest.block == block else (-1,) * len(nest.axes)
+            axes += (-1,) * len(self._own_knobs)
+            if nest.block == block:
+                sketches.append(Sketch(knobs, axes, nest.structure, nest.epilogue_level))
+            else:
+                sketches.append(Sketch(knobs, axes))
+        return ConfigSpace(sketches, computation)
+
+    @property
+    def _own_knobs(self) -> tuple[Knob, ...]:
+        """The knobs that are no sampling instructions, behind those that are."""
+        return () if self._threads is None else (self._threads,)
+
+    def config_of(self, sketch: int, trace: Trace) -> Config:
+        """Return the config that gives a trace of a sketch; threads share its work where they can."""
+        decisions: list[Decision] = [decision_of(trace, one) for one in sampling(trace)]
+        return Config(sketch, (*decisions, *(0 for _ in self._own_knobs)))
 
     def apply(self, config: Config) -> tuple[Schedule, Config]:
         """Return the workload scheduled by a config, and the config as applied.
@@ -97,15 +110,16 @@ class DesignSpace:
             InvalidInputError: If the config does not fit the workload, or the result is not legal for the
                 target (too many threads, say); code ``"config-does-not-apply"``.
         """
-        trace = self._decided(config)
+        trace, own = self._decided(config)
         schedule = self._fresh_schedule(_SEED)
         try:
             trace.apply_to_schedule(schedule, remove_postproc=True)
         except Exception as error:
             raise _does_not_apply(config, str(error)) from error
-        applied = Config(
-            config.sketch, tuple(decision_of(schedule.trace, one) for one in sampling(schedule.trace))
-        )
+        found = (decision_of(schedule.trace, one) for one in sampling(schedule.trace))
+        applied = Config(config.sketch, (*found, *own))
+        if self._threads is not None and not self._threads.values[own[0]]:
+            leave_out_threads(schedule)
         schedule.enter_postproc()
         for postproc in self._postprocs:
             try:
@@ -116,20 +130,25 @@ class DesignSpace:
                 raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
         return schedule, applied
 
-    def _decided(self, config: Config) -> Trace:
-        """Return the sketch's trace with the config's decisions."""
+    def _decided(self, config: Config) -> tuple[Trace, tuple[int, ...]]:
+        """Return the sketch's trace with the config's decisions, and those of our own knobs."""
         if not 0 <= config.sketch < len(self._traces):
             raise _does_not_apply(config, f"there are {len(self._traces)} sketches")
         trace = self._traces[config.sketch]
         knobs = list(sampling(trace))
-        if len(knobs) != len(config.decisions):
-            raise _does_not_apply(config, f"the sketch has {len(knobs)} knobs")
+        if len(knobs) + len(self._own_knobs) != len(config.decisions):
+            raise _does_not_apply(config, f"the sketch has {len(knobs) + len(self._own_knobs)} knobs")
         decisions = dict(trace.decisions.items())
-        for inst, decision in zip(knobs, config.decisions, strict=True):
+        for inst, decision in zip(knobs, config.decisions, strict=False):
             if not _is_legal(inst, decision_of(trace, inst), decision):
                 raise _does_not_apply(config, f"{inst.kind.name} cannot be {decision}")
             decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
-        return Trace(trace.insts, decisions)
+        own = []
+        for knob, decision in zip(self._own_knobs, config.decisions[len(knobs) :], strict=True):
+            if not isinstance(decision, int) or knob.find(decision) is None:
+                raise _does_not_apply(config, f"{knob.name} cannot be {decision}")
+            own.append(decision)
+        return Trace(trace.insts, decisions), tuple(own)
 
     def _fresh_schedule(self, seed: int) -> Schedule:
         return Schedule(self._mod, seed=seed, debug_mask=0, error_render_level="none")

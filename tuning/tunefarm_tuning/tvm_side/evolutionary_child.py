@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import Trace
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.design_space import DesignSpace, decision_of, sampling
+from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 
 _MAX_TRIALS = 1 << 30
@@ -108,7 +108,7 @@ class Search:
         sketch = self._sketch_of.get(_shape(trace))
         if sketch is None:
             raise InvariantError("the search proposed a trace that is of no sketch")
-        return Config(sketch, tuple(decision_of(trace, inst) for inst in sampling(trace)))
+        return self._space.config_of(sketch, trace)
 
 
 def _without_parallel_mutator(generator: Any) -> Any:
