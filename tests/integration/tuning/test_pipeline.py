@@ -21,7 +21,7 @@ from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
-from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm_side.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
@@ -272,6 +272,47 @@ def test_a_transposed_convolution_is_one_of_phases(
     assert (
         any("transpose" in name and "conv2d_transpose" in name for name in kernel_names(loaded)) != rewritten
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernel", "stride", "attributes"),
+    [
+        ([9], [8], [4], {"pads": [2, 2]}),
+        ([5], [3], [2], {"pads": [0, 1], "output_padding": [1]}),
+        ([3, 4, 5], [2, 3, 4], [2, 1, 3], {"pads": [0, 1, 0, 1, 1, 2]}),
+    ],
+)
+def test_so_is_one_over_another_number_of_axes(
+    sizes: list[int], kernel: list[int], stride: list[int], attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    graph = GraphBuilder()
+    x = graph.input("x", [2, 6, *sizes])
+    weights = graph.weight(6, 8, *kernel), graph.weight(8)
+    graph.output(
+        graph.node("Relu", graph.node("ConvTranspose", x, *weights, strides=stride, **attributes)), None
+    )
+    names = kernel_names(check_numbers(graph.model(), tmp_path))
+    assert any(f"conv{len(sizes)}d" in name for name in names)
+    assert not any(f"conv{len(sizes)}d_transpose" in name for name in names)
+
+
+@pytest.mark.parametrize("sizes", [[9], [4, 5, 6]])
+def test_convolutions_over_any_number_of_axes_have_channels_last(sizes: list[int], tmp_path: Path) -> None:
+    graph = GraphBuilder()
+    y, channels, ones = graph.input("x", [2, 4, *sizes]), 4, [1] * len(sizes)
+    for group in (1, 8):
+        weights = graph.weight(8, channels // group, *(3 * one for one in ones)), graph.weight(8)
+        y = graph.node("Relu", graph.node("Conv", y, *weights, group=group, pads=[*ones, *ones]))
+        channels = 8
+    y = graph.node("MaxPool", y, kernel_shape=[3 * one for one in ones])
+    graph.output(y, None)
+    loaded = check_numbers(graph.model(), tmp_path)
+    first, *_, last = kernel_names(loaded)
+    assert "transpose" in first
+    assert "transpose" in last
+    for kernel in primfunc_workloads(loaded.module):
+        if "conv" in kernel.name:
+            assert kernel_args(kernel.module)[-1].shape == (2, *sizes, 8)
 
 
 def test_a_transposed_convolution_of_double_precision_stays_such(tmp_path: Path) -> None:

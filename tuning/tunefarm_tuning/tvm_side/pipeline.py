@@ -31,9 +31,13 @@ from tunefarm_tuning.untrusted_text import clean
 register()  # every process that builds kernels comes through here
 
 _CPU_LAYOUTS = {
+    "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
-    # Has no kernel for channels last; named, since it would follow the layout of its input otherwise.
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+    # These have no kernels for channels last; named, since they would follow the layout of their input otherwise.
+    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
 """Channels last: the innermost loop is then contiguous and vectorises; 128 against 102 GFLOPS on a 3x3 layer."""
 
