@@ -25,16 +25,15 @@ from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_check import ModelComparison, compare_model, time_models
+from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_error import compiling
+from tunefarm_tuning.model_race import race_models
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.verify import compare_packed
-
-_LEAST_SAMPLES_TO_REJECT = 5
 
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
@@ -259,12 +258,10 @@ class CompileJob:
         reference: Reference | None,
         inputs: InputSet,
         threads: int,
-        *,
-        least_samples: int = 1,
     ) -> tuple[Path, dict[str, Latency]]:
         libraries = {"untuned": untuned} if chosen == untuned else {"tuned": chosen, "untuned": untuned}
         try:
-            latency = time_models(
+            latency, slower = race_models(
                 runner,
                 libraries,
                 reference,
@@ -272,7 +269,6 @@ class CompileJob:
                 threads=threads,
                 limits=self.limits,
                 on_round=self.progress.step,
-                least_samples=least_samples,
             )
         except RunFailed as error:
             if chosen == untuned:
@@ -280,11 +276,7 @@ class CompileJob:
             self._fall_back(MissReason.CRASHED, f"the tuned network, while it was timed: {error.message}")
             return self._measure(runner, untuned, untuned, reference, inputs, threads)
         tuned = latency.setdefault("tuned", latency["untuned"])
-        if tuned.median_sec > self.limits.model_ratio * latency["untuned"].median_sec:
-            if least_samples < _LEAST_SAMPLES_TO_REJECT:
-                # Networks this slow were run once or twice, and a busy machine does the rest: look again first.
-                again = _LEAST_SAMPLES_TO_REJECT
-                return self._measure(runner, chosen, untuned, reference, inputs, threads, least_samples=again)
+        if slower:
             self._fall_back(
                 MissReason.SLOWER_THAN_UNTUNED,
                 f"the whole network: {tuned.median_sec * 1e3:.4g} ms tuned, "

@@ -15,8 +15,8 @@ from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.untrusted_text import clean
 
-_ROUNDS = 7
-_SAMPLE_SEC = 0.1
+_ROUNDS = 15
+_SAMPLE_SEC = 0.05
 _SLOW_SEC = 0.3
 _SLOW_BUDGET_SEC = 2.5
 _MAX_CALLS = 10_000

@@ -56,7 +56,7 @@ def test_all_records_go_in_and_the_report_proves_it(
         assert len(report["latency"][which]["inferences"]) == len(report["latency"][which]["samples_sec"])
     assert report["place"]["this_machine"]
     assert report["place"]["threads"] == artifact.manifest["threads"]
-    assert "7 samples" in report["method"]["latency"]
+    assert "15 samples" in report["method"]["latency"]
     assert [(r["workload_key"], r["cost_sec"]) for r in report["records"]] == [
         (r.workload_key, r.cost_sec) for r in tiny_net.records
     ]
