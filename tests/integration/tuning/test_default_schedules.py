@@ -141,6 +141,8 @@ NETS: dict[str, Net] = {
     "conv-depthwise": conv((1, 48, 17, 17), 48, 3, 1, 48),
     "conv-depthwise-stride": conv((1, 20, 17, 17), 20, 5, 2, 20, after="Tanh"),
     "conv-groups": conv((1, 16, 9, 9), 32, 3, 1, 4),
+    "conv-groups-of-sixteen": conv((1, 32, 10, 9), 64, 3, 2, 4),
+    "conv-groups-of-three": conv((1, 8, 7, 7), 12, 3, 1, 4),
     "conv-1d": single("Conv", (1, 6, 33), (8, 6, 3), kernel_shape=[3]),
     "conv-3d": single("Conv", (1, 2, 6, 6, 6), (4, 2, 3, 3, 3), kernel_shape=[3, 3, 3]),
     "conv-transposed": transposed_conv,
@@ -289,8 +291,9 @@ def test_it_is_the_same_each_time(tmp_path: Path) -> None:
             assert structural_equal(first, second)
 
 
-def test_large_convolutions_keep_their_results_in_registers(tmp_path: Path) -> None:
-    (kernel,) = (one for one in kernels_of(NETS["conv-3x3"], tmp_path, HOST) if "conv" in one.name)
+@pytest.mark.parametrize("name", ["conv-3x3", "conv-groups-of-sixteen"])
+def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path) -> None:
+    (kernel,) = (one for one in kernels_of(NETS[name], tmp_path, HOST) if "conv" in one.name)
     text = default_schedule(kernel.module["main"], HOST).script()
     assert 'scope="local"' in text
     assert "T.vectorized" in text

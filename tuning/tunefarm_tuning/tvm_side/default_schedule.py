@@ -15,6 +15,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.default_schedule_groups import split_groups
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages
 from tunefarm_tuning.tvm_side.default_schedule_plain import schedule_plain
 from tunefarm_tuning.tvm_side.default_schedule_reduce import schedule_tiled
@@ -78,6 +79,8 @@ def _scheduled(module: tvm.IRModule, machine: Machine) -> tvm.tirx.PrimFunc | No
     sch = Schedule(module, debug_mask=0, error_render_level="none")
     inline_stages(sch)
     blocks = blocks_of(sch)
+    for block in blocks:
+        split_groups(sch, block)
     if schedule_rows(sch, blocks, machine):
         return sch.mod["main"]
     done = [_schedule_one(sch, block, machine) for block in blocks]

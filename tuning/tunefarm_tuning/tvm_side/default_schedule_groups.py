@@ -1,0 +1,55 @@
+"""Default schedules of grouped convolutions, the first step: a loop over channels becomes one over groups and one within.
+
+A group's results read the same inputs. Which ones is a division of the channel's number, along which nothing is walked by
+any stride; by two loops, everything is.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir.schedule import ScheduleError
+from tvm.tirx import IndexMap
+
+from tunefarm_tuning.tvm_side.ir_walk import walk
+
+_SPATIAL = 0
+_LEAST_RESULTS = 4
+"""A group of fewer results fills no vector."""
+
+
+def split_groups(sch: Any, block: Any) -> None:
+    """Split the loop of a reduction that goes through groups, if there is one and it divides."""
+    node = sch.get(block)
+    variables = list(node.iter_vars)
+    if all(int(one.iter_type) == _SPATIAL for one in variables):
+        return
+    found = {
+        (place, int(part.b))
+        for region in node.reads
+        for dim in region.region
+        for part in walk(dim.min)
+        if isinstance(part, tirx.FloorDiv) and isinstance(part.b, tirx.IntImm)
+        for place, variable in enumerate(variables)
+        if part.a.same_as(variable.var) and int(variable.iter_type) == _SPATIAL
+    }
+    if len(found) != 1:
+        return
+    ((place, results),) = found
+    extent = variables[place].dom.extent
+    if results < _LEAST_RESULTS or not isinstance(extent, tirx.IntImm) or int(extent) % results:
+        return
+
+    def by_groups(*indices: Any) -> list[Any]:
+        channel = indices[place]
+        return [
+            *indices[:place],
+            tirx.floordiv(channel, results),
+            tirx.floormod(channel, results),
+            *indices[place + 1 :],
+        ]
+
+    with suppress(ScheduleError):
+        sch.transform_block_layout(block, IndexMap.from_func(by_groups, ndim=len(variables)))
