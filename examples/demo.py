@@ -40,7 +40,7 @@ from tunefarm.live.board import Board
 NETWORKS: dict[str, Callable[[], Any]] = {"resnet18": build_resnet18, "tiny": build_tiny_convnet}
 TOLERANCE = 1e-3  # of the outputs' root mean square
 SLOWER_RATIO = 1.02  # noise that "not slower than untuned" has to bear
-GONE_SEC = 30.0
+GONE_SEC = 120.0
 
 
 class Checks:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from migrated_database import upgrade
 from noted_peak import noted_peak
 from pydantic import SecretStr
 
@@ -21,7 +22,6 @@ from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
-from tunefarm_db.schema import upgrade
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
 from tunefarm_tuning.budget import Budget
@@ -169,6 +169,7 @@ def farm_settings(folder: Path, **changes: Any) -> Settings:
         "broker_url": "redis://127.0.0.1:1/0",
         "store_dir": folder / "store",
         "calibrate_every_sec": 0.0,
+        "device_stale_sec": 3600.0,  # no device falls silent because a machine is slow; tests that want it say so
     }
     return Settings(**{**places, **changes})
 

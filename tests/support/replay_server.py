@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from app_farm import farm_settings
+from migrated_database import upgrade
 from served import served
 
 from tunefarm_api.app import create_app
@@ -22,7 +23,6 @@ from tunefarm_app.reconcile import send_due
 from tunefarm_app.register_device import DeviceRegistration, register_device
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_steps
-from tunefarm_db.schema import upgrade
 from tunefarm_db.values import StepKind
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from migrated_database import upgrade
 from sqlalchemy import Engine
 
-from tunefarm_db import schema
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
@@ -18,7 +18,7 @@ from tunefarm_db.values import Device, Job, Model, NewRecord, NewTrial, Step, St
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    schema.upgrade(database_url)
+    upgrade(database_url)
     engine = make_engine(database_url)
     yield engine
     engine.dispose()

@@ -75,7 +75,10 @@ def rpc_runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         *("--tracker", "{tracker}", "--key", "{key}"),
         *("--work-dir", str(tmp_path_factory.mktemp("rpc-server"))),
     ]
-    with local_rpc(server_command=server) as farm, RpcRunner(farm.device, TIMING) as runner:
+    with (
+        local_rpc(server_command=server) as farm,
+        RpcRunner(farm.device, TIMING, connect_timeout_sec=60.0) as runner,
+    ):
         runner.use_lease(request.param)
         yield runner
 

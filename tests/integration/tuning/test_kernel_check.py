@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,27 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 
 LIMITS = CompileLimits(kernel_ratio=1e9)
+HANG_SEC = 3.0  # after which a kernel of which the test knows that it hangs is given up
+
+
+class HastyDevice(DeviceRun):
+    """Gives up on tuned kernels soon, where it is told to; on nothing else, however slow the machine is.
+
+    Attributes:
+        compare_sec: None leaves it to the caller.
+    """
+
+    compare_sec: float | None = None
+
+    def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
+        hasty = method == "compare_kernel" and self.compare_sec is not None
+        return super().call(method, params, timeout_sec=self.compare_sec or 0.0 if hasty else timeout_sec)
+
+    @contextmanager
+    def hurry(self, compare_sec: float | None) -> Iterator[None]:
+        self.compare_sec = compare_sec
+        yield
+        self.compare_sec = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +53,7 @@ class Bench:
 
     net: TunedNet
     compiler: CompileSession
-    device: DeviceRun
+    device: HastyDevice
     tasks: tuple[KernelInfo, ...]
     folder: Path
 
@@ -60,7 +83,7 @@ def compiler(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> It
 def bench(
     tiny_net: TunedNet, compiler: CompileSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits())
+    device = HastyDevice(None, kind="cpu", threads=1, limits=ChildLimits())
     yield Bench(tiny_net, compiler, device, compiler.load().tasks, tmp_path_factory.mktemp("kernels"))
     device.close()
 
@@ -120,8 +143,8 @@ def test_a_bad_kernel_is_left_out_and_the_next_is_checked_as_ever(
     bench: Bench, tmp_path: Path, kind: str, reason: MissReason
 ) -> None:
     bad = bad_kernel(kind, tmp_path)
-    limits = replace(LIMITS, kernel_sec=5.0) if kind == "hang" else LIMITS
-    found = bench.check(lambda _name, _path: bad, limits=limits)
+    with bench.device.hurry(HANG_SEC if kind == "hang" else None):
+        found = bench.check(lambda _name, _path: bad)
     assert found.miss is not None
     assert found.miss.reason is reason, found.miss
     assert found.miss.message
@@ -156,7 +179,7 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
     (tmp_path / "kernels").mkdir()
     tasks = compiler.load().tasks
     with local_rpc(server_command=server) as farm:
-        device = DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits())
+        device = HastyDevice(farm.device, kind="cpu", threads=1, limits=ChildLimits())
         bench = Bench(tiny_net, compiler, device, tasks, tmp_path / "kernels")
         try:
             for kind, reason in (
@@ -166,8 +189,8 @@ def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Pa
                 ("nothing", MissReason.CRASHED),
             ):
                 bad = bad_kernel(kind, tmp_path)
-                limits = replace(LIMITS, kernel_sec=5.0) if kind == "hang" else LIMITS
-                found = bench.check(lambda _name, _path, bad=bad: bad, limits=limits)
+                with device.hurry(HANG_SEC if kind == "hang" else None):
+                    found = bench.check(lambda _name, _path, bad=bad: bad)
                 assert found.miss is not None
                 assert found.miss.reason is reason, found.miss
                 assert bench.check().hit is not None
@@ -180,7 +203,9 @@ def test_a_lost_device_is_not_the_kernels_fault(
 ) -> None:
     tasks = compiler.load().tasks
     with local_rpc() as farm:
-        device = DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=5.0)
+        device = HastyDevice(
+            farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=5.0
+        )
         bench = Bench(tiny_net, compiler, device, tasks, tmp_path)
 
         def lose(_name: str, path: Path) -> Path:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from app_farm import farm_settings
 from fastapi import FastAPI
+from migrated_database import upgrade
 
 from tunefarm_api.app import create_app
 from tunefarm_api.problem_kinds import PROBLEM_KINDS
 from tunefarm_app.api_keys import create_api_key
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_db import schema
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Model
 
@@ -33,7 +33,7 @@ MAX_UPLOAD_BYTES = 100_000
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     settings = farm_settings(tmp_path, max_upload_bytes=MAX_UPLOAD_BYTES)
-    schema.upgrade(settings.database_url.get_secret_value())
+    upgrade(settings.database_url.get_secret_value())
     return settings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +74,6 @@ def test_recorded_seconds_pass_until_the_step_is_cancelled(farm, tmp_path: Path)
     (task,) = engine.extract_tasks(model, Target(kind="llvm"), cancellation=Cancellation())
     cancellation = Cancellation()
     threading.Timer(0.3, cancellation.cancel).start()
-    began = time.monotonic()
     with engine.measuring(farm.add_device(), cancellation=cancellation) as option:
         (built,) = option.builder.build([BuildInput(task=task, config=CONFIGS[0])])
         assert cancellation.cancelled
@@ -83,7 +81,6 @@ def test_recorded_seconds_pass_until_the_step_is_cancelled(farm, tmp_path: Path)
         assert built.artifact_path is not None
         (result,) = option.runner.run([MeasureInput(task=task, artifact_path=built.artifact_path)])
     assert result.run_sec == 5000.0
-    assert time.monotonic() - began < 600
 
 
 def test_seeds_tell_equal_recordings_apart(tmp_path: Path) -> None:

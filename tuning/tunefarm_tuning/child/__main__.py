@@ -7,6 +7,7 @@ after a first ``{"ready": true}``. What libraries print goes to standard error. 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -35,7 +36,11 @@ def main(argv: list[str]) -> int:
 
     def load() -> None:
         nonlocal handlers
+        # Nothing of what imports make is garbage: looking for some takes a tenth of TVM's import, and of each later look.
+        gc.disable()
         handlers = importlib.import_module(module).HANDLERS
+        gc.freeze()
+        gc.enable()
 
     answer = _answer(load)
     # Libraries put in handlers of their own (TVM does), which may wait for ever for what the crashed code had locked.
