@@ -129,23 +129,13 @@ def matmul_integer(g: GraphBuilder, v: int) -> Any:
     s, z = scalar(g, 0.02), g.constant(np.array(120, np.uint8))
     x = g.node("QuantizeLinear", image(g, 3, 8), s, z)
     w = g.constant(rng.integers(-127, 127, (8, 5), np.int8))
+    columns = g.constant(np.array([1, 2, 3, -4, 5], np.int8))
     return [
         (g.node("MatMulInteger", x, w), TensorProto.INT32),
         (g.node("MatMulInteger", x, w, z), TensorProto.INT32),
         (g.node("MatMulInteger", x, w, z, g.constant(np.array(3, np.int8))), TensorProto.INT32),
+        (g.node("MatMulInteger", x, w, z, columns), TensorProto.INT32),
     ]
-
-
-@case(10)
-def matmul_integer_columns(g: GraphBuilder, v: int) -> Any:
-    rng = np.random.default_rng(1)
-    s, z = scalar(g, 0.02), g.constant(np.array(120, np.uint8))
-    x = g.node("QuantizeLinear", image(g, 3, 8), s, z)
-    w = g.constant(rng.integers(-127, 127, (8, 5), np.int8))
-    return (
-        g.node("MatMulInteger", x, w, z, g.constant(np.array([1, 2, 3, -4, 5], np.int8))),
-        TensorProto.INT32,
-    )
 
 
 @case(10)

@@ -125,24 +125,15 @@ def resize_cubic(g: GraphBuilder, v: int) -> Any:
 
 @case(18)
 def resize_axes(g: GraphBuilder, v: int) -> Any:
-    return g.node("Resize", image(g, 1, 2, 4, 6), "", "", g.ints(8, 9), axes=[2, 3], mode="linear")
-
-
-@case(18)
-def resize_axes_order(g: GraphBuilder, v: int) -> Any:
-    return g.node("Resize", image(g, 1, 2, 4, 6), "", "", g.ints(9, 8), axes=[3, 2], mode="linear")
-
-
-@case(18)
-def resize_axes_scales(g: GraphBuilder, v: int) -> Any:
-    return g.node(
-        "Resize",
-        image(g, 1, 2, 4, 6),
-        "",
-        g.constant(np.array([2, 3], np.float32)),
-        axes=[2, 3],
-        mode="nearest",
-    )
+    x, sizes = image(g, 1, 2, 4, 6), g.ints(8, 9)
+    scales = g.constant(np.array([2, 3], np.float32))
+    kept: dict[str, Any] = {"mode": "nearest", "keep_aspect_ratio_policy": "not_larger"}
+    return [
+        g.node("Resize", x, "", "", sizes, axes=[2, 3], mode="linear"),
+        g.node("Resize", x, "", "", g.ints(9, 8), axes=[3, 2], mode="linear"),
+        g.node("Resize", x, "", scales, axes=[2, 3], mode="nearest"),
+        g.node("Resize", x, "", "", sizes, axes=[2, 3], **kept),
+    ]
 
 
 @case(18)
@@ -154,20 +145,6 @@ def resize_antialias(g: GraphBuilder, v: int) -> Any:
         g.constant(np.array([1, 1, 0.5, 0.5], np.float32)),
         mode="linear",
         antialias=1,
-    )
-
-
-@case(18)
-def resize_aspect(g: GraphBuilder, v: int) -> Any:
-    return g.node(
-        "Resize",
-        image(g, 1, 2, 4, 6),
-        "",
-        "",
-        g.ints(8, 9),
-        axes=[2, 3],
-        mode="nearest",
-        keep_aspect_ratio_policy="not_larger",
     )
 
 
