@@ -100,7 +100,7 @@ _KINDS = {
     "no-such-route": (404, "There is nothing at this path."),
     "no-such-source": (404, "The kernel has no source of this kind. `kinds` lists those that it has."),
     "not-finished": (409, "The job is still open, and has no report yet."),
-    "not-protobuf": (422, "The upload does not begin like an ONNX file."),
+    "not-protobuf": (422, "The upload begins like neither an ONNX file nor a TFLite file."),
     "range-not-satisfiable": (416, "The file has no such part. `Content-Range` says how large it is."),
     "record-not-found": (404, "There is no such record."),
     "search-ended": (409, "The search is over, and a budget can change nothing any more."),

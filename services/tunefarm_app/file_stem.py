@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import re
 
+_ENDS = (".onnx", ".tflite")
+
 
 def file_stem(name: str) -> str:
     """Return a file name without its end, safe everywhere, for a model's name."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(".onnx")).strip("-.")[:60]
+    end = file_end(name)
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(end)).strip("-.")[:60]
     return stem or "model"
+
+
+def file_end(name: str) -> str:
+    """Return how the file of a model of this name ends: as the name does, where that says a format."""
+    return next((end for end in _ENDS if name.endswith(end)), _ENDS[0])

@@ -21,6 +21,8 @@ MAX_DIMENSION = 1 << 31
 
 # A ModelProto begins with the tag of one of its fields: the only thing about a model that is looked at outside a child.
 _FIRST_BYTES = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
+_TFLITE = b"TFL3"
+"""At the fifth byte of a TFLite file."""
 _OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive (PyTorch files are zips: export the network to ONNX)",
     b"\x80": "a Python pickle (export the network to ONNX)",
@@ -29,6 +31,8 @@ _OTHER_FORMATS = {
     b"{": "a JSON file",
     b"<": "an HTML or XML file (was a web page downloaded in its place?)",
     b"\x7fELF": "a compiled library",
+    b"ML\xefR": "MLIR, such as StableHLO (export the function to ONNX: jax2onnx does for JAX)",
+    b"module ": "MLIR, such as StableHLO (export the function to ONNX: jax2onnx does for JAX)",
 }
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
 _WORTH_ANOTHER_TRY = frozenset(
@@ -60,19 +64,23 @@ def check_shapes(shapes: Mapping[str, Sequence[int]]) -> None:
 
 
 def check_head(blob_head: bytes, size_bytes: int) -> None:
-    """Refuse what cannot be an ONNX file by its first bytes.
+    """Refuse what can be neither an ONNX nor a TFLite file by its first bytes.
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``.
     """
     if size_bytes == 0:
         raise InvalidModelError("the file is empty", code="empty-file")
-    if blob_head[0] in _FIRST_BYTES:
+    if blob_head[0] in _FIRST_BYTES or blob_head[4:8] == _TFLITE:
         return
     for magic, what in _OTHER_FORMATS.items():
         if blob_head.startswith(magic):
-            raise InvalidModelError(f"this is not an ONNX file: it looks like {what}", code="not-protobuf")
-    raise InvalidModelError("this is not an ONNX file: it does not begin like one", code="not-protobuf")
+            raise InvalidModelError(
+                f"this is not an ONNX file, nor a TFLite file: it looks like {what}", code="not-protobuf"
+            )
+    raise InvalidModelError(
+        "this is not an ONNX file, nor a TFLite file: it does not begin like one", code="not-protobuf"
+    )
 
 
 def submit_model(

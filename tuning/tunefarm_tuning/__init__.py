@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.task import Workload as Workload
     from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
+    from tunefarm_tuning.tflite_file import import_tflite as import_tflite
     from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.toolchain import versions as versions
     from tunefarm_tuning.torch_program import import_torch as import_torch
@@ -170,6 +171,7 @@ _HOMES = {
     "Workload": "task",
     "TaskScheduler": "task_scheduler",
     "TaskState": "task_scheduler",
+    "import_tflite": "tflite_file",
     "toolchain_key": "toolchain",
     "versions": "toolchain",
     "import_torch": "torch_program",

@@ -55,10 +55,11 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     limits: ImportLimits | None = None,
 ) -> Model:
-    """Check an ONNX file and describe it.
+    """Check an ONNX or TFLite file and describe it.
 
     In turn: its bytes, our own rules and ONNX's checker; ONNX Runtime, which makes the reference results; TVM's
-    importer and the graph pipeline. Each runs in a child process under `limits`. Writes nothing.
+    importer and the graph pipeline. Each runs in a child process under `limits`. Writes nothing. A TFLite file is read
+    as the ONNX model that says the same (docs/adr/0023-tflite-files-are-read-as-onnx.md).
 
     Args:
         path: The file, of any name.
@@ -68,7 +69,7 @@ def import_model(
     Raises:
         InvalidModelError: With code empty-file, not-protobuf, truncated-model, invalid-onnx, external-data,
             unsupported-operator, unknown-dimension, unknown-input, bad-shape, zero-size, unsupported-dtype,
-            too-large, import-crashed, import-timeout or import-memory.
+            invalid-tflite, too-large, import-crashed, import-timeout or import-memory.
         InvalidInputError: If there is no such file (code no-such-file).
     """
     path = Path(path)

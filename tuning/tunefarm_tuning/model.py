@@ -15,12 +15,12 @@ class Model:
     """A network that `import_model` has accepted.
 
     Attributes:
-        path: The ONNX file. Never written to; it may lie in a content-addressed store under any name.
+        path: The file, ONNX or TFLite. Never written to; it may lie in a content-addressed store under any name.
         sha256: Of the file, in hexadecimal.
         shapes: Full shapes of the inputs that have dimensions which the file leaves open.
         inputs: All inputs with every dimension known, in the file's order, under the file's names (a stranger's text).
         outputs: Likewise.
-        operators: Operators and how often each occurs, the most frequent first.
+        operators: ONNX's operators and how often each occurs, the most frequent first.
         num_params: Elements of the floating-point weights.
     """
 

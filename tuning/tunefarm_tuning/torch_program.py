@@ -6,7 +6,6 @@ reference, as for every model (docs/adr/0021-torch-programs-become-onnx.md).
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,22 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits, import_model
+from tunefarm_tuning.importing import ImportLimits, import_model
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.reference_run import run_in_onnxruntime
 from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _OPSET = 18
-_REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
 
 
 def import_torch(
@@ -120,7 +114,7 @@ def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> No
             code="conversion-differs",
         )
     names = [spec.name for spec in model.outputs]
-    for one in compare_outputs(names, _run(model, inputs, limits), _arrays(torch, results)):
+    for one in compare_outputs(names, run_in_onnxruntime(model, inputs, limits), _arrays(torch, results)):
         if not one.ok:
             raise InvalidModelError(
                 f"PyTorch's ONNX exporter made a file that computes something else: output {clean(one.name)!r}: "
@@ -128,32 +122,6 @@ def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> No
                 code="conversion-differs",
                 output=clean(one.name),
             )
-
-
-def _run(model: Model, inputs: Sequence[NDArray[Any]], limits: ImportLimits) -> list[NDArray[Any]]:
-    with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
-        feeds, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
-        save_arrays(feeds, inputs)
-        params = {
-            "path": str(model.path.absolute()),
-            "inputs": [spec.to_json() for spec in model.inputs],
-            "feeds": str(feeds),
-            "outputs": str(outputs),
-        }
-        try:
-            call_in_child(
-                _REFERENCE_CHILD,
-                "run_once",
-                params,
-                limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
-                timeout_sec=limits.timeout_sec,
-                env=CHILD_ENVIRONMENT,
-            )
-        except ChildClosed:
-            raise
-        except ChildFailed as error:
-            raise model_error("reference", "running the model in ONNX Runtime", error) from error
-        return load_arrays(outputs)
 
 
 def _arrays(torch: Any, values: Sequence[Any]) -> list[NDArray[Any]]:

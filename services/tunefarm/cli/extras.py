@@ -13,6 +13,7 @@ _EXTRA_OF: Mapping[str, str] = {
     "numpy": "run",
     "onnx": "engine",
     "onnxruntime": "engine",
+    "tflite": "engine",
     "psutil": "engine",
     "xgboost": "engine",
     "sqlalchemy": "server",

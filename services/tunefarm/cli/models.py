@@ -71,14 +71,14 @@ def show_model(
 def upload_model(
     out: Output,
     server: Server,
-    file: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX file.")],
+    file: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX or TFLite file.")],
     name: Annotated[
         str | None, typer.Option("--name", help="What to call it; the file's name by default.")
     ] = None,
     shape: Shape = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
-    """Upload an ONNX file. The server imports it and says what is wrong with it, if something is."""
+    """Upload an ONNX or TFLite file. The server imports it and says what is wrong with it, if something is."""
     from tunefarm.cli.views import view
     from tunefarm.live.board import Board, Phase
 
@@ -106,23 +106,36 @@ def upload_model(
 @command(app, "convert")
 def convert_model(
     out: Output,
-    file: Annotated[Path, typer.Argument(metavar="MODEL.pt2", help="What torch.export.save wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="What torch.export.save wrote (.pt2), or a .tflite file.")
+    ],
     to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Where the ONNX file is written.")],
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Load the file, which can run whatever code its author put in, as you."),
+        typer.Option(
+            "--trust", help="Load a .pt2 file, which can run whatever code its author put in, as you."
+        ),
     ] = False,
 ) -> None:
-    """Convert a torch.export program to an ONNX file, here, and compare the two. Needs torch and onnxscript."""
-    from tunefarm_tuning import import_torch
+    """Convert a torch.export program or a TFLite file to an ONNX file, here, and compare the two.
 
-    model = import_torch(file, to, trust=trust)
+    For a program torch and onnxscript must be installed; a TFLite file is compared if ai-edge-litert is. A TFLite file
+    can be uploaded and tuned as it is, too.
+    """
+    if file.suffix == ".tflite":
+        from tunefarm_tuning.tflite_file import import_tflite, litert_is_installed
+
+        model = import_tflite(file, to)
+        compared = "as LiteRT computes them" if litert_is_installed() else "not compared: no ai-edge-litert"
+    else:
+        from tunefarm_tuning import import_torch
+
+        model = import_torch(file, to, trust=trust)
+        compared = "as PyTorch computes them"
     if out.json:
         out.data({"path": str(to), **model.to_json()})
         return
-    out.text(
-        f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, as PyTorch computes them"
-    )
+    out.text(f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}")
 
 
 @command(app, "tasks")

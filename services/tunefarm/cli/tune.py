@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
 def tune_model(
     out: Output,
     server: Server,
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network to tune.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The network to tune: an ONNX or TFLite file.")
+    ],
     target: Annotated[
         str,
         typer.Option(

@@ -31,7 +31,7 @@ class AsyncModels:
         shapes: Shapes | None = None,
         on_progress: ByteProgress | None = None,
     ) -> Model:
-        """Upload an ONNX file; the server then imports it (see `wait`).
+        """Upload an ONNX or TFLite file; the server then imports it (see `wait`).
 
         The file is streamed, never held in memory. One of more than 4 MB goes in parts: after a break, or a restart of the
         server, the rest is sent; and what another call did not get through goes on here. A file that the server has

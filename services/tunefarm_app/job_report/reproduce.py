@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from tunefarm_app.file_stem import file_stem
+from tunefarm_app.file_stem import file_end, file_stem
 from tunefarm_app.job_report.document import ReportReproduce, ReportStep
 from tunefarm_app.job_report.evidence import Evidence
 from tunefarm_db.values import Artifact, Job, Model
@@ -21,7 +21,7 @@ _LIMITS = {
 
 def reproduce(job: Job, model: Model, artifact: Artifact | None, found: Evidence) -> ReportReproduce:
     """Return the steps and their caveats."""
-    file = f"{file_stem(model.name)}.onnx"
+    file = f"{file_stem(model.name)}{file_end(model.name)}"
     steps = [
         _step("The file that was tuned; its SHA-256 must be this one.", "text", f"{model.sha256}  {file}")
     ]

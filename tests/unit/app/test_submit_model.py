@@ -28,6 +28,7 @@ def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
         (b"\x80\x02}q", "not-protobuf", "pickle"),
         (b"<!DOCTYPE html>", "not-protobuf", "web page"),
         (b'{"a": 1}', "not-protobuf", "JSON"),
+        (b"module @jit_f {", "not-protobuf", "StableHLO"),
         (b"hello", "not-protobuf", "does not begin"),
     ],
 )
@@ -41,9 +42,10 @@ def test_what_cannot_be_onnx_is_refused_and_leaves_nothing(farm, data, code, wor
     assert farm.inbox.messages == []
 
 
-def test_real_onnx_heads_are_let_through() -> None:
+def test_heads_of_real_models_are_let_through() -> None:
     for first in (0x08, 0x12, 0x3A, 0x42):
         check_head(bytes([first, 1]), 2)
+    check_head(b"\x1c\x00\x00\x00TFL3", 1000)
 
 
 @pytest.mark.parametrize("shape", [[0], [-1, 2], [1 << 40], [True], [1.5]])

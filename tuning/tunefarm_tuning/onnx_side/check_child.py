@@ -1,4 +1,4 @@
-"""Child process: is this file an ONNX model that tunefarm takes? Everything but TVM's own opinion."""
+"""Child process: is this file a model that tunefarm takes? Everything but TVM's own opinion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs, real_inputs
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
+from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes, onnx_source
 from tunefarm_tuning.onnx_side.rules import check_input_sizes, check_rules, count_operators, count_parameters
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.untrusted_text import clean
 
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
@@ -30,8 +32,12 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: With the code of whatever is wrong first.
     """
     data = Path(params["path"]).read_bytes()
-    check_bytes(data)
-    model = _parse(data)
+    if is_tflite(data):
+        model = convert_tflite(data)
+        data = onnx_bytes(model)
+    else:
+        check_bytes(data)
+        model = _parse(data)
     check_rules(model, max_nodes=params["max_nodes"])
     inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})
     check_input_sizes(inputs, max_bytes=params["max_tensor_bytes"])
@@ -76,8 +82,9 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     options.log_severity_level = 4
     # By the file's name it would take some files for its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    source = onnx_source(params["path"])
     try:
-        session = onnxruntime.InferenceSession(params["path"], options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:

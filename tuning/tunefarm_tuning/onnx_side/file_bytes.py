@@ -22,8 +22,10 @@ _FOREIGN = (
     (b"\xfd7zXZ", "xz-compressed; unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first"),
     (b"version https://git-lfs", "a Git LFS pointer, not the model; run: git lfs pull"),
-    (b"GGUF", "a GGUF file; tunefarm reads ONNX"),
-    (b"\x7fELF", "a program or a library; tunefarm reads ONNX"),
+    (b"GGUF", "a GGUF file; tunefarm reads ONNX and TFLite"),
+    (b"ML\xefR", "MLIR, such as StableHLO; export the function to ONNX: jax2onnx does for JAX"),
+    (b"module ", "MLIR, such as StableHLO; export the function to ONNX: jax2onnx does for JAX"),
+    (b"\x7fELF", "a program or a library; tunefarm reads ONNX and TFLite"),
     (b"<", "a web page or XML; was the download a log-in page?"),
     (b"{", "JSON; tunefarm reads binary ONNX"),
 )
@@ -89,8 +91,6 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 def _not_a_model(data: bytes) -> InvalidModelError:
     head = data[:64]
     looks = next((what for magic, what in _FOREIGN if head.lstrip().startswith(magic)), None)
-    if head[4:8] == b"TFL3":
-        looks = "a TensorFlow Lite file; convert it with tf2onnx"
     return InvalidModelError(
         "the file is not an ONNX model (a protobuf)" + (f"; it looks like {looks}" if looks else ""),
         code="not-protobuf",

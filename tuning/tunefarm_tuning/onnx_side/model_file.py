@@ -1,4 +1,4 @@
-"""Reading a model file that has passed the checks."""
+"""Reading a model file that has passed the checks: as ONNX, whichever format it is in."""
 
 from __future__ import annotations
 
@@ -8,19 +8,57 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
     """Parse a model. External data is not looked at: no path of the file's own is ever opened.
 
     Raises:
-        InvalidModelError: not-protobuf.
+        InvalidModelError: not-protobuf, or a code of `tflite_side.convert`.
     """
+    data = Path(path).read_bytes()
+    if is_tflite(data):
+        return convert_tflite(data)
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(Path(path).read_bytes())
+        model.ParseFromString(data)
     except DecodeError as error:
         raise InvalidModelError(
             "the file is not an ONNX model: it does not parse as one", code="not-protobuf"
         ) from error
     return model
+
+
+def onnx_source(path: Path | str) -> str | bytes:
+    """Return what ONNX Runtime shall open: the path of an ONNX file, or the bytes that another one is converted to.
+
+    Raises:
+        InvalidModelError: A code of `tflite_side.convert`.
+    """
+    with Path(path).open("rb") as file:
+        if not is_tflite(file.read(8)):
+            return str(path)
+    return onnx_bytes(read_model(path))
+
+
+def convert_tflite(data: bytes) -> onnx.ModelProto:
+    """Convert a TFLite file; what that takes is loaded for such files alone."""
+    from tunefarm_tuning.tflite_side.convert import convert
+
+    return convert(data)
+
+
+def onnx_bytes(model: onnx.ModelProto) -> bytes:
+    """Return the bytes of an ONNX file.
+
+    Raises:
+        InvalidModelError: too-large: protobuf ends at 2 GiB.
+    """
+    try:
+        data: bytes = model.SerializeToString()
+    except (ValueError, RuntimeError) as error:  # protobuf's EncodeError is a ValueError
+        raise InvalidModelError(
+            "as ONNX the model would take more than 2 GiB, where protobuf ends", code="too-large"
+        ) from error
+    return data

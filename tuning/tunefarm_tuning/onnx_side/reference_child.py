@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
 from tunefarm_tuning.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.onnx_side.model_file import onnx_source
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
@@ -122,8 +123,9 @@ def _session(path: str, threads: int, *, optimised: bool) -> onnxruntime.Inferen
     options.log_severity_level = 4
     # By the file's name it would take some files for its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    source = onnx_source(path)
     try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:

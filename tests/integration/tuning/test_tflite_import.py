@@ -1,0 +1,109 @@
+"""TFLite files through the whole import: checked, loaded by ONNX Runtime, imported into TVM, and converted for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import litert_outputs
+import numpy as np
+import onnx
+import pytest
+import tvm
+from tflite_writer import TfliteWriter
+from tflite_zoo import ZOO
+from tvm import relax
+
+from tunefarm_tuning import ImportLimits, import_model, import_tflite
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tflite_file import _compare
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+
+LIMITS = ImportLimits(memory_bytes=4 << 30)
+OUTPUTS = litert_outputs.recorded()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    return tmp_path / "model.tflite"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a_block_with_a_gate",
+        "quantized_conv_of_padded",
+        "transpose_conv_same",
+        "resize_nearest_neighbor_5_to_8_aligncorners",
+    ],
+)
+def test_tvm_computes_what_litert_does(name: str, stored: Path) -> None:
+    case = ZOO[name]()
+    stored.write_bytes(case.data)
+    module = load_relax(stored, {}, Target(kind="llvm")).module
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    found = machine["main"](*[tvm.runtime.tensor(feed) for feed in case.feeds()])
+    (expected,) = OUTPUTS[name]
+    step = 1.01 if expected.dtype == np.int8 else 1e-4
+    np.testing.assert_allclose(
+        found.numpy().astype(np.float64), expected.astype(np.float64), rtol=1e-4, atol=step
+    )
+
+
+def test_the_compiled_network_keeps_tflite_s_layout(stored: Path) -> None:
+    """The transposes that ONNX needs are left at the network's ends alone, fused there."""
+    stored.write_bytes(ZOO["a_block_with_a_gate"]().data)
+    module = load_relax(stored, {}, Target(kind="llvm")).module
+    kernels = [variable.name_hint for variable in module.get_global_vars()]
+    assert len([name for name in kernels if "conv2d" in name]) == 4
+    assert len([name for name in kernels if "transpose" in name]) <= 2, kernels
+
+
+def test_a_file_is_imported_as_it_is(stored: Path) -> None:
+    stored.write_bytes(ZOO["quantized_conv_of_padded"]().data)
+    model = import_model(stored, limits=LIMITS)
+    assert [(spec.shape, spec.dtype) for spec in model.inputs] == [((1, 6, 6, 3), "int8")]
+    assert [(spec.shape, spec.dtype) for spec in model.outputs] == [((1, 6, 6, 4), "int8")]
+    assert dict(model.operators)["Conv"] == 1
+    assert model.path == stored
+
+
+def test_a_broken_file_is_an_error(stored: Path) -> None:
+    data = ZOO["quantized_network"]().data
+    stored.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InvalidModelError) as caught:
+        import_model(stored, limits=LIMITS)
+    assert caught.value.code == "invalid-tflite"
+
+
+def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
+    """Compared with LiteRT where that is installed."""
+    net = TfliteWriter()
+    stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
+    model = import_tflite(stored, tmp_path / "net.onnx", limits=LIMITS)
+    assert model.path == tmp_path / "net.onnx"
+    assert model.operators == (("Relu", 1),)
+    onnx.checker.check_model(onnx.load(tmp_path / "net.onnx"))
+    right = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
+    _compare(model, [right], [right], quantized=False)
+    with pytest.raises(InvalidModelError) as caught:
+        _compare(model, [right + np.float32(0.02)], [right], quantized=False)
+    assert caught.value.code == "conversion-differs"
+    # Where LiteRT computes with integers, a small difference is its rounding; a large one is not.
+    _compare(model, [right + np.float32(0.02)], [right], quantized=True)
+    with pytest.raises(InvalidModelError):
+        _compare(model, [right + 1], [right], quantized=True)
+
+
+def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError) as missing:
+        import_tflite(stored, tmp_path / "net.onnx")
+    assert missing.value.code == "no-such-file"
+    stored.write_bytes(b"something else")
+    with pytest.raises(InvalidModelError) as other:
+        import_tflite(stored, tmp_path / "net.onnx")
+    assert other.value.code == "not-tflite"
+    with pytest.raises(InvalidInputError) as same:
+        import_tflite(stored, stored)
+    assert same.value.code == "same-file"
+    assert stored.read_bytes() == b"something else"

@@ -1,0 +1,254 @@
+"""Writing small TFLite files, operator by operator, with the same flatbuffers classes that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+from numpy.typing import NDArray
+
+_TYPES = {
+    "float32": tflite.TensorType.FLOAT32,
+    "float16": tflite.TensorType.FLOAT16,
+    "int8": tflite.TensorType.INT8,
+    "uint8": tflite.TensorType.UINT8,
+    "int16": tflite.TensorType.INT16,
+    "int32": tflite.TensorType.INT32,
+    "int4": tflite.TensorType.INT4,
+    "int64": tflite.TensorType.INT64,
+    "bool": tflite.TensorType.BOOL,
+    "string": tflite.TensorType.STRING,
+}
+_VERSIONS = {
+    "BATCH_MATMUL": 3,
+    "BROADCAST_TO": 2,
+    "RESIZE_BILINEAR": 3,
+    "RESIZE_NEAREST_NEIGHBOR": 3,
+    "TRANSPOSE_CONV": 3,
+}
+
+
+def scattered(shape: Sequence[int], seed: int) -> NDArray[np.float32]:
+    """Return numbers between -1 and 1 that look random, and are the same with every version of everything."""
+    x = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64) + np.uint64(seed * 7919 + 1)
+    for shift in (15, 13, 16):
+        x = ((x ^ (x >> np.uint64(shift))) * np.uint64(0x2C1B3C6D)) & np.uint64(0xFFFFFFFF)
+    return (x.astype(np.float64) / 2**31 - 1).astype(np.float32).reshape(shape)
+
+
+class TfliteWriter:
+    """Collects tensors and operators; `data` closes the file. Methods return tensors by number.
+
+    Args:
+        seed: Of the random weights.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._builder = flatbuffers.Builder(1024)
+        self._seed = seed
+        self._tensors: list[dict[str, Any]] = []
+        self._buffers: list[bytes] = [b""]
+        self._operators: list[dict[str, Any]] = []
+        self._codes: list[tuple[str, str]] = []
+        self._inputs: list[int] = []
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        *,
+        name: str | None = None,
+        data: NDArray[Any] | None = None,
+        scale: float | Sequence[float] | None = None,
+        zero: int | Sequence[int] = 0,
+        axis: int = 0,
+        signature: Sequence[int] | None = None,
+    ) -> int:
+        """Add a tensor: a constant, where data is given."""
+        buffer = 0
+        if data is not None:
+            buffer = len(self._buffers)
+            self._buffers.append(np.ascontiguousarray(data).tobytes())
+        self._tensors.append(
+            {
+                "shape": [int(n) for n in shape],
+                "dtype": dtype,
+                "name": f"t{len(self._tensors)}" if name is None else name,
+                "buffer": buffer,
+                "scale": None if scale is None else np.atleast_1d(np.array(scale, np.float32)),
+                "zero": np.atleast_1d(np.array(zero, np.int64)),
+                "axis": axis,
+                "signature": signature,
+            }
+        )
+        return len(self._tensors) - 1
+
+    def input(self, shape: Sequence[int], dtype: str = "float32", **more: Any) -> int:
+        self._inputs.append(self.tensor(shape, dtype, **more))
+        return self._inputs[-1]
+
+    def constant(self, data: NDArray[Any], **more: Any) -> int:
+        return self.tensor(data.shape, str(data.dtype), data=data, **more)
+
+    def ints(self, *values: int) -> int:
+        return self.constant(np.array(values, np.int32))
+
+    def weight(self, *shape: int, spread: float = 1.0) -> int:
+        self._seed += 1
+        return self.constant(scattered(shape, self._seed) * np.float32(spread))
+
+    def op(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        shape: Sequence[int],
+        dtype: str = "float32",
+        options: str = "",
+        fields: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> int:
+        """Add an operator of one output, of this shape and dtype; `options` names its table of `fields`."""
+        output = self.tensor(shape, dtype, **more)
+        self.op_of(kind, inputs, [output], options, fields)
+        return output
+
+    def op_of(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: str = "",
+        fields: Mapping[str, Any] | None = None,
+        custom: str = "",
+    ) -> None:
+        """Add an operator whose outputs are there already."""
+        key = (kind, custom)
+        if key not in self._codes:
+            self._codes.append(key)
+        self._operators.append(
+            {
+                "code": self._codes.index(key),
+                "inputs": list(inputs),
+                "outputs": list(outputs),
+                "options": options,
+                "fields": dict(fields or {}),
+            }
+        )
+
+    def data(self, outputs: Sequence[int], *, graphs: int = 1) -> bytes:
+        """Return the file."""
+        b = self._builder
+        buffers = [self._buffer(one) for one in self._buffers]
+        codes = [self._code(kind, custom) for kind, custom in self._codes]
+        tensors = [self._tensor(one) for one in self._tensors]
+        operators = [self._operator(one) for one in self._operators]
+        parts = [
+            self._offsets(tensors),
+            self._vector(self._inputs, "i"),
+            self._vector(list(outputs), "i"),
+            self._offsets(operators),
+            b.CreateString("main"),
+        ]
+        b.StartObject(5)
+        for slot, part in enumerate(parts):
+            b.PrependUOffsetTRelativeSlot(slot, part, 0)
+        graph = b.EndObject()
+        heads = [self._offsets(codes), self._offsets([graph] * graphs), self._offsets(buffers)]
+        description = b.CreateString("made by a test")
+        b.StartObject(5)
+        b.PrependUint32Slot(0, 3, 0)
+        b.PrependUOffsetTRelativeSlot(1, heads[0], 0)
+        b.PrependUOffsetTRelativeSlot(2, heads[1], 0)
+        b.PrependUOffsetTRelativeSlot(3, description, 0)
+        b.PrependUOffsetTRelativeSlot(4, heads[2], 0)
+        b.Finish(b.EndObject(), file_identifier=b"TFL3")
+        return bytes(b.Output())
+
+    def _buffer(self, data: bytes) -> int:
+        b = self._builder
+        vector = None
+        if data:
+            b.StartVector(1, len(data), 16)
+            b.head = b.head - len(data)
+            b.Bytes[b.head : b.head + len(data)] = data
+            vector = b.EndVector()
+        b.StartObject(1)
+        if vector is not None:
+            b.PrependUOffsetTRelativeSlot(0, vector, 0)
+        return int(b.EndObject())
+
+    def _code(self, kind: str, custom: str) -> int:
+        b = self._builder
+        name = b.CreateString(custom) if custom else None
+        number = getattr(tflite.BuiltinOperator, kind)
+        b.StartObject(4)
+        b.PrependInt8Slot(0, min(number, 127), 0)
+        if name is not None:
+            b.PrependUOffsetTRelativeSlot(1, name, 0)
+        b.PrependInt32Slot(2, _VERSIONS.get(kind, 1), 1)
+        b.PrependInt32Slot(3, number, 0)
+        return int(b.EndObject())
+
+    def _tensor(self, one: Mapping[str, Any]) -> int:
+        b = self._builder
+        shape, name = self._vector(one["shape"], "i"), b.CreateString(one["name"])
+        signature = None if one["signature"] is None else self._vector(one["signature"], "i")
+        quantization = None
+        if one["scale"] is not None:
+            scale = self._vector(one["scale"].tolist(), "f")
+            zero = self._vector(np.broadcast_to(one["zero"], one["scale"].shape).tolist(), "q")
+            b.StartObject(7)
+            b.PrependUOffsetTRelativeSlot(2, scale, 0)
+            b.PrependUOffsetTRelativeSlot(3, zero, 0)
+            b.PrependInt32Slot(6, one["axis"], 0)
+            quantization = b.EndObject()
+        b.StartObject(8)
+        b.PrependUOffsetTRelativeSlot(0, shape, 0)
+        b.PrependInt8Slot(1, _TYPES[one["dtype"]], 0)
+        b.PrependUint32Slot(2, one["buffer"], 0)
+        b.PrependUOffsetTRelativeSlot(3, name, 0)
+        if quantization is not None:
+            b.PrependUOffsetTRelativeSlot(4, quantization, 0)
+        if signature is not None:
+            b.PrependUOffsetTRelativeSlot(7, signature, 0)
+        return int(b.EndObject())
+
+    def _operator(self, one: Mapping[str, Any]) -> int:
+        b = self._builder
+        inputs, outputs = self._vector(one["inputs"], "i"), self._vector(one["outputs"], "i")
+        options = self._options(one["options"], one["fields"]) if one["options"] else None
+        b.StartObject(9)
+        b.PrependUint32Slot(0, one["code"], 0)
+        b.PrependUOffsetTRelativeSlot(1, inputs, 0)
+        b.PrependUOffsetTRelativeSlot(2, outputs, 0)
+        if options is not None:
+            b.PrependUint8Slot(3, getattr(tflite.BuiltinOptions, one["options"]), 0)
+            b.PrependUOffsetTRelativeSlot(4, options, 0)
+        return int(b.EndObject())
+
+    def _options(self, name: str, fields: Mapping[str, Any]) -> int:
+        module = __import__(f"tflite.{name}", fromlist=[name])
+        values = {k: self._vector(v, "i") if isinstance(v, list) else v for k, v in fields.items()}
+        getattr(module, f"{name}Start")(self._builder)
+        for field, value in values.items():
+            getattr(module, f"{name}Add{field}")(self._builder, value)
+        return int(getattr(module, f"{name}End")(self._builder))
+
+    def _offsets(self, offsets: Sequence[int]) -> int:
+        b = self._builder
+        b.StartVector(4, len(offsets), 4)
+        for one in reversed(offsets):
+            b.PrependUOffsetTRelative(one)
+        return int(b.EndVector())
+
+    def _vector(self, values: Sequence[Any], kind: str) -> int:
+        b = self._builder
+        size = 8 if kind == "q" else 4
+        prepend = {"i": b.PrependInt32, "f": b.PrependFloat32, "q": b.PrependInt64}[kind]
+        b.StartVector(size, len(values), size)
+        for one in reversed(values):
+            prepend(one)
+        return int(b.EndVector())

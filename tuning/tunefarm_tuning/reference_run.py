@@ -1,0 +1,64 @@
+"""Running a network once in ONNX Runtime, in a child process, on inputs of the caller's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_error import model_error
+
+_REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
+_LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"
+
+
+def run_in_onnxruntime(
+    model: Model, inputs: Sequence[NDArray[Any]], limits: ImportLimits
+) -> list[NDArray[Any]]:
+    """Return what a network's outputs are, optimisations off.
+
+    Raises:
+        InvalidModelError: reference-failed, or what `model_error` makes of a child that gave no answer.
+    """
+    params = {"path": str(model.path.absolute()), "inputs": [spec.to_json() for spec in model.inputs]}
+    return _run("running the model in ONNX Runtime", _REFERENCE_CHILD, params, inputs, limits)
+
+
+def run_in_litert(path: Path, inputs: Sequence[NDArray[Any]], limits: ImportLimits) -> list[NDArray[Any]]:
+    """Return what TFLite's own interpreter, which must be installed, makes of a file's inputs.
+
+    Raises:
+        InvalidModelError: As `run_in_onnxruntime`.
+    """
+    return _run("running the model in LiteRT", _LITERT_CHILD, {"path": str(path.absolute())}, inputs, limits)
+
+
+def _run(
+    what: str, module: str, params: dict[str, Any], inputs: Sequence[NDArray[Any]], limits: ImportLimits
+) -> list[NDArray[Any]]:
+    with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
+        feeds, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+        save_arrays(feeds, inputs)
+        try:
+            call_in_child(
+                module,
+                "run_once",
+                {**params, "feeds": str(feeds), "outputs": str(outputs)},
+                limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
+                timeout_sec=limits.timeout_sec,
+                env=CHILD_ENVIRONMENT,
+            )
+        except ChildClosed:
+            raise
+        except ChildFailed as error:
+            raise model_error("reference", what, error) from error
+        return load_arrays(outputs)

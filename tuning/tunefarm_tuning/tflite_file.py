@@ -1,0 +1,113 @@
+"""TFLite files, written as ONNX files and compared with LiteRT: for who wants to see, or to change, what is read.
+
+`import_model` takes a TFLite file as it is (docs/adr/0023-tflite-files-are-read-as-onnx.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
+from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.process import call_in_child
+from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits, import_model
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
+from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.untrusted_text import clean
+
+_CONVERT_CHILD = "tunefarm_tuning.tflite_side.convert_child"
+_SEED = 0
+_QUANTIZED_SHARE = 0.1
+"""Of an output's root mean square, which the difference's may be where LiteRT computes with integers and ONNX says
+floats: each layer may round to the next step, and weights alone in integers have LiteRT round the activations too."""
+
+
+def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | None = None) -> Model:
+    """Write a TFLite file as an ONNX file, and describe that.
+
+    Where LiteRT is installed (``pip install ai-edge-litert``), both are run on random inputs, and must agree.
+
+    Args:
+        file: The TFLite file.
+        path: Where the ONNX file is written; what is there is replaced.
+        limits: As for `import_model`.
+
+    Raises:
+        InvalidModelError: With code not-tflite, invalid-tflite, conversion-differs, or a code of `import_model`.
+        InvalidInputError: If there is no such file (code no-such-file).
+    """
+    file, path, limits = Path(file), Path(path), limits or ImportLimits()
+    if not file.is_file():
+        raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
+    if file.exists() and path.exists() and file.samefile(path):
+        raise InvalidInputError(
+            "the ONNX file would replace the TFLite file that it is made of", code="same-file"
+        )
+    try:
+        found = call_in_child(
+            _CONVERT_CHILD,
+            "convert_file",
+            {"path": str(file.absolute()), "to": str(path.absolute())},
+            limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
+            timeout_sec=limits.timeout_sec,
+            env=CHILD_ENVIRONMENT,
+        )
+    except ChildClosed:
+        raise
+    except ChildFailed as error:
+        raise model_error("import", "converting the model", error) from error
+    model = import_model(path, limits=limits)
+    if litert_is_installed():
+        inputs = _inputs(model.inputs)
+        expected = run_in_litert(file, inputs, limits)
+        _compare(model, run_in_onnxruntime(model, inputs, limits), expected, quantized=found["quantized"])
+    return model
+
+
+def litert_is_installed() -> bool:
+    """Tell whether `import_tflite` compares with LiteRT."""
+    return find_spec("ai_edge_litert") is not None
+
+
+def _inputs(specs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
+    """Draw inputs; 8-bit integers, which are no indices, over all of their range."""
+    rng = np.random.default_rng(_SEED)
+    drawn = random_inputs(specs, seed=_SEED)
+    for position, spec in enumerate(specs):
+        if spec.dtype in ("int8", "uint8"):
+            ends = np.iinfo(spec.dtype)
+            drawn[position] = rng.integers(ends.min, ends.max + 1, spec.shape).astype(spec.dtype)
+    return drawn
+
+
+def _compare(
+    model: Model, results: list[NDArray[Any]], expected: list[NDArray[Any]], *, quantized: bool
+) -> None:
+    names = [spec.name for spec in model.outputs]
+    for one, result, wanted in zip(compare_outputs(names, results, expected), results, expected, strict=True):
+        if not one.ok and not (quantized and _is_near(result, wanted)):
+            raise InvalidModelError(
+                f"the ONNX file computes something else than LiteRT does: output {clean(one.name)!r}: {one.message}",
+                code="conversion-differs",
+                output=clean(one.name),
+            )
+
+
+def _is_near(result: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    if result.shape != wanted.shape or result.dtype != wanted.dtype:
+        return False
+    a, b = result.astype(np.float64), wanted.astype(np.float64)
+    if not (np.all(np.isfinite(a)) and np.all(np.isfinite(b))):
+        return False
+    return bool(np.sqrt(np.mean((a - b) ** 2)) <= _QUANTIZED_SHARE * np.sqrt(np.mean(b**2)) + 1e-6)

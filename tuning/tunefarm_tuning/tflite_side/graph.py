@@ -1,0 +1,95 @@
+"""What a TFLite file says, as plain values: nothing here knows of flatbuffers or of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.untrusted_text import clean
+
+ACTIVATION_DTYPES = ("int8", "uint8", "int16")
+"""Of tensors that stand for real numbers where the file gives a scale; 32-bit ones do as biases only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Quantization:
+    """How integers stand for real numbers: ``(q - zero) * scale``, per tensor, or per index of one axis."""
+
+    scale: NDArray[np.float32]
+    zero: NDArray[np.int64]
+    axis: int
+
+    def same_as(self, other: Quantization) -> bool:
+        """Tell whether equal integers stand for equal numbers."""
+        return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tensor:
+    """A tensor of the file.
+
+    Attributes:
+        name: As in the file: a stranger's text, perhaps empty, perhaps not the only one of this name.
+        shape: What the interpreter would allocate; dimensions that the file leaves open have a size here too.
+        data: Of a constant.
+    """
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: NDArray[Any] | None
+    quantization: Quantization | None
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.quantization is not None and self.dtype in ACTIVATION_DTYPES
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A node: tensors by index (-1 for an input that is left out), and the fields of its options table."""
+
+    index: int
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        return f"operator number {self.index}, {clean(self.kind, 60)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The one graph of a file. Operators are in the order in which they run."""
+
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def bad_file(message: str, **fields: Any) -> InvalidModelError:
+    """Make the error for a file that breaks TFLite's own rules."""
+    return InvalidModelError(message, code="invalid-tflite", **fields)
+
+
+def unsupported_form(operator: Operator, why: str) -> InvalidModelError:
+    """Make the error for an operator that is known, but not in this form."""
+    return InvalidModelError(
+        f"{operator.place}: {why}",
+        code="unsupported-operator",
+        operator=clean(operator.kind, 60),
+        node=str(operator.index),
+    )
