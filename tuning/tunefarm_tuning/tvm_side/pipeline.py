@@ -18,6 +18,7 @@ from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
@@ -125,10 +126,13 @@ def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
 
 def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.IRModule:
     fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
+    norms = tvm.transform.module_pass(
+        lambda mod, _: fold_batch_norms(mod), opt_level=0, name="FoldBatchNorms"
+    )
     powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
     subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
     passes: list[Any] = [
-        relax.transform.FoldBatchnormToConv2D(),
+        norms,
         fold,
         relax.transform.FoldConstant(),
         powers,
