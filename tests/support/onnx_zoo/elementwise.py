@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto
 from onnx_models import GraphBuilder
 
-from onnx_zoo.cases import case, image, scalar
+from onnx_zoo.cases import axes_node, case, image, scalar
 
 
 @case()
@@ -39,6 +39,30 @@ def activations(g: GraphBuilder, v: int) -> Any:
     out.append(g.node("HardSigmoid", x, alpha=0.3, beta=0.4))
     out.append(g.node("PRelu", x, g.weight(5)))
     return out
+
+
+@case()
+def activations_half(g: GraphBuilder, v: int) -> Any:
+    x = g.node("Cast", image(g, 2, 5), to=TensorProto.FLOAT16)
+    names = ("Elu", "Selu", "ThresholdedRelu") if v >= 10 else ("Elu", "Selu")
+    return [(g.node(one, x), TensorProto.FLOAT16) for one in names]
+
+
+@case(17)
+def layer_norm_double(g: GraphBuilder, v: int) -> Any:
+    x = g.input("x", [2, 3, 8], TensorProto.DOUBLE)
+    weights = [g.constant(np.linspace(start, 1, 8)) for start in (0.5, -1)]
+    return [
+        (g.node("LayerNormalization", x, *weights), TensorProto.DOUBLE),
+        (g.node("LayerNormalization", x, weights[0]), TensorProto.DOUBLE),
+    ]
+
+
+@case()
+def log_sum_exp(g: GraphBuilder, v: int) -> Any:
+    x = image(g)
+    made = [axes_node(g, x, "ReduceLogSumExp", axes, 18, v) for axes in ([1], [-1, 0])]
+    return [*made, g.node("ReduceLogSumExp", x, keepdims=0)]
 
 
 @case()

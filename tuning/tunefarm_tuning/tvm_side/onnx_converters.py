@@ -32,7 +32,7 @@ def convert_clip(bb: Any, inputs: Sequence[Any], attributes: dict[str, Any], ops
             return None  # a bound that is known at run time only
     if any(bound is not None and np.isnan(bound) for bound in bounds):
         return None
-    return _between(bb, inputs[0], *bounds)
+    return _between(bb, inputs[0], *_finite(inputs[0], bounds))
 
 
 def convert_hard_sigmoid(bb: Any, inputs: Sequence[Any], attributes: dict[str, Any], _opset: int) -> Any:
@@ -49,6 +49,8 @@ def convert_hard_swish(bb: Any, inputs: Sequence[Any], _attributes: dict[str, An
 def convert_leaky_relu(bb: Any, inputs: Sequence[Any], attributes: dict[str, Any], _opset: int) -> Any:
     """Convert ``LeakyRelu``: ``max(x, alpha * x)``, which holds for slopes up to one."""
     alpha = attributes.get("alpha", 0.01)
+    if alpha == 0:
+        return bb.emit(relax.op.nn.relu(inputs[0]))  # no infinity times zero
     slope = _full_rank(inputs[0], alpha)
     if slope is None or not 0 <= alpha <= 1:
         return None
@@ -118,6 +120,15 @@ def _between(bb: Any, x: Any, low: Any, high: Any) -> Any:
                 return None
             x = bb.emit(op(x, limit))
     return x
+
+
+def _finite(x: Any, bounds: Sequence[Any]) -> list[Any]:
+    """Return the bounds of ``Clip`` with what ONNX means by one that is left out: the dtype's last finite number."""
+    dtype = dtype_of(x)
+    if not dtype.startswith("float") or all(bound is None for bound in bounds):
+        return list(bounds)
+    ends = np.finfo(dtype).min, np.finfo(dtype).max
+    return [end if bound is None else bound for end, bound in zip(ends, bounds, strict=True)]
 
 
 def _full_rank(x: Any, value: Any) -> Any:

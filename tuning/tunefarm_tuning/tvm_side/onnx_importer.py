@@ -14,7 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.plain_graph import all_nodes, make_plain
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.tvm_side import onnx_older, onnx_quantized, onnx_repairs, onnx_resize
+from tunefarm_tuning.tvm_side import onnx_activations, onnx_older, onnx_quantized, onnx_repairs, onnx_resize
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_converters import BROADCASTING, CONVERTERS, widen_constants
 from tunefarm_tuning.tvm_side.onnx_folding import fold
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
 _OURS = {
+    **onnx_activations.CONVERTERS,
     **onnx_older.CONVERTERS,
     **onnx_quantized.CONVERTERS,
     **onnx_repairs.CONVERTERS,

@@ -110,19 +110,26 @@ def convert_conv_transpose(scope: Scope, inputs: Sequence[Any], attributes: dict
 
 
 def convert_layer_norm(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """Convert `LayerNormalization` with its statistics, which TVM's importer makes zeros."""
-    if scope.outputs < 2:
-        return None
+    """Convert `LayerNormalization` with its statistics, which TVM's importer makes zeros, and of doubles."""
     x = inputs[0]
+    is_double = dtype_of(x) == "float64"  # for which TVM has no kernel
+    if scope.outputs < 2 and not is_double:
+        return None
     rank = len(needed_shape(x))
     axes = list(range(axis_of(attributes.get("axis", -1), rank), rank))
-    normed = scope.convert("LayerNormalization", inputs, attributes, scope.opset)
     wide = x if dtype_of(x) in ("float32", "float64") else scope.emit(relax.op.astype(x, "float32"))
     mean = scope.emit(relax.op.mean(wide, axes, keepdims=True))
     variance = scope.emit(relax.op.variance(wide, axes, keepdims=True))
     epsilon = full_rank(attributes.get("epsilon", 1e-5), rank, dtype_of(wide))
     inverse = scope.emit(relax.op.rsqrt(scope.emit(relax.op.add(variance, epsilon))))
-    return relax.Tuple([normed.fields[0], mean, inverse])
+    if is_double:
+        normed = scope.emit(relax.op.multiply(scope.emit(relax.op.subtract(x, mean)), inverse))
+        for number, step in ((1, relax.op.multiply), (2, relax.op.add)):
+            if len(inputs) > number and inputs[number] is not None:
+                normed = scope.emit(step(normed, inputs[number]))
+    else:
+        normed = scope.convert("LayerNormalization", inputs, attributes, scope.opset).fields[0]
+    return relax.Tuple([normed, mean, inverse]) if scope.outputs > 1 else normed
 
 
 def convert_one_hot(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -189,6 +196,29 @@ def convert_bool_reduction(operator: str) -> Callable[[Scope, Sequence[Any], dic
         return relax.op.astype(scope.emit(made), "bool")
 
     return convert
+
+
+def convert_log_sum_exp(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `ReduceLogSumExp`, in which TVM's importer subtracts one infinity from another."""
+    x = inputs[0]
+    dtype = dtype_of(x)
+    if not dtype.startswith("float"):
+        return None
+    rank = len(needed_shape(x))
+    axes = attributes.get("axes")
+    if scope.opset >= 18:
+        given = inputs[1] if len(inputs) > 1 else None
+        axes = None if given is None else needed_constant(given, "axes").reshape(-1).tolist()
+        if not axes and attributes.get("noop_with_empty_axes", 0):
+            return x
+    over = [axis_of(int(axis), rank) for axis in axes] if axes else list(range(rank))
+    most, least = (full_rank(end, rank, dtype) for end in (np.finfo(dtype).max, np.finfo(dtype).min))
+    top = scope.emit(relax.op.max(x, over, keepdims=True))
+    top = scope.emit(relax.op.minimum(scope.emit(relax.op.maximum(top, least)), most))
+    powers = scope.emit(relax.op.exp(scope.emit(relax.op.subtract(x, top))))
+    total = scope.emit(relax.op.sum(powers, over, keepdims=True))
+    made = scope.emit(relax.op.add(scope.emit(relax.op.log(total)), top))
+    return made if attributes.get("keepdims", 1) else relax.op.squeeze(made, over)
 
 
 def convert_roi_align(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
@@ -268,6 +298,7 @@ CONVERTERS: dict[str, Callable[[Scope, Sequence[Any], dict[str, Any]], Any]] = {
     "OneHot": convert_one_hot,
     "Pow": convert_pow,
     "ReduceMax": convert_bool_reduction("ReduceMax"),
+    "ReduceLogSumExp": convert_log_sum_exp,
     "RMSNormalization": convert_rms_norm,
     "ReduceMin": convert_bool_reduction("ReduceMin"),
     "RoiAlign": convert_roi_align,

@@ -25,6 +25,7 @@ from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
+from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.vector_math import register
 from tunefarm_tuning.untrusted_text import clean
@@ -146,6 +147,7 @@ def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.I
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
+        *([legalize_ops()] if pipeline_name(target) == "cpu" else []),
         relax.get_pipeline("zero"),
     ]
     with tvm_target(target):

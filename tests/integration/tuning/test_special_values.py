@@ -1,0 +1,134 @@
+"""NaN, infinities, signed zeros, denormals and the largest numbers through operators, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import tvm
+from numpy.typing import NDArray
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+
+OPSET = 20
+WIDTH = 16
+Group = Callable[[GraphBuilder, str], dict[str, str]]
+
+
+def rows() -> NDArray[np.float32]:
+    """Return one row of ordinary numbers, and others with something special among them."""
+    plain = np.linspace(-2, 2, WIDTH).astype(np.float32)
+    largest = float(np.finfo(np.float32).max)
+    specials = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, largest, -largest, 90, -90)
+    made = [plain, *(np.where(np.arange(WIDTH) == 5, special, plain) for special in specials)]
+    made += [np.full(WIDTH, special) for special in (np.nan, np.inf, -np.inf)]
+    made.append(np.where(np.arange(WIDTH) == 5, np.inf, np.where(np.arange(WIDTH) == 9, -np.inf, plain)))
+    return np.stack(made).astype(np.float32)
+
+
+def activations(g: GraphBuilder, x: str) -> dict[str, str]:
+    names = "Relu Sigmoid Tanh Softsign Softplus Elu Selu Celu LeakyRelu HardSigmoid HardSwish Mish Gelu ThresholdedRelu Erf Abs Exp"
+    made = {name: g.node(name, x) for name in names.split()}
+    made["gelu, by tanh"] = g.node("Gelu", x, approximate="tanh")
+    made["elu of another slope"] = g.node("Elu", x, alpha=0.3)
+    made["steep leaky relu"] = g.node("LeakyRelu", x, alpha=2.0)
+    made["relu after a relu"] = g.node("Relu", g.node("Add", g.node("Relu", x), number(g, 1.0)))
+    return made
+
+
+def bounds(g: GraphBuilder, x: str) -> dict[str, str]:
+    y = g.node("Transpose", g.node("Transpose", g.node("Concat", x, x, axis=1), perm=[1, 0]), perm=[1, 0])
+    y = g.node("Slice", y, g.ints(3), g.ints(3 + WIDTH), g.ints(1))
+    return {
+        "clip": g.node("Clip", x, number(g, 0.0), number(g, 6.0)),
+        "clip from below": g.node("Clip", x, number(g, -1.0)),
+        "clip from above": g.node("Clip", x, "", number(g, 1.0)),
+        "max": g.node("Max", x, y),
+        "min": g.node("Min", x, y),
+        "max of three": g.node("Max", x, y, number(g, 0.5)),
+        "max with a number": g.node("Max", number(g, 0.5), x),
+        "min with a number": g.node("Min", x, number(g, 0.5)),
+        "max with nan": g.node("Max", x, number(g, np.nan)),
+        "sign": g.node("Sign", x),
+    }
+
+
+def along_rows(g: GraphBuilder, x: str) -> dict[str, str]:
+    made = {name: g.node(name, x, axis=1) for name in ("Softmax", "LogSoftmax")}
+    made["softmax, scaled and masked"] = g.node("Softmax", g.node("Mul", x, number(g, 0.125)))
+    for name in ("ReduceSum", "ReduceLogSumExp"):
+        made[name] = g.node(name, x, g.ints(1))
+    made["norm"] = g.node("LayerNormalization", x, g.weight(WIDTH), g.weight(WIDTH))
+    made["matmul"] = g.node("MatMul", x, g.weight(WIDTH, 8))
+    return made
+
+
+def number(g: GraphBuilder, value: float) -> str:
+    return g.constant(np.array(value, np.float32))
+
+
+@pytest.mark.parametrize("group", [activations, bounds, along_rows])
+def test_special_values_go_through_as_in_onnxruntime(group: Group, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    outputs = group(g, g.input("x", [len(rows()), WIDTH]))
+    for tensor in outputs.values():
+        g.output(tensor)
+    path = tmp_path / "model"
+    path.write_bytes(g.model(OPSET).SerializeToString())
+    found = dict(zip(outputs, run(path, tmp_path, rows()), strict=True))
+    wanted = dict(zip(outputs, reference(path, rows()), strict=True))
+    wrong = {name: differences(found[name], wanted[name]) for name in outputs}
+    assert not {name: said for name, said in wrong.items() if said}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path) -> None:
+    """Of equal least values too: it may be read from there."""
+    element = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8}[dtype]
+    values = np.zeros((3, 8), dtype)
+    if dtype == "float32":
+        values[1:] = [[-np.inf], [np.nan]]
+    g = GraphBuilder()
+    x = g.input("x", list(values.shape), element)
+    g.output(g.node("ArgMax", x, axis=1, select_last_index=last), None, TensorProto.INT64)
+    path = tmp_path / "model"
+    path.write_bytes(g.model(OPSET).SerializeToString())
+    (made,) = run(path, tmp_path, values)
+    assert np.all((made >= 0) & (made < 8))
+    np.testing.assert_array_equal(made[:2], np.full((2, 1), 7 if last else 0))
+
+
+def run(path: Path, folder: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
+    target = parse_target("host")
+    loaded = load_relax(path, {}, target)
+    build_model(loaded.module, target, folder / "lib.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+    made = machine["main"](tvm.runtime.tensor(x))
+    return [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
+
+
+def reference(path: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {"x": x}))
+
+
+def differences(found: NDArray[Any], wanted: NDArray[Any]) -> str:
+    with np.errstate(all="ignore"):
+        same = np.isclose(found, wanted, rtol=1e-3, atol=1e-6, equal_nan=True)
+    if same.all():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~same)[0])
+    return f"{int((~same).sum())} of {same.size}; at {at}: {found[at]}, expected {wanted[at]}"
