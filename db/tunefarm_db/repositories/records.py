@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
-from tunefarm_db.tables import RecordRow, table_of
+from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_db.values import NewRecord, Page, Record
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.measure import Outcome
@@ -89,20 +89,33 @@ class Records(Repository):
     ) -> dict[str, Record]:
         """Return each workload's fastest record, by workload key; workloads without one are left out.
 
-        A config that was confirmed counts by its newest confirming record. One index seek per workload, however many
-        records there are.
+        A config that was confirmed counts by its newest confirming record. A record of a config space that the workload no
+        longer has counts not at all: its config applies to nothing. One index seek per workload, however many records there
+        are, and a query for each whose fastest is of such a space.
         """
         keys = self._texts(set(workload_keys), "wanted")
         fastest = (
             _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
         )
         query = select(_RECORDS).where(RecordRow.id.in_(select(fastest).select_from(keys)))
-        return {record.workload_key: record for record in self._all(Record, query)}
+        found = {record.workload_key: record for record in self._all(Record, query)}
+        current = select(SpaceRow.workload_key, SpaceRow.space_key).where(
+            SpaceRow.workload_key.in_(select(self._texts(found, "found").c.value)),
+            SpaceRow.target_key == target_key,
+            SpaceRow.toolchain == toolchain,
+        )
+        for key, space_key in self._run(current).all() if found else ():
+            if found[key].space_key != space_key:
+                where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
+                del found[key]
+                for record in self.top(key, **where, space_key=space_key, limit=1):
+                    found[key] = record
+        return found
 
     def best_costs(
         self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
     ) -> dict[str, float]:
-        """Return the costs alone of what `best` returns: the index has them, no record is read."""
+        """Return the costs alone of what `best` returns, of spaces that are gone too: the index has them, no record is read."""
         keys = self._texts(set(workload_keys), "wanted")
         fastest = _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.cost_sec).limit(1)
         found = self._run(select(keys.c.value, fastest.scalar_subquery()))

@@ -139,6 +139,7 @@ def record_page(record_id: str, request: Request, services: ServicesDep) -> HTML
         falls=falls,
         curve=fall(falls),
         knobs=schedule_lines(record.config, space, record.space_key),
+        space_is_gone=space is not None and space.space_key != record.space_key,
     )
 
 

@@ -126,14 +126,14 @@ def add_many_records(uow: UnitOfWork, new_record: Any) -> None:
 
 
 def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None]) -> str:
-    """Return how the database answers the last query of `ask`."""
+    """Return how the database answers the last query of records by `ask`."""
     seen: list[tuple[str, Any]] = []
     event.listen(
         uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
     )
     with uow.read() as repos:
         ask(repos)
-    sql, given = seen[-1]
+    sql, given = next(one for one in reversed(seen) if "records" in one[0])
     explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
     with uow.engine.connect() as connection:
         connection.exec_driver_sql("ANALYZE")

@@ -168,6 +168,23 @@ def test_a_confirming_record_takes_the_place_of_all_others_of_its_config(
         assert repos.records.best(["w1"], **where)["w1"].cost_sec == 5e-4
 
 
+def test_records_of_a_space_that_is_gone_are_not_the_best(
+    uow: UnitOfWork, add_space: Any, new_record: Any
+) -> None:
+    add_space("w1", 3, space_key="now")
+    add_space("w1", 3, target_key="cuda", space_key="before")
+    with uow.write() as repos:
+        repos.records.add_many(
+            [new_record(cost_sec=1e-3, space_key="before"), new_record(cost_sec=2e-3, space_key="now")]
+        )
+        repos.records.add_many([new_record("w2", cost_sec=3e-3, space_key="of a space not on record")])
+        repos.records.add_many([new_record("w3", cost_sec=4e-3, space_key="before")])
+    add_space("w3", 3, space_key="now")
+    with uow.read() as repos:
+        best = repos.records.best(["w1", "w2", "w3"], **WHERE)
+        assert {key: record.cost_sec for key, record in best.items()} == {"w1": 2e-3, "w2": 3e-3}
+
+
 def test_what_comes_after_a_confirmation_does_not_count(uow: UnitOfWork, new_record: Any) -> None:
     with uow.write() as repos:
         repos.records.add_many([new_record(cost_sec=1.2e-3, confirmed=True)])

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from page_browser import Browser
 
 from tunefarm_app.replay_engine import Scenario
+from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_tuning.record import TuningRecord
 
 
@@ -60,6 +63,15 @@ def test_a_record_and_how_it_came_to_be(browser: Browser, farm, done) -> None:
     (fastest,) = [one for one in page.all("table") if "fastest" in one.one("caption").text]
     assert "this one" in fastest.one("tbody").all("tr")[0].text
     assert "The best fell from" in page.one("svg", class_="fall").attrs["aria-label"]
+
+
+def test_a_record_of_a_space_that_is_gone_says_so(browser: Browser, farm, done) -> None:
+    where = {"target_key": done.target_key}
+    with farm.services.uow.write() as repos:
+        record = repos.records.query(RecordFilter(job_id=done.id), limit=1).items[0]
+        space = repos.spaces.get(record.workload_key, toolchain=record.toolchain, **where)
+        repos.spaces.put(replace(space, space_key="another"))
+    assert "no longer has" in browser.page(f"/records/{record.id}").text
 
 
 def test_the_export_is_what_the_engine_reads(browser: Browser, done) -> None:
