@@ -180,11 +180,12 @@ class CompileJob:
 
     def _build_untuned(self, compiler: CompileSession, path: Path) -> None:
         try:
-            self.plain = compiler.build_model(path, {})
+            compiler.build_model(path, {})
         except ChildClosed:
             raise
         except ChildFailed:  # the compiler died of a default schedule
-            self.plain = compiler.build_model(path, {}, plain=True)
+            compiler.build_model(path, {}, plain=True)
+            self.plain = True
 
     def _build_tuned(self, compiler: CompileSession, untuned: Path, sets: Sequence[InputSet]) -> Path:
         """Build the network with the kernels that passed, and the alternatives that pay; untuned where there are none."""

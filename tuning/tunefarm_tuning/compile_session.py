@@ -173,7 +173,7 @@ class CompileSession:
         choices: Mapping[str, str] | None = None,
         *,
         plain: bool = False,
-    ) -> bool:
+    ) -> None:
         """Build the network, with kernels, by name, of records; the others by default schedules, or as `plain` loops.
 
         Args:
@@ -181,9 +181,6 @@ class CompileSession:
             records: By name.
             choices: Algorithms by the workload key of the kernel that they take the place of.
             plain: Use no default schedules.
-
-        Returns:
-            Whether the others are plain loops: they are, too, where default schedules do not build.
         """
         self._reload()
         params = {
@@ -192,7 +189,7 @@ class CompileSession:
             "choices": dict(choices or {}),
             "plain": plain,
         }
-        return bool(self._child.call("build_model", params, timeout_sec=self._limits.model_sec)["plain"])
+        self._child.call("build_model", params, timeout_sec=self._limits.model_sec)
 
     def close(self) -> None:
         """End the child; a call under way then raises `ChildClosed`."""

@@ -202,10 +202,11 @@ class WrongDefaults(CompileSession):
         else:
             self._other.build_kernel(self._other.load().tasks[0].name, path, None)
 
-    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> bool:
+    def build_model(self, path: Path, records: Mapping[str, TuningRecord], *, plain: bool = False) -> None:
         if records or plain:
-            return super().build_model(path, records, plain=plain)
-        return self._other.build_model(path, {})
+            super().build_model(path, records, plain=plain)
+        else:
+            self._other.build_model(path, {})
 
     def close(self) -> None:
         self._other.close()

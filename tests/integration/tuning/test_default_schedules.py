@@ -13,13 +13,14 @@ import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
-from tvm import te
+from tvm import te, tirx
 from tvm_ffi import structural_equal
 
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel
@@ -306,3 +307,22 @@ def test_a_shape_that_is_not_known_is_left_alone() -> None:
     func = te.create_prim_func([tensor, te.compute((extent, 8), lambda i, j: tensor[i, j] + 1.0)])
     with pytest.raises(NoDefaultSchedule):
         default_schedule(func, HOST)
+
+
+def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(func: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
+        schedule = tvm.s_tir.Schedule(default_schedule(func, target).with_attr("global_symbol", "main"))
+        for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+            schedule.bind(schedule.get_loops(block)[0], "threadIdx.x")  # as if it were a GPU
+        made.append(schedule.mod["main"].with_attr("tirx.is_scheduled", True))
+        return made[-1]
+
+    made: list[Any] = []
+    (kernel,) = kernels_of(single("Exp", (8, 64)), tmp_path, HOST)
+    expected = run(kernel, tmp_path, HOST, plain=True)
+    monkeypatch.setattr(default_schedule_module, "default_schedule", broken)
+    actual = run(kernel, tmp_path, HOST, plain=False)
+    assert made
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
+    with pytest.raises(Exception):  # noqa: B017  (TVM's many)
+        tvm.tirx.build(tvm.IRModule({"main": made[0]}), tvm_target(HOST))

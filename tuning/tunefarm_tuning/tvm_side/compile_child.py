@@ -21,7 +21,6 @@ from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
-from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
@@ -111,10 +110,8 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     else:
         made = _schedule(loaded, loaded.kernels[name], tuned)
     try:
-        _or_plain(
-            lambda plain: build_kernel(made, loaded.target, Path(params["path"]), plain=plain),
-            plain=params["plain"] or tuned is not None,
-        )
+        plain = params["plain"] or tuned is not None
+        build_kernel(made, loaded.target, Path(params["path"]), plain=plain)
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -133,7 +130,7 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             workload key of the kernel that they take the place of; ``plain``: whether the other kernels have plain loops.
 
     Returns:
-        ``size_bytes``, and whether they are ``plain``: they are where default schedules do not build, too.
+        ``size_bytes``.
 
     Raises:
         InvalidModelError: ``"compile-failed"``.
@@ -150,27 +147,12 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
             if name in present
         }
         whole = put_in(module, kernels)
-        plain = _or_plain(
-            lambda plain: build_model(whole, loaded.target, path, plain=plain), plain=params["plain"]
-        )
+        build_model(whole, loaded.target, path, plain=params["plain"])
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
         raise _does_not_compile("the network", error) from error
-    return {"size_bytes": path.stat().st_size, "plain": plain}
-
-
-def _or_plain(build: Callable[[bool], None], *, plain: bool) -> bool:
-    """Build with default schedules, or with plain loops where these do not build; return whether it was the latter."""
-    if not plain:
-        try:
-            build(False)
-        except Exception as error:  # noqa: BLE001  (TVM's many: a default may be at fault, and is never to be)
-            raise_if_out_of_memory(error)
-        else:
-            return False
-    build(True)
-    return True
+    return {"size_bytes": path.stat().st_size}
 
 
 def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedKernel:

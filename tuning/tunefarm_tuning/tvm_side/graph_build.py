@@ -6,7 +6,7 @@ does not ask for which target they are, and says nothing of what it did not find
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,25 +40,13 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
 
     Args:
-        module: Kernels that have no schedule get the default one.
+        module: Kernels that have no schedule get the default one, if it builds.
         target: What to build for.
         path: A fresh one.
         plain: Leave them as plain loops instead, where a target can run such.
     """
-    try:
-        _build_model(module, target, path, plain=plain, careful=False)
-    except Exception as error:
-        raise_if_out_of_memory(error)
-        if plain or pipeline_name(target) != "cpu":
-            raise
-        # A default schedule may be at fault: leave out those of kernels that do not build alone.
-        _build_model(module, target, path, plain=False, careful=True)
-
-
-def _build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool, careful: bool) -> None:
     machine = tvm_target(target)
-    passes: list[Any] = [
-        *_default_schedules(target, plain=plain, careful=careful),
+    passes = [
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         relax.transform.RemovePurityChecking(),
@@ -71,9 +59,27 @@ def _build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: boo
         relax.transform.VMShapeLower(),
         relax.transform.AttachGlobalSymbol(),
     ]
-    with machine:
-        lowered = tvm.transform.Sequential(passes)(_with_a_kernel(module))
-    _export(relax.build(lowered, machine, relax_pipeline=None), path, target)
+
+    def build(scheduled: tvm.IRModule) -> Any:
+        lowered = tvm.transform.Sequential(passes)(scheduled)
+        return relax.build(lowered, machine, relax_pipeline=None)
+
+    _export(_scheduled(_with_a_kernel(module), target, build, plain=plain), path, target)
+
+
+def _scheduled(
+    module: tvm.IRModule, target: Target, build: Callable[[tvm.IRModule], Any], *, plain: bool
+) -> Any:
+    """Return what is built of a module with default schedules; those that do not build are left out."""
+    with tvm_target(target):
+        try:
+            return build(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
+        except Exception as error:
+            raise_if_out_of_memory(error)
+            if plain or pipeline_name(target) != "cpu":
+                raise
+        # A default schedule may be at fault, and is never to be: each is tried alone.
+        return build(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
@@ -99,12 +105,13 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
     functions = {"main": kernel.func}
     functions |= {f"pack_{n}": pack_function(packing) for n, packing in kernel.packings.items()}
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
-    with machine:
-        module = tvm.transform.Sequential(_default_schedules(target, plain=plain))(module)
-    # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
-    with tvm.transform.PassContext(config={"tirx.disable_assert": bool(kernel.packings)}):
-        built = tvm.tirx.build(module, machine)
-    _export(built, path, target)
+
+    def build(scheduled: tvm.IRModule) -> Any:
+        # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
+        with tvm.transform.PassContext(config={"tirx.disable_assert": bool(kernel.packings)}):
+            return tvm.tirx.build(scheduled, machine)
+
+    _export(_scheduled(module, target, build, plain=plain), path, target)
 
 
 def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:
