@@ -108,6 +108,22 @@ def test_the_place_of_a_maximum_is_a_place(dtype: str, last: int, tmp_path: Path
     np.testing.assert_array_equal(made[:2], np.full((2, 1), 7 if last else 0))
 
 
+@pytest.mark.parametrize(("kernel", "exact"), [(2, True), (4, True), (3, False)])
+def test_an_infinity_through_a_transposed_convolution(kernel: int, *, exact: bool, tmp_path: Path) -> None:
+    """Where the stride divides the kernel, phases have no weights that are nobody's; docs/known-limits.md has the rest."""
+    g = GraphBuilder()
+    x = g.input("x", [1, 4, 6, 6])
+    g.output(g.node("ConvTranspose", x, g.weight(4, 3, kernel, kernel), strides=[2, 2]))
+    path = tmp_path / "model"
+    path.write_bytes(g.model(OPSET).SerializeToString())
+    values = np.random.default_rng(0).normal(size=(1, 4, 6, 6)).astype(np.float32)
+    values[0, 1, 2, 3] = np.inf
+    (found,), (wanted,) = run(path, tmp_path, values), reference(path, values)
+    finite = np.isfinite(found)
+    np.testing.assert_allclose(found[finite], wanted[finite], rtol=1e-4, atol=1e-5)
+    assert (differences(found, wanted) == "") == exact
+
+
 def run(path: Path, folder: Path, x: NDArray[Any]) -> list[NDArray[Any]]:
     target = parse_target("host")
     loaded = load_relax(path, {}, target)
