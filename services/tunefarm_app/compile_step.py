@@ -16,7 +16,7 @@ from tunefarm_app.file_stem import file_stem
 from tunefarm_app.job_report.farm_facts import FARM, farm_facts
 from tunefarm_app.kernel_rooflines import device_model_peak
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_model, engine_record
+from tunefarm_app.task_rows import engine_model, engine_record, precision_of
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
@@ -56,6 +56,7 @@ def run_compile(context: StepContext) -> None:
             engine_model(context.services, row),
             Target.from_json(job.target),
             history,
+            precision=precision_of(job),
             device=device.device,
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",

@@ -16,6 +16,7 @@ from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
@@ -53,7 +54,12 @@ class Engine(Protocol):
     ) -> Model: ...
 
     def extract_tasks(
-        self, model: Model, target: Target, *, cancellation: Cancellation
+        self,
+        model: Model,
+        target: Target,
+        *,
+        precision: Precision = Precision.AS_MODEL,
+        cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]: ...
 
     def measuring(
@@ -76,6 +82,7 @@ class Engine(Protocol):
         target: Target,
         history: History,
         *,
+        precision: Precision = Precision.AS_MODEL,
         device: Device,
         name: str,
         output: Path,

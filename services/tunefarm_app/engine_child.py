@@ -27,10 +27,11 @@ def import_file(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Extract: ``{"path", "model", "target", "memory_bytes"}`` -> a list of `TuningTask.to_json`."""
+    """Extract: ``{"path", "model", "target", "precision", "memory_bytes"}`` -> a list of `TuningTask.to_json`."""
     tasks = extract_tasks(
         Model.from_json(params["model"], Path(params["path"])),
         Target.from_json(params["target"]),
+        precision=params["precision"],
         limits=ChildLimits(memory_bytes=params["memory_bytes"]),
     )
     return [task.to_json() for task in tasks]

@@ -8,7 +8,7 @@ import structlog
 
 from tunefarm_app.finish import begin_compiling
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_model, pipeline_of, store_tasks
+from tunefarm_app.task_rows import engine_model, pipeline_of, precision_of, store_tasks
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.unit_of_work import Repositories
@@ -36,12 +36,16 @@ def run_extract(context: StepContext) -> None:
     found: Sequence[TuningTask] = ()
     if not known:
         found = context.engine.extract_tasks(
-            engine_model(context.services, row), target, cancellation=context.cancellation
+            engine_model(context.services, row),
+            target,
+            precision=precision_of(job),
+            cancellation=context.cancellation,
         )
     with context.commit() as repos:
         job = context.job(repos)
         if not known:
-            store_tasks(repos, row.id, pipeline_of(target), context.engine.toolchain, found)
+            pipeline = pipeline_of(target, precision_of(job))
+            store_tasks(repos, row.id, pipeline, context.engine.toolchain, found)
             known = _known_tasks(context, repos, job, target)
         repos.jobs.add_tasks(
             job.id,
@@ -81,4 +85,5 @@ def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop
 def _known_tasks(
     context: StepContext, repos: Repositories, job: Job, target: Target
 ) -> tuple[ModelTask, ...]:
-    return repos.models.tasks(job.model_id, pipeline=pipeline_of(target), toolchain=context.engine.toolchain)
+    pipeline = pipeline_of(target, precision_of(job))
+    return repos.models.tasks(job.model_id, pipeline=pipeline, toolchain=context.engine.toolchain)

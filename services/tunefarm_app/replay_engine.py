@@ -43,6 +43,7 @@ from tunefarm_tuning.measure import (
 )
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, peak_key
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
@@ -157,6 +158,7 @@ class ReplayEngine:
         model: Model,
         target: Target,
         *,
+        precision: Precision = Precision.AS_MODEL,  # noqa: ARG002  (there are no weights)
         cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
     ) -> tuple[TuningTask, ...]:
         scenario = Scenario.read(model.path)
@@ -199,6 +201,7 @@ class ReplayEngine:
         target: Target,
         history: History,
         *,
+        precision: Precision = Precision.AS_MODEL,
         device: Device,
         name: str,
         output: Path,
@@ -211,7 +214,12 @@ class ReplayEngine:
             on_progress("simulate", spent_sec / scenario.compile_sec)
             time.sleep(0.02)
         best = [record.cost_sec for record in history.records]
-        manifest = {"name": name, "target": target.to_json(), "simulated": True}
+        manifest = {
+            "name": name,
+            "target": target.to_json(),
+            "precision": precision.value,
+            "simulated": True,
+        }
         report = {
             "simulated": True,
             "device": device.name,

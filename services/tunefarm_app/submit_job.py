@@ -18,6 +18,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.untrusted_text import clean
@@ -47,6 +48,7 @@ class JobTerms:
         device_key: The pool to measure on; may be left out where there is only one.
         round_size: Candidates of one tuning step; the server's default where it is left out.
         priority: Jobs with a higher one get devices first; a number, or a name in `PRIORITIES`.
+        precision: How large weights are stored: one of `Precision`; as in the model where it is left out.
     """
 
     budget: Budget
@@ -56,6 +58,7 @@ class JobTerms:
     seed: int = 0
     round_size: int | None = None
     priority: int | str = 0
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,8 @@ class JobRequest(JobTerms):
         asked += [self.tuner, self.seed, self.round_size]
         if priority := parse_priority(self.priority):  # digests of older releases know of none
             asked.append(priority)
+        if (precision := parse_precision(self.precision)) is not Precision.AS_MODEL:
+            asked.append(precision.value)
         text = json.dumps(asked, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -112,7 +117,8 @@ def submit_job(
         ConflictError: ``model-importing`` (wait), ``idempotency-key-reused``, ``no-devices``.
         InvalidInputError: ``model-failed``, ``invalid-budget``, ``unknown-tuner``, ``invalid-seed``,
             ``invalid-round-size``, ``unknown-device-key``, ``device-key-required``, ``unknown-target``,
-            ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``.
+            ``incompatible-target``, ``invalid-idempotency-key``, ``invalid-priority``, ``unknown-precision``,
+            ``unsupported-precision``.
     """
     _check_idempotency_key(idempotency_key)
     try:
@@ -155,7 +161,10 @@ def _add(
             seed=request.seed,
             budget=request.budget.to_json(),
             priority=parse_priority(request.priority),
-            options={"round_size": request.round_size or services.settings.round_size},
+            options={
+                "round_size": request.round_size or services.settings.round_size,
+                "precision": parse_precision(request.precision).value,
+            },
             idempotency_key=idempotency_key,
             request_digest=request.digest,
         )
@@ -192,7 +201,9 @@ def _check_model(model: Model) -> None:
 def _settle(repos: Repositories, terms: JobTerms) -> SettledTerms:
     _check_options(terms)
     device = _device_of(repos, terms.device_key)
-    return SettledTerms(device_key=device.device_key, target=_target_of(terms.target, device))
+    target = _target_of(terms.target, device)
+    parse_precision(terms.precision, target)
+    return SettledTerms(device_key=device.device_key, target=target)
 
 
 def check_budget(budget: Budget) -> None:
@@ -222,6 +233,7 @@ def _check_options(request: JobTerms) -> None:
             known=list(TUNERS),
         )
     parse_priority(request.priority)
+    parse_precision(request.precision)
     if not 0 <= request.seed <= MAX_SEED:
         raise InvalidInputError(f"the seed must be between 0 and {MAX_SEED}", code="invalid-seed")
     if request.round_size is not None and not 1 <= request.round_size <= MAX_ROUND_SIZE:

@@ -13,6 +13,7 @@ from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
@@ -25,9 +26,15 @@ CPU = "cpu"
 GPU = "gpu"
 
 
-def pipeline_of(target: Target) -> str:
-    """Return which of the graph pipelines prepares a model for the target."""
-    return GPU if target.kind == "cuda" else CPU
+def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
+    """Return which of the graph pipelines prepares a model for the target, and, unless they stay, how it stores weights."""
+    pipeline = GPU if target.kind == "cuda" else CPU
+    return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
+
+
+def precision_of(job: Job) -> Precision:
+    """Return how a job stores weights; one from before there was a choice, as its model has them."""
+    return parse_precision(job.options.get("precision"))
 
 
 def store_tasks(

@@ -9,7 +9,7 @@ from tunefarm_app.claiming import Claims
 from tunefarm_app.doubts import find_doubts
 from tunefarm_app.lanes import InFlight, open_lane, others_in_flight, with_in_flight
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import pipeline_of
+from tunefarm_app.task_rows import pipeline_of, precision_of
 from tunefarm_app.tune_progress import TaskRow, scheduler_states
 from tunefarm_db.values import DeviceLease, Job, JobTask, Step
 from tunefarm_tuning.budget import Budget
@@ -167,7 +167,7 @@ def _with_known_costs(
     """Return the tasks with their operations, and with the best that is on record from whatever job."""
     toolchain = context.engine.toolchain
     with context.services.uow.read() as repos:
-        pipeline = pipeline_of(Target.from_json(job.target))
+        pipeline = pipeline_of(Target.from_json(job.target), precision_of(job))
         flops = repos.models.flops(job.model_id, pipeline=pipeline, toolchain=toolchain)
         best = repos.records.best_costs(
             [row.workload_key for row in rows],

@@ -23,6 +23,7 @@ from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import DeviceInfo, MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, measure_peak
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target import Target
@@ -63,12 +64,18 @@ class TvmEngine:
         return Model.from_json(self._call("import_file", params, cancellation), path)
 
     def extract_tasks(
-        self, model: Model, target: Target, *, cancellation: Cancellation
+        self,
+        model: Model,
+        target: Target,
+        *,
+        precision: Precision = Precision.AS_MODEL,
+        cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
         params = {
             "path": str(model.path),
             "model": model.to_json(),
             "target": target.to_json(),
+            "precision": precision.value,
             "memory_bytes": self._settings.import_memory_bytes,
         }
         return tuple(TuningTask.from_json(task) for task in self._call("extract", params, cancellation))
@@ -112,6 +119,7 @@ class TvmEngine:
         target: Target,
         history: History,
         *,
+        precision: Precision = Precision.AS_MODEL,
         device: Device,
         name: str,
         output: Path,
@@ -123,6 +131,7 @@ class TvmEngine:
             model,
             target,
             history=history,
+            precision=precision,
             output=output,
             device=remote_device(device),
             name=name,

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.model import Model as Model
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
+    from tunefarm_tuning.precision import Precision as Precision
     from tunefarm_tuning.record import (
         TuningRecord as TuningRecord,
     )
@@ -151,6 +152,7 @@ _HOMES = {
     "Model": "model",
     "Peak": "peak",
     "measure_peak": "peak",
+    "Precision": "precision",
     "TuningRecord": "record",
     "load_records": "record",
     "Roofline": "roofline",

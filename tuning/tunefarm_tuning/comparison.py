@@ -3,7 +3,7 @@
 Floats: an element may be off by a share of itself plus a share of the array's root mean square (the error of a sum
 follows the size of its terms, not of the sum). NaN must meet NaN, and an infinity the same infinity.
 Integers and booleans: equal; one step is forgiven in 8-bit types (a rounding tie), and so is one element in a
-thousand (an argmax, a comparison, where two floats tie).
+thousand (an argmax, a comparison, where two floats tie). Where weights were rounded, all of this is as wide as that takes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ RELATIVE_TOLERANCE: Mapping[str, float] = {
 _SHARE_OF_RMS = {"float64": 1e-7, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
 _SMALLEST_ABSOLUTE = {"float64": 1e-12, "float32": 1e-7, "float16": 1e-4, "bfloat16": 1e-3}
 _FORGIVEN_SHARE = 1e-3
+# By what weights were rounded to. A sum of products is off by about the root of its length times what its terms are off by,
+# a twentieth of a step: so an element's own size says little, and the root mean square much.
+_ROUNDED_WEIGHTS = {"float16": (1e-2, 1e-2, 2e-2), "bfloat16": (5e-2, 5e-2, 5e-2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class Comparison:
     Attributes:
         max_abs_error: Over elements that are finite in both; 0.0 where there are none.
         max_rel_error: The same, as a share of the expected array's root mean square.
+        mean_rel_error: The mean instead of the largest.
         rtol: The relative tolerance that was asked for; 0.0 for integers and booleans.
         mismatches: Elements outside of the tolerance.
         elements: How many there are.
@@ -51,6 +55,7 @@ class Comparison:
     elements: int
     comparable: int
     message: str = ""
+    mean_rel_error: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,10 +65,21 @@ class Comparison:
         return cls(**data)
 
 
-def compare_arrays(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> Comparison:
-    """Compare one output with what it should be."""
+def compare_arrays(
+    name: str, actual: NDArray[Any], expected: NDArray[Any], *, weights: str = "float32"
+) -> Comparison:
+    """Compare one output with what it should be.
+
+    Args:
+        name: The output's.
+        actual: What it is.
+        expected: What it should be.
+        weights: What the weights behind it were rounded to: ``"float16"``, ``"bfloat16"``; anything else is no rounding.
+    """
     dtype = str(expected.dtype)
-    rtol = RELATIVE_TOLERANCE.get(dtype, 0.0)
+    rounded = _ROUNDED_WEIGHTS.get(weights, (0.0, 0.0, 0.0))
+    exact = dtype not in RELATIVE_TOLERANCE
+    rtol = 0.0 if exact else max(RELATIVE_TOLERANCE[dtype], rounded[0])
     if actual.shape != expected.shape or str(actual.dtype) != dtype:
         found, wanted = f"{actual.dtype} {list(actual.shape)}", f"{dtype} {list(expected.shape)}"
         return Comparison(
@@ -78,13 +94,15 @@ def compare_arrays(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> C
             comparable=0,
             message=f"it is {found}, expected {wanted}",
         )
-    if rtol == 0.0:
-        return _compare_exact(name, actual, expected)
+    if exact:
+        return _compare_exact(name, actual, expected, max(_FORGIVEN_SHARE, rounded[2]))
     with np.errstate(all="ignore"):
-        return _compare_floats(name, actual, expected, rtol)
+        return _compare_floats(name, actual, expected, rtol, max(_SHARE_OF_RMS[dtype], rounded[1]))
 
 
-def _compare_floats(name: str, actual: NDArray[Any], expected: NDArray[Any], rtol: float) -> Comparison:
+def _compare_floats(
+    name: str, actual: NDArray[Any], expected: NDArray[Any], rtol: float, share_of_rms: float
+) -> Comparison:
     dtype = str(expected.dtype)
     got, want = actual.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(want)
@@ -93,10 +111,11 @@ def _compare_floats(name: str, actual: NDArray[Any], expected: NDArray[Any], rto
     kind_differs |= ~finite & ~((got == want) | (np.isnan(got) & np.isnan(want)))
     scale = float(np.sqrt(np.mean(np.square(want[finite])))) if finite.any() else 0.0
     error = np.abs(np.subtract(got, want, out=np.zeros_like(want), where=both))
-    absolute = max(_SHARE_OF_RMS[dtype] * scale, _SMALLEST_ABSOLUTE[dtype])
+    absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype])
     outside = kind_differs | (both & (error > rtol * np.abs(np.where(both, want, 0.0)) + absolute))
     mismatches = int(np.count_nonzero(outside))
     worst = float(error.max(initial=0.0))
+    mean = float(error[both].mean()) if both.any() else 0.0
     message = ""
     if mismatches:
         badness = np.where(kind_differs, np.inf, np.where(outside, error, -1.0))
@@ -111,6 +130,7 @@ def _compare_floats(name: str, actual: NDArray[Any], expected: NDArray[Any], rto
         ok=mismatches == 0,
         max_abs_error=worst,
         max_rel_error=worst / scale if 0 < scale < np.inf else 0.0,
+        mean_rel_error=mean / scale if 0 < scale < np.inf else 0.0,
         rtol=rtol,
         mismatches=mismatches,
         elements=int(want.size),
@@ -119,7 +139,9 @@ def _compare_floats(name: str, actual: NDArray[Any], expected: NDArray[Any], rto
     )
 
 
-def _compare_exact(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> Comparison:
+def _compare_exact(
+    name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven_share: float
+) -> Comparison:
     got, want = actual.astype(np.float64), expected.astype(np.float64)
     # 64-bit integers do not fit a float64 exactly, so equality is asked of the originals.
     differs = actual != expected
@@ -127,7 +149,7 @@ def _compare_exact(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> C
     slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
     outside = differs & (error > slack) if slack else differs
     mismatches = int(np.count_nonzero(outside))
-    ok = mismatches <= int(_FORGIVEN_SHARE * expected.size)
+    ok = mismatches <= int(forgiven_share * expected.size)
     scale = float(np.sqrt(np.mean(np.square(want)))) if want.size else 0.0
     worst = float(error.max(initial=0.0))
     return Comparison(
@@ -136,6 +158,7 @@ def _compare_exact(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> C
         ok=ok,
         max_abs_error=worst,
         max_rel_error=worst / scale if scale > 0 else 0.0,
+        mean_rel_error=float(error.mean()) / scale if scale > 0 else 0.0,
         rtol=0.0,
         mismatches=mismatches,
         elements=int(want.size),
@@ -145,9 +168,13 @@ def _compare_exact(name: str, actual: NDArray[Any], expected: NDArray[Any]) -> C
 
 
 def compare_outputs(
-    names: Sequence[str], actual: Sequence[NDArray[Any]], expected: Sequence[NDArray[Any]]
+    names: Sequence[str],
+    actual: Sequence[NDArray[Any]],
+    expected: Sequence[NDArray[Any]],
+    *,
+    weights: str = "float32",
 ) -> list[Comparison]:
-    """Compare outputs one by one; missing or surplus ones are a mismatch of their own."""
+    """Compare outputs one by one, as `compare_arrays`; missing or surplus ones are a mismatch of their own."""
     if len(actual) != len(expected):
         return [
             Comparison(
@@ -163,4 +190,4 @@ def compare_outputs(
                 message=f"there are {len(actual)} outputs, expected {len(expected)}",
             )
         ]
-    return [compare_arrays(n, a, e) for n, a, e in zip(names, actual, expected, strict=True)]
+    return [compare_arrays(n, a, e, weights=weights) for n, a, e in zip(names, actual, expected, strict=True)]

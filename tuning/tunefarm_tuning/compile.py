@@ -20,6 +20,7 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.history import History, current_history
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 
@@ -34,6 +35,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     history: History | None = None,
     device: RemoteDevice | None = None,
     name: str | None = None,
+    precision: str = Precision.AS_MODEL,
     baseline: bool = True,
     on_progress: OnProgress | None = None,
     cancellation: Cancellation | None = None,
@@ -49,6 +51,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         history: The records; those of the `apply_history_best` block around by default, none outside of one.
         device: Where kernels are run for the checks; None is this machine.
         name: The artifact's name; the file's by default.
+        precision: How large weights are stored, one of `Precision`. The tasks have to have been extracted with the same.
         baseline: Whether to time ONNX Runtime too (only where the device is this machine).
         on_progress: Told about each of `PHASES`.
         cancellation: Ends it from another thread.
@@ -59,6 +62,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         InvalidModelError: If the model cannot be compiled or run (codes compile-failed, compile-crashed, compile-timeout,
             compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if what
             TVM makes of it, untuned, gives wrong results (code wrong-output). Nothing is written then.
+        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision).
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
     """
@@ -77,6 +81,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             history=history,
             device=device,
             name=name or path.stem,
+            precision=parse_precision(precision, target),
             baseline=baseline,
             limits=limits or CompileLimits(),
             seed=seed,

@@ -12,14 +12,20 @@ from typing import Any, TypeVar
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
+from tunefarm_tuning.compile_accuracy import (
+    compare_as_model,
+    precision_report,
+    storage_warnings,
+    wrong_because,
+)
 from tunefarm_tuning.compile_alternatives import AlternativeChoice
 from tunefarm_tuning.compile_progress import Progress
-from tunefarm_tuning.compile_report import Place, make_manifest, make_report
+from tunefarm_tuning.compile_report import Place, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, InvariantError
+from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.history import History
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
@@ -28,12 +34,13 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_error import compiling
 from tunefarm_tuning.model_race import race_models
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
-from tunefarm_tuning.verify import compare_packed
+from tunefarm_tuning.verify import packed_check
 
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
@@ -54,7 +61,7 @@ class Artifact:
 
 @dataclass(slots=True, kw_only=True)
 class CompileJob:
-    """One run of `compile`; the last six fields fill up on the way. `direct` are the kernels without alternatives."""
+    """One run of `compile`; the last seven fields fill up on the way. `direct` are the kernels without alternatives."""
 
     model: Model
     target: Target
@@ -69,12 +76,14 @@ class CompileJob:
     cancellation: Cancellation
     make_reference: Callable[..., Reference] = Reference
     make_compiler: Callable[..., CompileSession] = CompileSession
+    precision: Precision = Precision.AS_MODEL
     kernels: list[CheckedKernel] = field(default_factory=list)
     direct: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     rejected: Latency | None = None
     plain: bool = False
     choice: AlternativeChoice | None = None
+    as_model: ModelComparison | None = None
 
     def run(self, output: Path) -> Artifact:
         """Do it all; see `compile` for what can go wrong."""
@@ -94,7 +103,7 @@ class CompileJob:
                 reference = self._open(
                     stack, self.make_reference(self.model, self.folder, threads=threads, limits=self.limits)
                 )
-                sets = reference.make(self.seed)
+                sets = reference.make(self.seed, weights=self.precision.tolerance)
                 if reference.integers != "random":
                     self.warnings.append(
                         f"integer inputs were all {reference.integers}: "
@@ -104,8 +113,10 @@ class CompileJob:
                     loaded = loading.result()
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
-    def _new_compiler(self) -> CompileSession:
-        return self.make_compiler(self.model, self.target, self.folder, self.limits)
+    def _new_compiler(self, precision: Precision | None = None) -> CompileSession:
+        return self.make_compiler(
+            self.model, self.target, self.folder, self.limits, precision or self.precision
+        )
 
     def _open(self, stack: ExitStack, child: Child) -> Child:
         """Have a child closed at the end, or by a cancel."""
@@ -134,6 +145,8 @@ class CompileJob:
         with self.progress.phase("check-model"):
             chosen, comparison = self._check_model(runner, tuned, untuned, sets)
             untuned = untuned if chosen == tuned else chosen
+            if self.precision is not Precision.AS_MODEL:
+                self.as_model = self._compare_as_model(runner, sets)
         with self.progress.phase("measure"):
             timed = reference if self.baseline and is_this_machine(self.device) else None
             fastest, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
@@ -223,6 +236,12 @@ class CompileJob:
             self.progress.step(0.5)
         return self._check_untuned(runner, untuned, sets)
 
+    def _compare_as_model(self, runner: DeviceRun, sets: list[InputSet]) -> ModelComparison | None:
+        path = self.folder / "model-as-it-is.so"
+        with ExitStack() as stack:
+            compiler = self._open(stack, self._new_compiler(Precision.AS_MODEL))
+            return compare_as_model(compiler, runner, path, self._output_names, sets, self.limits)
+
     def _check_untuned(
         self, runner: DeviceRun, untuned: Path, sets: list[InputSet]
     ) -> tuple[Path, ModelComparison]:
@@ -245,7 +264,8 @@ class CompileJob:
             raise _does_not_run(error) from error
         if not comparison.ok:
             raise InvalidModelError(
-                f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}",
+                f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}"
+                f"{wrong_because(self.precision)}",
                 code="wrong-output",
                 checks=comparison.to_json(),
             )
@@ -320,6 +340,7 @@ class CompileJob:
         )
         if all(one.comparable == 0 for one in comparison.outputs):
             self.warnings.append("no output had a finite number: the comparison says little")
+        self.warnings += storage_warnings(self.precision, loaded.storage)
         here = is_this_machine(self.device)
         report = make_report(
             kernels=self.kernels,
@@ -328,12 +349,13 @@ class CompileJob:
             comparison=comparison,
             latency=latency,
             rejected=self.rejected,
-            no_baseline=self._no_baseline,
+            no_baseline=why_no_baseline(asked=self.baseline, here=here),
             place=Place(device_model=self.device_model, this_machine=here, threads=threads, seed=self.seed),
             warnings=self.warnings,
             phases_sec=self.progress.phases_sec,
             alternatives=self.choice.to_json() if self.choice is not None else {},
             replaced=self.choice.replaced(self.direct) if self.choice is not None else (),
+            precision=precision_report(self.precision, loaded.storage, comparison, self.as_model),
         )
         manifest = make_manifest(
             name=self.name,
@@ -354,32 +376,14 @@ class CompileJob:
             report=report,
             records=[k.record for k in self.kernels if k.hit is not None and k.record is not None],
             # Once more the way its user will: by its own loader, in a fresh process.
-            check=self._check_packed(sets) if here else None,
+            check=packed_check(sets, self.limits, self.cancellation) if here else None,
         )
         self.history.coverage = coverage
         return Artifact(path=output, manifest=complete, report=report)
 
-    def _check_packed(self, sets: list[InputSet]) -> Callable[[Path], None]:
-        def check(path: Path) -> None:
-            comparison = compare_packed(path, sets, self.limits, self.cancellation)
-            if not comparison.ok:
-                raise InvariantError(
-                    f"the packed artifact gives other results than its library: {comparison.message}"
-                )
-
-        return check
-
     @property
     def _output_names(self) -> list[str]:
         return [spec.name for spec in self.model.outputs]
-
-    @property
-    def _no_baseline(self) -> str:
-        if not self.baseline:
-            return "not asked for"
-        return (
-            "" if is_this_machine(self.device) else "the device is another machine, which has no ONNX Runtime"
-        )
 
 
 def _does_not_run(error: RunFailed) -> InvalidModelError:

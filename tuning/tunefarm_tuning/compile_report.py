@@ -20,6 +20,7 @@ from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
 from tunefarm_tuning.model_check import ModelComparison
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key, versions
@@ -28,8 +29,10 @@ from tunefarm_tuning.tvm_side.kernel_timing import METHOD as KERNEL_METHOD
 REPORT_VERSION = 2
 _RULE = (
     "floats: an element may be off by rtol of itself plus a share of its tensor's root mean square (float32: 1e-3 and "
-    "2e-4); NaN and infinities must match; integers and booleans: equal, but for one in a thousand where floats tie"
+    "2e-4; 1e-2 and 1e-2 where weights are stored as float16, 5e-2 and 5e-2 as bfloat16); NaN and infinities must match; "
+    "integers and booleans: equal, but for one in a thousand where floats tie (two and five in a hundred with such weights)"
 )
+_CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
 _UNTUNED = (
     "The same network without any record: every kernel has the schedule that rules give it in milliseconds (on a GPU: "
     "TVM's own). It is what a job that ends at once hands back, and no straw man: plain loops, as TVM makes them for a "
@@ -88,6 +91,7 @@ def make_report(
     phases_sec: Mapping[str, float],
     alternatives: Mapping[str, Any] | None = None,
     replaced: Sequence[CheckedKernel] = (),
+    precision: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -104,6 +108,7 @@ def make_report(
         phases_sec: How long each phase took.
         alternatives: `AlternativeChoice.to_json`, where there was a choice.
         replaced: The kernels that alternatives took the place of.
+        precision: `precision_report`.
     """
     times = {which: one.to_json() for which, one in latency.items()}
     return {
@@ -130,6 +135,7 @@ def make_report(
             if k.evidence
         ],
         "alternatives": dict(alternatives or {}),
+        "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
         "records": [_record(k.task, k.record) for k in kernels if k.hit is not None and k.record is not None],
         "latency": {
             "onnxruntime": None,
@@ -145,6 +151,13 @@ def make_report(
         "versions": versions(),
         "phases_sec": dict(phases_sec),
     }
+
+
+def why_no_baseline(*, asked: bool, here: bool) -> str:
+    """Return why ONNX Runtime is not timed; empty where it is."""
+    if not asked:
+        return "not asked for"
+    return "" if here else "the device is another machine, which has no ONNX Runtime"
 
 
 def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:
@@ -211,6 +224,7 @@ def make_manifest(
         "cpu_features": sorted(features),
         "device_model": device_model,
         "threads": threads,
+        "precision": report["precision"]["name"],
         "toolchain": toolchain_key(),
         "versions": report["versions"],
         "records": [
@@ -225,7 +239,7 @@ def make_manifest(
             if k.hit is not None and k.record is not None
         ],
         "coverage": {key: report["coverage"][key] for key in ("tasks", "covered", "misses")},
-        "checks": {key: checks[key] for key in ("reference", "rule", "ok", "max_abs_error", "max_rel_error")},
+        "checks": {key: checks[key] for key in _CHECKS},
         "latency_sec": {
             which: latency[which]["median_sec"] if latency[which] else None
             for which in ("onnxruntime", "untuned", "tuned")

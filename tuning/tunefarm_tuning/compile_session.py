@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
@@ -93,6 +94,7 @@ class LoadedInfo:
         not_tunable: Its other kernels.
         cpu_features: Of the CPU that is built for.
         alternatives: Other algorithms for some of the tasks, the most promising of a task first.
+        storage: What became of its weights: ``stored``, ``kept`` (tensors), ``bytes_before`` and ``bytes_after`` (of those stored).
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -101,6 +103,7 @@ class LoadedInfo:
     not_tunable: tuple[UntunableKernel, ...]
     cpu_features: tuple[str, ...]
     alternatives: tuple[AlternativeInfo, ...] = ()
+    storage: Mapping[str, int] = field(default_factory=dict)
 
 
 class CompileSession:
@@ -114,9 +117,18 @@ class CompileSession:
         target: What to build for.
         folder: For the compiler's own temporary files; deleted by the caller.
         limits: Of the child.
+        precision: How it stores the network's weights.
     """
 
-    def __init__(self, model: Model, target: Target, folder: Path, limits: CompileLimits) -> None:
+    def __init__(
+        self,
+        model: Model,
+        target: Target,
+        folder: Path,
+        limits: CompileLimits,
+        precision: Precision = Precision.AS_MODEL,
+    ) -> None:
+        self._precision = precision
         self._model = model
         self._target = target
         self._limits = limits
@@ -136,6 +148,7 @@ class CompileSession:
                 "path": str(self._model.path.absolute()),
                 "shapes": {name: list(shape) for name, shape in self._model.shapes.items()},
                 "target": self._target.to_json(),
+                "precision": self._precision.value,
             },
             timeout_sec=self._limits.load_sec,
         )
@@ -151,6 +164,7 @@ class CompileSession:
             ),
             cpu_features=tuple(reply["cpu_features"]),
             alternatives=_alternatives(reply["alternatives"]),
+            storage=reply["storage"],
         )
 
     def build_kernel(

@@ -6,6 +6,7 @@ from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.importing import CHILD_ENVIRONMENT
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.task import TuningTask
@@ -18,6 +19,7 @@ def extract_tasks(
     target: Target | str = "host",
     *,
     alternatives: bool = True,
+    precision: str = Precision.AS_MODEL,
     limits: ChildLimits | None = None,
 ) -> tuple[TuningTask, ...]:
     """Return a model's tuning tasks for a target, in order of first use.
@@ -30,10 +32,13 @@ def extract_tasks(
         target: A target, or a name that `parse_target` reads.
         alternatives: Whether to add, last, the tasks of other algorithms that seem worth a trial (`TuningTask.alternative`):
             Winograd's for 3x3 convolutions. `compile` uses what makes the network faster.
+        precision: How weights are stored, one of `Precision`: kernels that read them so are other tasks. `compile` has to be
+            told the same.
         limits: Of the child process that does it.
 
     Raises:
         UnknownTargetError: If the target's name means nothing.
+        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision).
         ChildFailed: If TVM died over it, which `import_model` should have found.
 
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
@@ -47,6 +52,7 @@ def extract_tasks(
             "shapes": {name: list(shape) for name, shape in model.shapes.items()},
             "target": target.to_json(),
             "alternatives": alternatives,
+            "precision": parse_precision(precision, target).value,
         },
         limits=limits or ChildLimits(),
         timeout_sec=_TIMEOUT_SEC,

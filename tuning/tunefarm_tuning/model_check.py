@@ -56,6 +56,7 @@ class ModelComparison:
             "ok": self.ok,
             "max_abs_error": max((one.max_abs_error for one in self.outputs), default=0.0),
             "max_rel_error": max((one.max_rel_error for one in self.outputs), default=0.0),
+            "mean_rel_error": max((one.mean_rel_error for one in self.outputs), default=0.0),
             "input_sets": [
                 {"kind": one.kind.value, "seed": one.seed, "outputs": [c.to_json() for c in comparisons]}
                 for one, comparisons in self.sets
@@ -84,6 +85,7 @@ def compare_model(
                             "inputs": str(one.inputs),
                             "expected": str(one.expected),
                             "names": list(names),
+                            "weights": one.weights,
                         },
                         timeout_sec=limits.model_sec,
                     )["comparisons"]

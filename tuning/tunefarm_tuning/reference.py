@@ -25,12 +25,14 @@ class InputSet:
     Attributes:
         kind: How they were drawn.
         seed: With which seed.
+        weights: What the weights of that which is compared with them were rounded to: see `comparison.compare_arrays`.
     """
 
     kind: InputKind
     seed: int
     inputs: Path
     expected: Path
+    weights: str = "float32"
 
 
 class Reference:
@@ -57,14 +59,20 @@ class Reference:
         )
         self.integers = "random"
 
-    def make(self, seed: int) -> list[InputSet]:
-        """Run the model, graph optimisations off, on one set of inputs of each kind."""
+    def make(self, seed: int, *, weights: str = "float32") -> list[InputSet]:
+        """Run the model, graph optimisations off, on one set of inputs of each kind.
+
+        Args:
+            seed: Of the first set.
+            weights: As `InputSet.weights`.
+        """
         sets = [
             InputSet(
                 kind=kind,
                 seed=seed + number,
                 inputs=self._folder / f"inputs-{number}.npz",
                 expected=self._folder / f"expected-{number}.npz",
+                weights=weights,
             )
             for number, kind in enumerate(INPUT_KINDS)
         ]

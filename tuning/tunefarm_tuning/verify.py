@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,11 @@ from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.precision import parse_precision
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target
@@ -88,7 +89,9 @@ def verify(
         folder = stack.enter_context(closing(ScratchDir())).path
         reference = Reference(model, folder, threads=threads, limits=limits)
         stack.callback(reference.close)
-        sets = reference.make(seed)
+        # Artifacts from before there was a choice say nothing of it.
+        precision = parse_precision(manifest.get("precision"))
+        sets = reference.make(seed, weights=precision.tolerance)
         reference.close()
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
@@ -133,6 +136,7 @@ def compare_packed(
                         "threads": None,
                         "inputs": str(one.inputs),
                         "expected": str(one.expected),
+                        "weights": one.weights,
                     },
                     timeout_sec=limits.model_sec,
                 )
@@ -148,3 +152,18 @@ def compare_packed(
             for one, reply in zip(sets, replies, strict=True)
         )
     )
+
+
+def packed_check(
+    sets: Sequence[InputSet], limits: CompileLimits, cancellation: Cancellation
+) -> Callable[[Path], None]:
+    """Return what refuses an artifact whose outputs, by its own loader, are not within the tolerance."""
+
+    def check(path: Path) -> None:
+        comparison = compare_packed(path, sets, limits, cancellation)
+        if not comparison.ok:
+            raise InvariantError(
+                f"the packed artifact gives other results than its library: {comparison.message}"
+            )
+
+    return check

@@ -267,6 +267,7 @@ def show_state(out: Output, job: Job) -> None:
         ("target", job.target_key),
         ("devices", job.device_key),
         ("tuner", f"{job.tuner}, seed {job.seed}"),
+        ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
         ("budget", " or ".join(limits)),
         ("searched", f"{show.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),

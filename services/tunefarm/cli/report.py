@@ -30,6 +30,12 @@ def show_report(out: Output, report: Mapping[str, Any]) -> None:
             f"largest output difference  {checks['max_abs_error']:.3g} absolute, "
             f"{checks.get('max_rel_error', 0.0):.3g} relative ({checks.get('reference', 'reference')})"
         )
+    for name, errors in (_part(_part(report, "precision"), "accuracy")).items():
+        if errors:
+            out.text(
+                f"  {report['precision']['name'] if name == 'stored' else 'as-model':<25}mean {errors['mean_rel_error']:.3g}, "
+                f"largest {errors['max_rel_error']:.3g} relative"
+            )
     if coverage:
         out.text(f"kernels tuned              {coverage.get('covered', 0)} of {coverage.get('tasks', 0)}")
         for line in _missed(coverage.get("misses") or []):

@@ -76,6 +76,14 @@ def tune_model(
         ),
     ] = None,
     priority: Priority = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            help="How large weights are stored: as-model, float16-weights, bfloat16-weights or int8-weights "
+            "(those of a quantised model). Arithmetic stays float32; the report says what it costs in accuracy.",
+        ),
+    ] = None,
     shape: Shape = None,
     name: Annotated[
         str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
@@ -121,6 +129,7 @@ def tune_model(
         "tuner": tuner,
         "seed": seed,
         "priority": as_priority(priority),
+        "precision": precision,
     }
     with _client(out, server, detach=detach) as client:
         client.jobs.check(**terms)  # a typo shall not cost an upload

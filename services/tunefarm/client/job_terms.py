@@ -17,8 +17,11 @@ def terms_of(
     seed: int | None,
     priority: int | str | None,
     options: Mapping[str, Any] | None,
+    precision: str | None,
 ) -> dict[str, Any]:
     """Return what is asked for as the server takes it, without what is left out."""
+    if precision is not None:
+        options = {**(options or {}), "precision": precision}
     optional = {
         "target": target,
         "device_key": device_key,

@@ -46,6 +46,7 @@ class AsyncJobs:
         tuner: str | None = None,
         seed: int | None = None,
         priority: int | str | None = None,
+        precision: str | None = None,
         options: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Job:
@@ -64,6 +65,7 @@ class AsyncJobs:
             tuner: Search strategy (``xgb``, ``ga``, ``random``, ``grid``, ``evolutionary``).
             seed: Seed of the search.
             priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
+            precision: How large weights are stored: ``as-model``, ``float16-weights``, ``bfloat16-weights``, ``int8-weights``.
             options: Further options of the server.
             idempotency_key: Equal keys make one job, however often they are sent; a fresh one where it is left out.
 
@@ -73,7 +75,17 @@ class AsyncJobs:
         """
         wall_sec = wall_sec_of(seconds, minutes)
         terms = terms_of(
-            target, device_key, trials, wall_sec, patience, min_gain, tuner, seed, priority, options
+            target,
+            device_key,
+            trials,
+            wall_sec,
+            patience,
+            min_gain,
+            tuner,
+            seed,
+            priority,
+            options,
+            precision,
         )
         body = {"model_id": model_id, **terms}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
@@ -91,6 +103,7 @@ class AsyncJobs:
         tuner: str | None = None,
         seed: int | None = None,
         priority: int | str | None = None,
+        precision: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Let the server check what `create` would be given, all but the model: before that is uploaded in vain.
@@ -101,7 +114,17 @@ class AsyncJobs:
         """
         wall_sec = wall_sec_of(seconds, minutes)
         terms = terms_of(
-            target, device_key, trials, wall_sec, patience, min_gain, tuner, seed, priority, options
+            target,
+            device_key,
+            trials,
+            wall_sec,
+            patience,
+            min_gain,
+            tuner,
+            seed,
+            priority,
+            options,
+            precision,
         )
         await self._transport.post("jobs/check", terms, repeatable=True)
 

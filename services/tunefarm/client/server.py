@@ -65,6 +65,7 @@ class AsyncServer:
         priority: int | str | None = None,
         shapes: Shapes | None = None,
         name: str | None = None,
+        precision: str | None = None,
         options: Mapping[str, Any] | None = None,
         import_timeout_sec: float | None = None,
         on_upload: ByteProgress | None = None,
@@ -87,6 +88,7 @@ class AsyncServer:
             priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
             shapes: Shapes of inputs with dynamic dimensions.
             name: What to call the model.
+            precision: How large weights are stored: ``as-model``, ``float16-weights``, ``bfloat16-weights``, ``int8-weights``.
             options: Further options of the server.
             import_timeout_sec: How long to wait for the import.
             on_upload: Called with the bytes sent and the bytes in all.
@@ -113,6 +115,7 @@ class AsyncServer:
             "tuner": tuner,
             "seed": seed,
             "priority": priority,
+            "precision": precision,
             "options": options,
         }
         await self.jobs.check(**terms)  # a typo shall not cost an upload

@@ -161,5 +161,6 @@ def _terms(body: JobCheck) -> dict[str, Any]:
         "tuner": body.tuner,
         "seed": body.seed,
         "round_size": body.options.round_size,
+        "precision": body.options.precision,
         "priority": body.priority,
     }

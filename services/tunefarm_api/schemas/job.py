@@ -10,6 +10,7 @@ from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.job_state import JobState
+from tunefarm_tuning.precision import Precision
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
@@ -49,6 +50,12 @@ class JobOptions(Input):
     round_size: Whole | None = Field(
         None, description="Candidates of one tuning step; the server's default where it is left out."
     )
+    precision: str | None = Field(
+        None,
+        max_length=100,
+        description=f"How large weights are stored: {', '.join(Precision)}. Arithmetic stays float32; for CPUs. As in the "
+        "model where it is left out.",
+    )
 
 
 class JobCheck(Input):
@@ -68,7 +75,9 @@ class JobCheck(Input):
     tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
     seed: Whole = Field(0, description="Seed of the search.")
     priority: Priority = Field(0, description=_PRIORITY)
-    options: JobOptions = Field(JobOptions(round_size=None), description="How the search goes about it.")
+    options: JobOptions = Field(
+        JobOptions(round_size=None, precision=None), description="How the search goes about it."
+    )
 
 
 class JobChange(Input):
@@ -150,7 +159,7 @@ class Job(Output):
                         "patience_trials": 200,
                         "min_gain_per_min": None,
                     },
-                    "options": {"round_size": 8},
+                    "options": {"round_size": 8, "precision": "as-model"},
                     "state": "tuning",
                     "error": None,
                     "cancel_requested": False,

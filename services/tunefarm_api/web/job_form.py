@@ -61,4 +61,5 @@ def request_of(model_id: str, form: Form) -> JobRequest:
         tuner=form.get("tuner") or DEFAULT_TUNER,
         seed=int(number_of(form, "seed")),
         priority=form.get("priority") or 0,
+        precision=form.get("precision") or None,
     )

@@ -23,6 +23,7 @@ from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, submit_job
 from tunefarm_db.repositories.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model
+from tunefarm_tuning.precision import Precision
 
 router = APIRouter(include_in_schema=False)
 
@@ -67,6 +68,7 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
         pools=pools,
         tuners=TUNERS,
         default_tuner=DEFAULT_TUNER,
+        precisions=[precision.value for precision in Precision],
     )
 
 

@@ -92,6 +92,7 @@ def _assemble(
         breakdown=breakdown(latency, kernels),
         outcomes=_total(outcomes),
         checks=found.checks(),
+        precision=found.precision(),
         records=found.records(),
         method=found.texts("method"),
         not_measured=[],

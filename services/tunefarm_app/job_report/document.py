@@ -16,6 +16,7 @@ from tunefarm_app.job_report.parts import (
     ReportLatency,
     ReportPeak,
     ReportPlace,
+    ReportPrecision,
     ReportRoofline,
     ReportTiming,
     ReportUntunable,
@@ -218,6 +219,9 @@ class JobReport(Part):
     breakdown: ReportBreakdown | None = Field(description="Where the time goes; null where it was not timed.")
     outcomes: dict[str, int] = Field(description="How many trials ended how, over all tasks.")
     checks: ReportChecks | None = Field(description="How its outputs compare with ONNX Runtime's.")
+    precision: ReportPrecision | None = Field(
+        None, description="How its weights are stored; null where the compiler does not say."
+    )
     records: list[ReportedRecord] = Field(description="The measurements that its tuned kernels go back to.")
     method: dict[str, str] = Field(description="How things were measured, in sentences.")
     not_measured: list[str] = Field(description="What this report cannot say anything about.")

@@ -14,6 +14,7 @@ from tunefarm_app.job_report.parts import (
     ReportedRecord,
     ReportLatency,
     ReportPlace,
+    ReportPrecision,
     ReportTiming,
     ReportUntunable,
 )
@@ -55,6 +56,9 @@ class Evidence:
 
     def checks(self) -> ReportChecks | None:
         return self.read("checks", ReportChecks.model_validate, None)
+
+    def precision(self) -> ReportPrecision | None:
+        return self.read("precision", ReportPrecision.model_validate, None)
 
     def place(self) -> ReportPlace | None:
         return self.read("place", ReportPlace.model_validate, None)

@@ -106,6 +106,43 @@ class ReportChecks(Part):
     input_sets: list[ReportInputSet] = Field(description="The inputs, and each output.")
 
 
+class ReportErrors(Part):
+    """How far outputs are off."""
+
+    max_abs_error: float = Field(description="Largest difference of two finite elements.")
+    max_rel_error: float = Field(description="The same, as a share of its output's root mean square.")
+    mean_rel_error: float = Field(
+        description="The mean instead of the largest, of the output that is off most."
+    )
+
+
+class ReportAccuracy(Part):
+    """What storing weights in fewer bytes does to the outputs."""
+
+    stored: ReportErrors = Field(description="Of what is in the artifact, against ONNX Runtime.")
+    as_model: ReportErrors | None = Field(
+        description="Of the same network with the weights of its file; null where that could not be run."
+    )
+
+
+class ReportStored(Part):
+    """Large weights."""
+
+    stored: int = Field(description="Tensors that are stored in fewer bytes.")
+    kept: int = Field(description="Tensors that stayed as they were.")
+    bytes_before: int = Field(description="Of those that are stored so, as float32.")
+    bytes_after: int = Field(description="Of the same, as they are stored.")
+
+
+class ReportPrecision(Part):
+    """How weights are stored."""
+
+    name: str = Field(description="as-model, float16-weights, bfloat16-weights or int8-weights.")
+    weights: ReportStored | None = Field(None, description="How many; null for as-model.")
+    method: str | None = Field(None, description="How the accuracy was measured.")
+    accuracy: ReportAccuracy | None = Field(None, description="What it costs; null for as-model.")
+
+
 class ReportUntunable(Part):
     """A kernel that is compiled as it stands and is no tuning task."""
 

@@ -8,7 +8,9 @@ from typing import Literal
 from tunefarm_app.file_stem import file_end, file_stem
 from tunefarm_app.job_report.document import ReportReproduce, ReportStep
 from tunefarm_app.job_report.evidence import Evidence
+from tunefarm_app.task_rows import precision_of
 from tunefarm_db.values import Artifact, Job, Model
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.untrusted_text import clean
 
 _LIMITS = {
@@ -49,6 +51,8 @@ def _search(job: Job, model: Model, file: str) -> str:
         if (limit := job.budget.get(name)) is not None:
             words += [option, f"{limit:.10g}"]
     words += ["--tuner", job.tuner, "--seed", str(job.seed)]
+    if (precision := precision_of(job)) is not Precision.AS_MODEL:
+        words += ["--precision", precision.value]
     for name, shape in model.shapes.items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     return shlex.join(clean(word, 500) for word in words)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.job_report.parts import ReportLatency, ReportTiming
-from tunefarm_app.job_report.quantities import count, error, percent, ratio, seconds
+from tunefarm_app.job_report.parts import ReportLatency, ReportPrecision, ReportStored, ReportTiming
+from tunefarm_app.job_report.quantities import count, error, percent, ratio, seconds, size
 from tunefarm_db.job_state import JobState
 
 _ROUGH = 0.5
@@ -24,12 +24,34 @@ def summary(report: JobReport) -> list[str]:
             f"{error(report.checks.max_rel_error)} of the output's root mean square, on random inputs; all outputs are "
             f"{'within' if report.checks.ok else 'NOT within'} the tolerance."
         )
+    if report.precision is not None and report.precision.weights is not None:
+        found.append(_precision(report.precision, report.precision.weights))
     if report.coverage is not None:
         found.append(
             f"{report.coverage.covered} of {count(report.coverage.tasks, 'tuning task')} "
             f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
         )
     return found
+
+
+def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
+    stored = (
+        f"{count(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
+        f"{'is' if weights.stored == 1 else 'are'} stored as {precision.name}, in {size(weights.bytes_after)} instead of "
+        f"{size(weights.bytes_before)}"
+    )
+    if precision.accuracy is None:
+        return f"{stored}."
+    off, plain = precision.accuracy.stored, precision.accuracy.as_model
+    without = (
+        ""
+        if plain is None
+        else f"; without it {error(plain.mean_rel_error)} and {error(plain.max_rel_error)}"
+    )
+    return (
+        f"{stored}: with it, outputs are off by {error(off.mean_rel_error)} of their root mean square in the mean, and by "
+        f"{error(off.max_rel_error)} at most{without}."
+    )
 
 
 def _end(report: JobReport) -> str:

@@ -47,11 +47,18 @@ def test_a_model_is_uploaded_imported_and_tuned(browser: Browser, farm) -> None:
     form = page.one("form", id="new-job")
     assert form.one("option", **{"data-rate": ""}).text == "pool: 1 of 1 online"
     started = browser.post(
-        form.attrs["action"], minutes="", trials="16", tuner="random", pool="pool", seed="7"
+        form.attrs["action"],
+        minutes="",
+        trials="16",
+        tuner="random",
+        pool="pool",
+        seed="7",
+        precision=form.one("select", id="precision").all("option")[1].text,
     )
     assert started.url.path.startswith("/jobs/job_")
     job = farm.job(started.url.path.rpartition("/")[2])
     assert (job.budget["trials"], job.budget["wall_sec"], job.seed, job.tuner) == (16, None, 7, "random")
+    assert job.options["precision"] == "float16-weights"
     farm.run()
     assert farm.job(job.id).state is JobState.SUCCEEDED
     again = browser.page(url)

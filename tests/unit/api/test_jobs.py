@@ -76,6 +76,8 @@ WRONG = [
     ({"seed": -1}, 422, "invalid-seed"),
     ({"seed": 1 << 64}, 422, "invalid-seed"),
     ({"options": {"round_size": 0}}, 422, "invalid-round-size"),
+    ({"options": {"precision": "fp16"}}, 422, "unknown-precision"),
+    ({"options": {"precision": 16}}, 422, "invalid-request"),
     ({"options": {"speed": "fast"}}, 422, "invalid-request"),
     ({"bugdet": {"trials": 1}}, 422, "invalid-request"),
 ]

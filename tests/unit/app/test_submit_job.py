@@ -62,6 +62,11 @@ def test_a_model_that_failed_says_why(farm) -> None:
         ({"device_key": "poll"}, "unknown-device-key", "did you mean pool"),
         ({"device_key": "zzzzzz"}, "unknown-device-key", "there are pool"),
         ({"tuner": "xgbost"}, "unknown-tuner", "did you mean xgb"),
+        (
+            {"precision": "fp16"},
+            "unknown-precision",
+            "there are as-model, float16-weights, bfloat16-weights, int8",
+        ),
         ({"seed": -1}, "invalid-seed", "between"),
         ({"round_size": 0}, "invalid-round-size", "between"),
         ({"target": "llvm -mcpu=zzz"}, "unknown-target", "zzz"),

@@ -176,6 +176,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         device_key="k",
         patience=9,
         min_gain=0.01,
+        precision="float16-weights",
     )
     sent = next(asked.json for asked in server.asked if asked.path == "/v1/jobs")
     assert sent == {
@@ -184,6 +185,7 @@ def test_the_whole_way(server: Any, client: Client, make_reply: Any, tmp_path: P
         "device_key": "k",
         "tuner": "ga",
         "seed": 3,
+        "options": {"precision": "float16-weights"},
         "budget": {"wall_sec": 90.0, "patience_trials": 9, "min_gain_per_min": 0.01},
     }
     assert [asked.path for asked in server.asked][:2] == ["/v1/jobs/check", "/v1/models"]

@@ -11,6 +11,7 @@ from tunefarm_tuning.extraction import extract_tasks
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.measure import BuildInput, Outcome
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.toolchain import toolchain_key
 
@@ -35,11 +36,13 @@ class TunedNet:
         return [replace(record, device_model=device_model) for record in self.records]
 
 
-def applicable_records(model: Model, *, seed: int = 0) -> tuple[TuningRecord, ...]:
+def applicable_records(
+    model: Model, *, seed: int = 0, precision: str = Precision.AS_MODEL
+) -> tuple[TuningRecord, ...]:
     """Return a record for each task of a model on this machine: a random config that builds, and a made-up time."""
     records = []
     with LocalBuilder(workers=1) as builder:
-        for task in extract_tasks(model, "host"):
+        for task in extract_tasks(model, "host", precision=precision):
             space = builder.config_space(task)
             config = space.sample(np.random.default_rng(seed), 1)[0]
             (built,) = builder.build([BuildInput(task=task, config=config)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -21,6 +21,7 @@ from tunefarm_tuning.tvm_side.direct_conv import DirectConv, match_direct_conv
 from tunefarm_tuning.tvm_side.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm_side.packing import kernel_arguments, kernel_calls
 from tunefarm_tuning.tvm_side.pipeline import pipeline_name
+from tunefarm_tuning.tvm_side.weight_storage import StoredKernel
 
 _FLOPS_PER_BYTE = 6.0  # what a core computes while it moves a byte between kernels, roughly
 _FLOPS_PER_WEIGHT_BYTE = 10.0  # weights come from further away: a network's do not fit into a cache
@@ -43,6 +44,8 @@ class Alternative:
         overhead: The work of those, relative to that of the tuned kernel (an estimate).
         conv: The convolution that the fused kernel begins with.
         m: A tile's results are m x m.
+        stored: Of a fused kernel whose weights are stored in fewer bytes. This one's are float32, made of what is stored: rounding
+            them would cost several times the digits.
     """
 
     instead_of: str
@@ -53,21 +56,32 @@ class Alternative:
     overhead: float
     conv: DirectConv
     m: int
+    stored: StoredKernel | None = None
 
 
-def find_alternatives(module: tvm.IRModule, target: Target) -> list[Alternative]:
-    """Return the alternatives in a prepared module that are worth a trial, in order of first use; none for a GPU."""
+def find_alternatives(
+    module: tvm.IRModule, target: Target, stored: Mapping[str, StoredKernel] | None = None
+) -> list[Alternative]:
+    """Return the alternatives in a prepared module that are worth a trial, in order of first use; none for a GPU.
+
+    Args:
+        module: The module.
+        target: What it was prepared for.
+        stored: Those of its kernels whose weights are stored in fewer bytes.
+    """
+    stored = stored or {}
     if pipeline_name(target) != "cpu":
         return []
     kernels = {kernel.name: kernel for kernel in primfunc_workloads(module) if kernel.not_tunable is None}
-    convs = {name: match_direct_conv(module[name]) for name in kernels}
+    plain = {name: stored[name].plain if name in stored else module[name] for name in kernels}
+    convs = {name: match_direct_conv(func) for name, func in plain.items()}
     constant = _with_constant_weights(module, convs)
     found: list[Alternative] = []
     for name, kernel in kernels.items():
         conv = convs[name]
         if conv is None or name not in constant or not _is_large_enough(conv):
             continue
-        found += _worth_trying(module[name], kernel, conv)
+        found += [replace(one, stored=stored.get(name)) for one in _worth_trying(plain[name], kernel, conv)]
     return found
 
 
@@ -209,12 +223,12 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return call if one is None else self._calls_of(one, call)
 
     def _calls_of(self, one: Alternative, call: Any) -> Any:
-        func = self.builder_.get()[one.instead_of]
+        func = one.stored.plain if one.stored is not None else self.builder_.get()[one.instead_of]
         first, product, last = self._kernels(one)
         given = kernel_arguments(call)
         kept = winograd.kept_arguments(func, one.conv)[:-1]
         tiles = self._emit(first, next(iter(one.fixed.values())), [given[one.conv.data]])
-        weights = self._transformed(given[one.conv.weights], one.m)
+        weights = self._transformed(given, one)
         results = self._emit(product, one.tuned.module["main"], [tiles, weights])
         return relax.call_tir(last, [results, *(given[i] for i in kept)], out_ty=call.ty_args[0])
 
@@ -229,8 +243,14 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             self._made[one.instead_of] = (first, self.builder_.add_func(product, one.tuned.name), last)
         return self._made[one.instead_of]
 
-    def _transformed(self, weights: Any, m: int) -> Any:
-        key = (weights.__chandle__(), m)
+    def _transformed(self, given: Sequence[Any], one: Alternative) -> Any:
+        weights = given[one.conv.weights]
+        key = (weights.__chandle__(), one.m)
         if key not in self._weights:
-            self._weights[key] = relax.const(winograd.transform_weights(weights.value.numpy(), m))
+            plain = (
+                one.stored.widened(given, one.conv.weights)
+                if one.stored is not None
+                else weights.value.numpy()
+            )
+            self._weights[key] = relax.const(winograd.transform_weights(plain, one.m))
         return self._weights[key]

@@ -14,10 +14,11 @@ _loaded: tuple[str, TunedModel] | None = None
 
 
 def check(params: dict[str, Any]) -> dict[str, Any]:
-    """Run it and compare: ``{"path", "threads", "inputs", "expected"}``."""
+    """Run it and compare: ``{"path", "threads", "inputs", "expected", "weights"}``."""
     model = _load(params)
     outputs = model(*load_arrays(params["inputs"]))
-    comparisons = compare_outputs(list(outputs), list(outputs.values()), load_arrays(params["expected"]))
+    expected = load_arrays(params["expected"])
+    comparisons = compare_outputs(list(outputs), list(outputs.values()), expected, weights=params["weights"])
     return {"comparisons": [one.to_json() for one in comparisons]}
 
 

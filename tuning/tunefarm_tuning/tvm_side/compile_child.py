@@ -15,6 +15,7 @@ import tvm
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
@@ -48,13 +49,13 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
     """Read and prepare a network.
 
     Args:
-        params: ``path``, ``shapes``, ``target`` (`Target.to_json`).
+        params: ``path``, ``shapes``, ``target`` (`Target.to_json`), ``precision``.
     """
     global _loaded
     target = Target.from_json(params["target"])
-    model = load_relax(params["path"], params["shapes"], target)
+    model = load_relax(params["path"], params["shapes"], target, Precision(params["precision"]))
     kernels = primfunc_workloads(model.module)
-    alternatives = find_alternatives(model.module, target)
+    alternatives = find_alternatives(model.module, target, model.storage.kernels)
     by_name = {kernel.name: kernel for kernel in (*kernels, *(one.tuned for one in alternatives))}
     fixed = {name: func for one in alternatives for name, func in one.fixed.items()}
     _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
@@ -75,6 +76,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
             for one in alternatives
         ],
         "cpu_features": cpu_features(target),
+        "storage": model.storage.to_json(),
     }
 
 

@@ -11,6 +11,7 @@ from tvm import relax, tirx
 
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.rules import item_bytes
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
@@ -41,19 +42,24 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tuning tasks of a model for a target. Params: ``path``, ``shapes``, ``target``, ``alternatives``."""
+    """Return the tuning tasks of a model for a target.
+
+    Params: ``path``, ``shapes``, ``target``, ``alternatives``, ``precision``.
+    """
     target = Target.from_json(params["target"])
-    module = _load(params, target).module
+    loaded = _load(params, target, Precision(params["precision"]))
+    module = loaded.module
     tasks = tuning_tasks(module, target)
     if params["alternatives"]:
         keys = {task.workload.key for task in tasks}
-        tasks += alternative_tasks(find_alternatives(module, target), target, besides=keys)
+        found = find_alternatives(module, target, loaded.storage.kernels)
+        tasks += alternative_tasks(found, target, besides=keys)
     return [task.to_json() for task in tasks]
 
 
-def _load(params: dict[str, Any], target: Target) -> LoadedModel:
+def _load(params: dict[str, Any], target: Target, precision: Precision = Precision.AS_MODEL) -> LoadedModel:
     shapes = {name: tuple(shape) for name, shape in params["shapes"].items()}
-    return with_deep_stack(lambda: load_relax(params["path"], shapes, target))
+    return with_deep_stack(lambda: load_relax(params["path"], shapes, target, precision))
 
 
 def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:

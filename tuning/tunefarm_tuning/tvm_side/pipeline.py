@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tvm import relax
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
+from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
@@ -28,6 +29,7 @@ from tunefarm_tuning.tvm_side.plain_powers import plain_powers
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.vector_math import register
+from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
 from tunefarm_tuning.untrusted_text import clean
 
 register()  # every process that builds kernels comes through here
@@ -54,20 +56,28 @@ class LoadedModel:
     Attributes:
         module: ``main`` takes `inputs` in order and returns the outputs: a tensor where there is one, else a tuple.
         inputs: Under the names that the file gives them.
+        storage: What became of its weights.
     """
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    storage: Storage = field(default_factory=Storage)
 
 
-def load_relax(path: Path | str, shapes: Mapping[str, Sequence[int]], target: Target) -> LoadedModel:
+def load_relax(
+    path: Path | str,
+    shapes: Mapping[str, Sequence[int]],
+    target: Target,
+    precision: Precision = Precision.AS_MODEL,
+) -> LoadedModel:
     """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
 
     Args:
         path: The file.
         shapes: `Model.shapes`.
         target: Decides between the pipelines, and what constants are folded with.
+        precision: How to store its weights; for CPUs.
 
     Raises:
         InvalidModelError: If the file cannot be imported after all.
@@ -76,8 +86,10 @@ def load_relax(path: Path | str, shapes: Mapping[str, Sequence[int]], target: Ta
     output_names = [value.name for value in model.graph.output]
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
+    module, storage = store_weights(prepare(imported.module, target), precision)
     return LoadedModel(
-        module=prepare(imported.module, target),
+        module=module,
+        storage=storage,
         inputs=inputs,
         outputs=tuple(
             TensorSpec(name=name, shape=shape, dtype=dtype)

@@ -106,12 +106,13 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names"}``."""
+    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names", "weights"}``."""
     machine = _model(params["path"])
     machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
     machine.invoke_stateful("main")
     outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
-    comparisons = compare_outputs(params["names"], outputs, load_arrays(params["expected"]))
+    expected = load_arrays(params["expected"])
+    comparisons = compare_outputs(params["names"], outputs, expected, weights=params["weights"])
     return {"comparisons": [one.to_json() for one in comparisons]}
 
 

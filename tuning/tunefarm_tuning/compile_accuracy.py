@@ -1,0 +1,104 @@
+"""What storing weights in fewer bytes does to a network's outputs: measured beside the network as its file has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.child import ChildClosed, ChildFailed
+from tunefarm_tuning.compile_session import CompileLimits, CompileSession
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.model_check import ModelComparison, compare_model
+from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.reference import InputSet
+
+_METHOD = (
+    "stored: what is in the artifact; as_model: the same network with the weights of its file, by default schedules; each against "
+    "ONNX Runtime, which computes with the weights of the file. Errors are shares of an output's root mean square."
+)
+
+
+def compare_as_model(
+    compiler: CompileSession,
+    runner: DeviceRun,
+    path: Path,
+    names: Sequence[str],
+    sets: Sequence[InputSet],
+    limits: CompileLimits,
+) -> ModelComparison | None:
+    """Return how the outputs of the network with the weights of its file compare; None where it cannot be built or run.
+
+    Args:
+        compiler: A fresh one, which stores weights as they are.
+        runner: Where networks run.
+        path: A fresh one.
+        names: Of the outputs.
+        sets: What to compare on.
+        limits: Of the child.
+    """
+    plain = [replace(one, weights="float32") for one in sets]
+    try:
+        compiler.build_model(path, {})
+        compiler.close()
+        return compare_model(runner, path, names, plain, limits)
+    except ChildClosed:
+        raise
+    except (ChildFailed, InvalidModelError, RunFailed):
+        return None
+
+
+def precision_report(
+    precision: Precision,
+    storage: Mapping[str, int],
+    comparison: ModelComparison,
+    as_model: ModelComparison | None,
+) -> dict[str, Any]:
+    """Return what the report says of how weights are stored."""
+    if precision is Precision.AS_MODEL:
+        return {"name": precision.value}
+    return {
+        "name": precision.value,
+        "weights": dict(storage),
+        "method": _METHOD,
+        "accuracy": {
+            "stored": _errors(comparison),
+            "as_model": None if as_model is None else _errors(as_model),
+        },
+    }
+
+
+def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:
+    """Return sentences on weights that stayed as they were."""
+    kept = storage.get("kept", 0)
+    if precision is Precision.AS_MODEL:
+        return []
+    if not storage.get("stored"):
+        return [
+            f"no weight is stored as {precision.value} says: {_WHY_NONE[precision is Precision.INT8_WEIGHTS]}"
+        ]
+    if kept and precision is not Precision.INT8_WEIGHTS:
+        return [
+            f"{kept} weights stay float32: {precision.value.removesuffix('-weights')} cannot hold their numbers"
+        ]
+    return []
+
+
+_WHY_NONE = {
+    True: "the model has no large weights that are 8-bit integers times a scale",
+    False: "the model has no large float32 weights that it can hold",
+}
+
+
+def wrong_because(precision: Precision) -> str:
+    """Return what to add where outputs are too far off."""
+    if precision is Precision.AS_MODEL:
+        return ""
+    return f" (its weights are stored as {precision.value}; with precision {Precision.AS_MODEL.value} they are exact)"
+
+
+def _errors(comparison: ModelComparison) -> dict[str, float]:
+    found = comparison.to_json()
+    return {key: found[key] for key in ("max_abs_error", "max_rel_error", "mean_rel_error")}

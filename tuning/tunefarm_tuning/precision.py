@@ -1,0 +1,58 @@
+"""How a network's weights are stored: as its file has them, or in fewer bytes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.untrusted_text import clean
+
+
+class Precision(StrEnum):
+    """What large weights of convolutions and matrix products are stored as. Whatever it is, arithmetic stays float32.
+
+    Each kernel widens its weights where it reads them.
+    """
+
+    AS_MODEL = "as-model"
+    FLOAT16_WEIGHTS = "float16-weights"
+    BFLOAT16_WEIGHTS = "bfloat16-weights"
+    INT8_WEIGHTS = "int8-weights"
+    """Weights that a quantised model has as integers times a scale; the others stay as they are."""
+
+    @property
+    def tolerance(self) -> str:
+        """The dtype whose tolerance results are compared with, at the least."""
+        return {Precision.FLOAT16_WEIGHTS: "float16", Precision.BFLOAT16_WEIGHTS: "bfloat16"}.get(
+            self, "float32"
+        )
+
+
+def parse_precision(text: str | None, target: Target | None = None) -> Precision:
+    """Return the precision of a name; None is `Precision.AS_MODEL`.
+
+    Args:
+        text: The name.
+        target: What it is for, where that is known already.
+
+    Raises:
+        InvalidInputError: unknown-precision; unsupported-precision, if it is none for the target.
+    """
+    if text is None:
+        return Precision.AS_MODEL
+    known = [one.value for one in Precision]
+    try:
+        found = Precision(text)
+    except ValueError:
+        raise InvalidInputError(
+            f"there is no precision {clean(str(text), 40)!r}; there are {', '.join(known)}",
+            code="unknown-precision",
+            known=known,
+        ) from None
+    if found is not Precision.AS_MODEL and target is not None and target.kind != "llvm":
+        raise InvalidInputError(
+            f"the precision {found.value} is for CPUs, and the target is of kind {target.kind}: leave it out",
+            code="unsupported-precision",
+        )
+    return found

@@ -1,0 +1,115 @@
+"""The forms that weights are stored in, and which arrays fit into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.random_inputs import numpy_dtype
+
+_LARGEST_LOSS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+"""What rounding takes from a number at most, as a share of it: that of a whole weight is less than half of it."""
+_MOST_STEPS = 255
+_INT8 = np.iinfo(np.int8)
+_GRID_TOLERANCE = 1e-6
+"""Of a value: a batch norm that was merged into the weights rounded them once more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How a weight is stored.
+
+    Attributes:
+        dtype: Of its elements.
+        axis: The axis that each place of has a scale; None where elements are numbers as they are.
+        rank: Of the weight.
+    """
+
+    dtype: str
+    axis: int | None = None
+    rank: int = 0
+
+    def spread(self, scale: NDArray[Any]) -> NDArray[Any]:
+        """Return the scales so that they broadcast over the weight."""
+        return scale.reshape([-1 if place == self.axis else 1 for place in range(self.rank)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A weight as it is stored: its elements, then scales where the form has such."""
+
+    form: Form
+    arrays: tuple[NDArray[Any], ...]
+
+
+def store(weight: NDArray[Any], precision: Precision) -> Stored | None:
+    """Return a float32 weight in the form of a precision; None where that cannot hold it."""
+    if precision is Precision.FLOAT16_WEIGHTS:
+        return _rounded(weight, "float16")
+    if precision is Precision.BFLOAT16_WEIGHTS:
+        return _rounded(weight, "bfloat16")
+    if precision is Precision.INT8_WEIGHTS:
+        return _integers(weight)
+    return None
+
+
+def _rounded(weight: NDArray[Any], name: str) -> Stored | None:
+    """Return the weight rounded; None if that loses more than rounding does: numbers beyond the range, or most of them below."""
+    dtype = numpy_dtype(name)
+    with np.errstate(all="ignore"):
+        rounded = weight.astype(dtype)
+        back = rounded.astype(np.float32)
+    if not np.isfinite(back).all():
+        return None
+    lost = float(np.sqrt(np.mean(np.square((back - weight).astype(np.float64)))))
+    size = float(np.sqrt(np.mean(np.square(weight.astype(np.float64)))))
+    if lost > _LARGEST_LOSS[name] * size:
+        return None
+    return Stored(form=Form(dtype=name), arrays=(rounded,))
+
+
+def _integers(weight: NDArray[Any]) -> Stored | None:
+    """Return a weight that is integers times a scale per place of an axis; None where it is no such.
+
+    That is what is left of a quantised model's weights when all that is done to them was done.
+    """
+    for axis in reversed(range(weight.ndim)):
+        rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+        scale = _scales(rows)
+        if scale is None:
+            continue
+        form = Form(dtype="int8", axis=axis, rank=weight.ndim)
+        steps = np.rint(weight / form.spread(np.where(scale == 0, 1, scale)))
+        if steps.min() < _INT8.min or steps.max() > _INT8.max:
+            continue
+        return Stored(form=form, arrays=(steps.astype(np.int8), scale))
+    return None
+
+
+def _scales(rows: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the scale of each row that all of its elements are multiples of; None where one has none."""
+    largest = np.abs(rows).max(axis=1)
+    scale = np.zeros(len(rows), np.float32)
+    for row in range(len(rows)):
+        if largest[row] == 0:
+            continue
+        found = _scale(rows[row], largest[row])
+        if found is None:
+            return None
+        scale[row] = found
+    return scale
+
+
+def _scale(row: NDArray[Any], largest: float) -> float | None:
+    values = np.unique(np.abs(row).astype(np.float64))
+    values = values[values > 0]
+    if len(values) > _MOST_STEPS:
+        return None
+    scales = (largest / np.arange(1, _MOST_STEPS + 1)).astype(np.float32)
+    quotients = values[:, np.newaxis] / scales.astype(np.float64)
+    fits = np.all(np.abs(quotients - np.rint(quotients)) <= _GRID_TOLERANCE * quotients, axis=0)
+    return float(scales[int(np.argmax(fits))]) if fits.any() else None
