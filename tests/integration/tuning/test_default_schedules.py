@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel
 from tunefarm_tuning.tvm_side.packing import PackedKernel
@@ -152,11 +154,13 @@ NETS: dict[str, Net] = {
     "squeeze-excite": squeeze_and_excite,
     "dense-1": dense((1, 96), 1001),
     "dense-odd": dense((17, 33), 19),
+    "dense-50": dense((1, 29, 24), 50),
     "dense-large": dense((1, 64, 320), 512),
     "dense-gelu": gelu,
     "gemm-transposed": gemm(12, 64, 30, transposed=1),
     "gemm-transposed-odd": gemm(5, 197, 7, transposed=1),
     "batch-matmul": single("MatMul", (2, 3, 17, 16), (2, 3, 16, 24)),
+    "batch-matmul-49": single("MatMul", (6, 49, 16), (6, 16, 49)),
     "batch-matmul-197": single("MatMul", (2, 19, 8), (2, 8, 197)),
     "matmul-double": single("MatMul", (9, 20), (20, 18), dtype=TensorProto.DOUBLE),
     "matmul-int32": single("MatMul", (9, 20), (20, 18), dtype=TensorProto.INT32),
@@ -216,7 +220,7 @@ ON_OLDER_CPUS = {
     "batch-matmul-197",
     "softmax",
 }
-ON_OLDER_CPUS |= {"layer-norm-odd", "add-broadcast"}
+ON_OLDER_CPUS |= {"layer-norm-odd", "add-broadcast", "dense-50"}
 
 
 def kernels_of(net: Net, folder: Path, target: Target) -> list[Kernel]:
@@ -299,6 +303,15 @@ def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path)
     assert 'scope="local"' in text
     assert "T.vectorized" in text
     assert "T.unroll" in text
+
+
+@pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])
+def test_what_a_loop_leaves_over_leaves_the_rest_its_vectors(name: str, tmp_path: Path) -> None:
+    kernel = next(one for one in kernels_of(NETS[name], tmp_path, AVX2) if one.name.startswith("fused_"))
+    made = default_schedule(kernel.module["main"], AVX2).with_attr("global_symbol", "main")
+    with tvm.transform.PassContext(config=SPLIT_RESTS):
+        built = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX2))
+    assert re.search(r"(fmul|fmuladd|fma)[^\n]*<[48] x float>", built.inspect_source("ll"))
 
 
 def test_a_shape_that_is_not_known_is_left_alone() -> None:

@@ -19,6 +19,7 @@ from tunefarm_tuning.tvm_side.default_schedule_groups import split_groups
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages
 from tunefarm_tuning.tvm_side.default_schedule_plain import schedule_plain
 from tunefarm_tuning.tvm_side.default_schedule_reduce import schedule_tiled
+from tunefarm_tuning.tvm_side.default_schedule_rests import mark_rests
 from tunefarm_tuning.tvm_side.default_schedule_rows import schedule_lanes, schedule_rows
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, stage_of
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
@@ -70,6 +71,7 @@ def default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFu
         raise NoDefaultSchedule(clean(str(error), 300)) from error
     if made is None:
         raise NoDefaultSchedule("no rule fits")
+    made = mark_rests(made)
     symbol = func.attrs.get("global_symbol")
     made = made.with_attr("global_symbol", symbol) if symbol else made.without_attr("global_symbol")
     return made.with_attr(IS_SCHEDULED, True)

@@ -15,6 +15,7 @@ from tvm import relax, te
 
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
+from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pack_weights import pack_weights
@@ -62,7 +63,8 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 
     def build(scheduled: tvm.IRModule) -> Any:
         lowered = tvm.transform.Sequential(passes)(scheduled)
-        return relax.build(lowered, machine, relax_pipeline=None)
+        with tvm.transform.PassContext(config=SPLIT_RESTS):
+            return relax.build(lowered, machine, relax_pipeline=None)
 
     _export(_scheduled(_with_a_kernel(module), target, build, plain=plain), path, target)
 
@@ -108,7 +110,8 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
 
     def build(scheduled: tvm.IRModule) -> Any:
         # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
-        with tvm.transform.PassContext(config={"tirx.disable_assert": bool(kernel.packings)}):
+        config = {**SPLIT_RESTS, "tirx.disable_assert": bool(kernel.packings)}
+        with tvm.transform.PassContext(config=config):
             return tvm.tirx.build(scheduled, machine)
 
     _export(_scheduled(module, target, build, plain=plain), path, target)
@@ -138,8 +141,10 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
 
 
 def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
-        tvm.tirx.build(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), tvm_target(target))
+        with tvm.transform.PassContext(config=SPLIT_RESTS):
+            tvm.tirx.build(module, tvm_target(target))
     except Exception as error:  # noqa: BLE001  (TVM's many)
         raise_if_out_of_memory(error)
         return False
