@@ -19,6 +19,8 @@ from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side.combine import combine
+from tunefarm_tuning.tvm_side.combine_rule import Choose, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
@@ -70,6 +72,8 @@ def load_relax(
     shapes: Mapping[str, Sequence[int]],
     target: Target,
     precision: Precision = Precision.AS_MODEL,
+    *,
+    choose: Choose = where_it_pays,
 ) -> LoadedModel:
     """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
 
@@ -78,6 +82,7 @@ def load_relax(
         shapes: `Model.shapes`.
         target: Decides between the pipelines, and what constants are folded with.
         precision: How to store its weights; for CPUs.
+        choose: As of `prepare`.
 
     Raises:
         InvalidModelError: If the file cannot be imported after all.
@@ -86,7 +91,7 @@ def load_relax(
     output_names = [value.name for value in model.graph.output]
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
-    module, storage = store_weights(prepare(imported.module, target), precision)
+    module, storage = store_weights(prepare(imported.module, target, choose=choose), precision)
     return LoadedModel(
         module=module,
         storage=storage,
@@ -111,22 +116,27 @@ def tvm_target(target: Target) -> tvm.target.Target:
     return made.with_host(tvm.target.Target("llvm"))
 
 
-def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
+def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays) -> tvm.IRModule:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
     Deterministic: equal modules and targets of one pipeline give equal kernels in equal order.
+
+    Args:
+        mod: From the importer.
+        target: Decides between the pipelines, and what constants are folded with.
+        choose: Which parallel products and convolutions are combined.
 
     Raises:
         InvalidModelError: unsupported-operator, where TVM cannot do it.
     """
     if pipeline_name(target) == "cpu":
         try:
-            return _lower(mod, target, [relax.transform.ConvertLayout(_CPU_LAYOUTS)])
+            return _lower(mod, target, choose, [relax.transform.ConvertLayout(_CPU_LAYOUTS)])
         except Exception as error:  # noqa: BLE001  (whatever it is, the plain layout may do)
             # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
             raise_if_out_of_memory(error)
     try:
-        return _lower(mod, target, [])
+        return _lower(mod, target, choose, [])
     except InvalidModelError:
         raise
     except Exception as error:
@@ -137,13 +147,14 @@ def prepare(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
         ) from error
 
 
-def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.IRModule:
+def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: list[Any]) -> tvm.IRModule:
     fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
     norms = tvm.transform.module_pass(
         lambda mod, _: fold_batch_norms(mod), opt_level=0, name="FoldBatchNorms"
     )
     powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
     subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
+    combined = tvm.transform.module_pass(lambda mod, _: combine(mod, choose), opt_level=0, name="Combine")
     passes: list[Any] = [
         norms,
         fold,
@@ -152,6 +163,7 @@ def _lower(mod: tvm.IRModule, target: Target, layout_passes: list[Any]) -> tvm.I
         *([subpixels] if pipeline_name(target) == "cpu" else []),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
+        *([combined] if pipeline_name(target) == "cpu" else []),
         *layout_passes,
         relax.transform.Normalize(),
         fold,
