@@ -28,6 +28,7 @@ from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
+from tunefarm_tuning.tvm_side.plain_transposes import plain_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.vector_math import register
@@ -155,6 +156,9 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
     subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
     combined = tvm.transform.module_pass(lambda mod, _: combine(mod, choose), opt_level=0, name="Combine")
+    transposes = tvm.transform.module_pass(
+        lambda mod, _: plain_transposes(mod), opt_level=0, name="PlainTransposes"
+    )
     passes: list[Any] = [
         norms,
         fold,
@@ -166,6 +170,9 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         *([combined] if pipeline_name(target) == "cpu" else []),
         *layout_passes,
         relax.transform.Normalize(),
+        transposes,
+        relax.transform.CanonicalizeBindings(),
+        relax.transform.DeadCodeElimination(),
         fold,
         relax.transform.FoldConstant(),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
