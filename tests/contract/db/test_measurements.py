@@ -125,15 +125,15 @@ def add_many_records(uow: UnitOfWork, new_record: Any) -> None:
         )
 
 
-def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None]) -> str:
-    """Return how the database answers the last query of records by `ask`."""
+def plan_of(uow: UnitOfWork, ask: Callable[[Repositories], None], table: str = "records") -> str:
+    """Return how the database answers the last query of a table by `ask`."""
     seen: list[tuple[str, Any]] = []
     event.listen(
         uow.engine, "before_cursor_execute", lambda _c, _k, sql, given, *_: seen.append((sql, given))
     )
     with uow.read() as repos:
         ask(repos)
-    sql, given = next(one for one in reversed(seen) if "records" in one[0])
+    sql, given = next(one for one in reversed(seen) if table in one[0])
     explain = "EXPLAIN " if uow.engine.dialect.name == "postgresql" else "EXPLAIN QUERY PLAN "
     with uow.engine.connect() as connection:
         connection.exec_driver_sql("ANALYZE")
@@ -307,7 +307,7 @@ def test_what_a_tuner_must_know_of_a_task(uow: UnitOfWork, seed: Any, new_trial:
     for one, trial in zip(tried, whole, strict=True):
         for name in ("asked_key", "config_key", "outcome", "cost_sec", "run_sec"):
             assert getattr(one, name) == getattr(trial, name)
-    plan = plan_of(uow, lambda repos: repos.trials.tried(job.id, 1))
+    plan = plan_of(uow, lambda repos: repos.trials.tried(job.id, 1), "trials")
     if uow.engine.dialect.name == "sqlite":  # PostgreSQL reads small tables through
         assert "uq_trials_job_id_position_config_key" in plan
         assert "ix_trials_lost" in plan
