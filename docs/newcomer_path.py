@@ -130,7 +130,7 @@ class Newcomer:
             page.wait_for_url("**/jobs")
             self.note(began, done="open the link")
             began = time.monotonic()
-            page.get_by_label("Choose an ONNX file").set_input_files(model)
+            page.get_by_label("Choose a model").set_input_files(model)
             start = page.get_by_role("button", name="Start the job")
             start.wait_for()
             self.note(began, done=f"drop `{model.name}` on the page; it is imported")

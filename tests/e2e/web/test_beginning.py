@@ -37,7 +37,7 @@ def test_a_chosen_file_that_is_no_model(seat, server: ReplayServer, tmp_path: Pa
     seat.nothing_serious(page)
     wrong = tmp_path / "picture.onnx"
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n")
-    page.get_by_label("Choose an ONNX file").set_input_files(wrong)
+    page.get_by_label("Choose a model").set_input_files(wrong)
     expect(page.locator("#upload-error")).to_contain_text("this is not an ONNX file")
     expect(page.locator("#drop")).to_be_visible()
     seat.complaints.clear()  # the browser's own line about the status 422
@@ -49,7 +49,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     content = Scenario(tasks=1).to_bytes()
     names = ["L" * 240 + ".onnx", "\u202exnno.evil.onnx"]
     # Of several, each line stays and links to its model.
-    page.get_by_label("Choose an ONNX file").set_input_files(
+    page.get_by_label("Choose a model").set_input_files(
         [{"name": name, "mimeType": "", "buffer": content} for name in names]
     )
     links = page.locator("#uploads a")
@@ -58,7 +58,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     assert width[0] <= width[1]
     assert links.nth(1).evaluate("link => getComputedStyle(link).unicodeBidi") == "isolate"
     # Nor does a name turn around what is said of it.
-    page.get_by_label("Choose an ONNX file").set_input_files(
+    page.get_by_label("Choose a model").set_input_files(
         {"name": names[1], "mimeType": "", "buffer": b"PNG"}
     )
     expect(page.locator("#upload-error bdi")).to_have_text(names[1])

@@ -87,7 +87,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_server_is_killed_on_the_way(seat: Any, server: Killable, file: Path) -> None:
     page = seat.sign_in()
     slow_down(page, BYTES_PER_SEC)
-    page.get_by_label("Choose an ONNX file").set_input_files(file)
+    page.get_by_label("Choose a model").set_input_files(file)
     wait_until(server.half_there, "a part to be kept")
     server.kill()
     expect(page.get_by_text("It broke off")).to_be_visible()
@@ -105,11 +105,11 @@ def test_the_server_is_killed_on_the_way(seat: Any, server: Killable, file: Path
 def test_after_a_reload_the_same_file_goes_on(seat: Any, server: Killable, file: Path) -> None:
     page = seat.sign_in()
     slow_down(page, BYTES_PER_SEC)
-    page.get_by_label("Choose an ONNX file").set_input_files(file)
+    page.get_by_label("Choose a model").set_input_files(file)
     wait_until(server.half_there, "a part to be kept")
     page.reload()
     slow_down(page, -1)
-    page.get_by_label("Choose an ONNX file").set_input_files(file)
+    page.get_by_label("Choose a model").set_input_files(file)
     page.wait_for_url("**/models/mdl_*", timeout=LONG_MS)
     server.check_finished()
     forgive(seat, "423")  # where the server has not yet learned that the page is gone
@@ -132,7 +132,7 @@ def test_a_person_resumes_and_stops(seat: Any, tmp_path: Path) -> None:
     refuse_parts(page, "this farm's store has no room left")
     file = tmp_path / "net.onnx"
     file.write_bytes(Scenario(tasks=2).to_bytes())
-    chooser = page.get_by_label("Choose an ONNX file")
+    chooser = page.get_by_label("Choose a model")
     chooser.set_input_files(file)
     said = page.get_by_role("status").filter(has_text="What arrived is kept")
     expect(said).to_contain_text("this farm's store has no room left")
@@ -156,7 +156,7 @@ def test_several_files_at_once(seat: Any, tmp_path: Path) -> None:
         file.write_bytes(Scenario(seed=seed).to_bytes())
     wrong = tmp_path / "picture.onnx"
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n")
-    page.get_by_label("Choose an ONNX file").set_input_files([files[0], wrong, files[1]])
+    page.get_by_label("Choose a model").set_input_files([files[0], wrong, files[1]])
     expect(page.get_by_role("link", name="Open net-1.onnx")).to_be_visible()
     expect(page.locator("#upload-error")).to_contain_text("picture.onnx: the server refused it")
     last = page.get_by_role("link", name="Open net-2.onnx")
