@@ -58,9 +58,7 @@ def test_a_long_name_stays_within_its_page(seat, server: ReplayServer) -> None:
     assert width[0] <= width[1]
     assert links.nth(1).evaluate("link => getComputedStyle(link).unicodeBidi") == "isolate"
     # Nor does a name turn around what is said of it.
-    page.get_by_label("Choose a model").set_input_files(
-        {"name": names[1], "mimeType": "", "buffer": b"PNG"}
-    )
+    page.get_by_label("Choose a model").set_input_files({"name": names[1], "mimeType": "", "buffer": b"PNG"})
     expect(page.locator("#upload-error bdi")).to_have_text(names[1])
     expect(page.locator("#upload-error")).to_contain_text("the server refused it")
     seat.complaints.clear()  # the browser's own line about the status 422

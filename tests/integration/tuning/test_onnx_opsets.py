@@ -89,6 +89,12 @@ def training_dropout(g: GraphBuilder) -> list[Any]:
     return [g.node("Dropout", g.input("x", [1, 8]), ratio, training)]
 
 
+def training_batch_norm(g: GraphBuilder) -> list[Any]:
+    statistics = [g.constant(np.ones(2, np.float32)) for _ in range(4)]
+    made = g.node("BatchNormalization", g.input("x", [1, 2, 8]), *statistics, training_mode=1, outputs=3)
+    return [made[0]]
+
+
 @pytest.mark.parametrize(
     ("build", "operator", "words"),
     [
@@ -96,6 +102,7 @@ def training_dropout(g: GraphBuilder) -> list[Any]:
         (one_hot_of_any_depth, "OneHot", "its depth must be a constant"),
         (max_roi_align, "RoiAlign", "mode max is not supported"),
         (training_dropout, "Dropout", "training mode"),
+        (training_batch_norm, "BatchNormalization", "training mode"),
     ],
 )
 def test_what_cannot_be_imported_is_named(build: Any, operator: str, words: str, tmp_path: Path) -> None:

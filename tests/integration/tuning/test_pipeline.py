@@ -251,6 +251,38 @@ def test_batch_norms_of_every_width_are_merged(dtype: str, tmp_path: Path) -> No
     np.testing.assert_allclose(made, expected, rtol=error, atol=error)
 
 
+def test_a_batch_norm_that_would_overflow_its_convolution_stays_apart(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    half = helper.np_dtype_to_tensor_dtype(np.dtype("float16"))
+    weight = np.full((5, 4, 1, 1), 100.0, np.float16)
+    ones, zeros, small = (np.full(5, value, np.float16) for value in (1.0, 0.0, 1e-7))
+    x = g.node("Conv", g.input("x", [1, 4, 6, 6], half), g.constant(weight))
+    g.output(
+        g.node("BatchNormalization", x, *map(g.constant, (ones, zeros, zeros, small)), epsilon=1e-8),
+        None,
+        half,
+    )
+    built = g.model()
+    folded = fold_batch_norms(import_bound(built, bind_inputs(built.graph, {})).module)
+    assert "batch_norm" in folded.script()
+
+
+def test_rows_of_transposes_are_one_or_none(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    g = GraphBuilder()
+    x = g.input("x", [2, 3, 4, 5])
+    for _ in range(4):
+        y = x
+        for _ in range(int(rng.integers(1, 6))):
+            y = g.node("Transpose", y, perm=[int(axis) for axis in rng.permutation(4)])
+        g.output(g.node("Abs", y))
+    y = g.node("Transpose", g.node("Transpose", x, perm=[1, 2, 3, 0]), perm=[3, 0, 1, 2])
+    g.output(g.node("Neg", y))
+    loaded = check_numbers(g.model(), tmp_path)
+    script = loaded.module.script()
+    assert script.count("def transpose") + script.count("def fused_transpose") <= 4
+
+
 @pytest.mark.parametrize(("exponent", "calls"), [(2.0, False), (0.5, False), (1.0, False), (2.5, True)])
 def test_a_square_and_a_root_are_no_powers(exponent: float, *, calls: bool, tmp_path: Path) -> None:
     """As an exporter writes a layer norm."""

@@ -58,6 +58,7 @@ def bounds(g: GraphBuilder, x: str) -> dict[str, str]:
         "max with a number": g.node("Max", number(g, 0.5), x),
         "min with a number": g.node("Min", x, number(g, 0.5)),
         "max with nan": g.node("Max", x, number(g, np.nan)),
+        "nan with max": g.node("Max", number(g, np.nan), x),
         "sign": g.node("Sign", x),
     }
 

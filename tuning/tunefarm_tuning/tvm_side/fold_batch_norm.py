@@ -25,13 +25,15 @@ def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
         old, attributes = matches[conv], matches[norm].attrs
         if old.attrs["kernel_layout"] != "OIHW" or int(attributes.axis) != 1:
             return found
+        dtype = str(_value(matches[weight]).dtype)
         # In doubles, and rounded once.
         scale, shift, mean, variance = (_value(matches[one]).astype(np.float64) for one in statistics)
-        factor = scale / np.sqrt(variance + float(attributes.epsilon))
-        before = _value(matches[weight])
-        dtype = str(before.dtype)
-        after = (before.astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
-        offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + float(attributes.epsilon))
+            after = (_value(matches[weight]).astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
+            offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
+        if not (np.isfinite(after).all() and np.isfinite(offset).all()):
+            return found  # the product is no number of this type, where norm after convolution may be
         data = relax.Call(old.op, (old.args[0], relax.const(after, dtype)), old.attrs)
         return relax.op.add(data, relax.const(offset, dtype))
 

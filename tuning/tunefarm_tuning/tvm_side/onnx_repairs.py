@@ -49,6 +49,14 @@ def convert_size(_scope: Scope, inputs: Sequence[Any], _attributes: dict[str, An
     return None if shape is None else const(np.array(math.prod(shape), dtype=np.int64))
 
 
+def convert_batch_norm(_scope: Scope, _inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
+    """Refuse `BatchNormalization` in training mode: TVM's importer converts it as if it were at inference."""
+    if attributes.get("training_mode", 0):
+        raise UnsupportedFormError(
+            "it is in training mode, where it normalises by the batch's own statistics"
+        )
+
+
 def convert_dropout(scope: Scope, inputs: Sequence[Any], _attributes: dict[str, Any]) -> Any:
     """Convert `Dropout`, which does nothing at inference; TVM makes its mask one of floats."""
     training = inputs[2] if len(inputs) > 2 else None
@@ -285,6 +293,7 @@ def convert_space_to_depth(_scope: Scope, _inputs: Sequence[Any], attributes: di
 
 CONVERTERS: dict[str, Callable[[Scope, Sequence[Any], dict[str, Any]], Any]] = {
     "AveragePool": convert_pool("AveragePool"),
+    "BatchNormalization": convert_batch_norm,
     "Constant": convert_constant,
     "ConvTranspose": convert_conv_transpose,
     "Dropout": convert_dropout,

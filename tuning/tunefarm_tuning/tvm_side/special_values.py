@@ -55,7 +55,9 @@ def _of_two(tvms: Binary, name: str) -> Legalize:
         if _has_no_nan(second):
             first, second = second, first
         kernel = tvms if _has_no_nan(first) else either
-        return builder.call_te(kernel, _scalar(first), second, primfunc_name_hint=name)
+        if kernel is tvms:
+            first = _scalar(first)
+        return builder.call_te(kernel, first, second, primfunc_name_hint=name)
 
     return legalize
 
