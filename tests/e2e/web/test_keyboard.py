@@ -107,6 +107,12 @@ def test_a_renewal_takes_neither_focus_nor_selection(seat, server: ReplayServer)
     expect(newest).to_have_text(number)
 
 
+def choose(page: Page, label: str, option: str) -> None:
+    """Choose when the page's scripts listen: rows are there before."""
+    page.wait_for_load_state()
+    page.get_by_label(label).select_option(option)
+
+
 def test_the_list_is_filtered_sorted_and_turned_over(seat, server: ReplayServer) -> None:
     services = server.services
     with services.uow.write() as repos:
@@ -127,9 +133,9 @@ def test_the_list_is_filtered_sorted_and_turned_over(seat, server: ReplayServer)
     page.get_by_role("link", name="Next").click()
     expect(rows).to_have_count(5)
     expect(page.locator("#jobs")).to_contain_text("Jobs 26 to 30 of 30")
-    page.get_by_label("Device pool").select_option("odd")
+    choose(page, "Device pool", "odd")
     expect(rows).to_have_count(15)
-    page.get_by_label("Sort by").select_option("Model")
+    choose(page, "Sort by", "Model")
     expect(rows.first).to_contain_text("model-01.onnx")
     page.get_by_label("Model", exact=True).fill("-2")
     page.keyboard.press("Enter")
@@ -142,7 +148,7 @@ def test_the_list_is_filtered_sorted_and_turned_over(seat, server: ReplayServer)
         repos.jobs.move(job_id, JobState.PAUSED)
     expect(rows.first).to_contain_text("paused")
     expect(rows).to_have_count(5)
-    page.get_by_label("State").select_option("succeeded")
+    choose(page, "State", "succeeded")
     expect(page.get_by_text("No job fits.")).to_be_visible()
     seat.nothing_serious(page)
     page.get_by_role("link", name="Show all").click()
