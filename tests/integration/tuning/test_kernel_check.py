@@ -43,8 +43,10 @@ class HastyDevice(DeviceRun):
     @contextmanager
     def hurry(self, compare_sec: float | None) -> Iterator[None]:
         self.compare_sec = compare_sec
-        yield
-        self.compare_sec = None
+        try:
+            yield
+        finally:
+            self.compare_sec = None
 
 
 @dataclass(frozen=True, slots=True)
