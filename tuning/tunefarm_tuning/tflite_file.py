@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits, import_model
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.output_file import output_file
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
 from tunefarm_tuning.task import TensorSpec
@@ -40,12 +42,13 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
 
     Args:
         file: The TFLite file.
-        path: Where the ONNX file is written; what is there is replaced.
+        path: Where the ONNX file is written; what is there is replaced if all goes well, and stays else.
         limits: As for `import_model`.
 
     Raises:
         InvalidModelError: With code not-tflite, invalid-tflite, conversion-differs, or a code of `import_model`.
-        InvalidInputError: If there is no such file (code no-such-file).
+        InvalidInputError: If there is no such file (code no-such-file), or ``path`` cannot be written (cannot-write)
+            or is the TFLite file (same-file).
     """
     file, path, limits = Path(file), Path(path), limits or ImportLimits()
     if not file.is_file():
@@ -54,11 +57,28 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
         raise InvalidInputError(
             "the ONNX file would replace the TFLite file that it is made of", code="same-file"
         )
+    with output_file(path) as part:
+        quantized = _convert(file, part, path, limits)
+        model = import_model(part, limits=limits)
+        if litert_is_installed():
+            inputs = _inputs(model.inputs)
+            expected = run_in_litert(file, inputs, limits)
+            _compare(model, run_in_onnxruntime(model, inputs, limits), expected, quantized=quantized)
+    return replace(model, path=path)
+
+
+def litert_is_installed() -> bool:
+    """Tell whether `import_tflite` compares with LiteRT."""
+    return find_spec("ai_edge_litert") is not None
+
+
+def _convert(file: Path, part: Path, path: Path, limits: ImportLimits) -> bool:
+    """Write the ONNX file that shall become ``path``, and return whether the network is quantised."""
     try:
         found = call_in_child(
             _CONVERT_CHILD,
             "convert_file",
-            {"path": str(file.absolute()), "to": str(path.absolute())},
+            {"path": str(file.absolute()), "to": str(part), "name": str(path)},
             limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
             timeout_sec=limits.timeout_sec,
             env=CHILD_ENVIRONMENT,
@@ -67,17 +87,7 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
         raise
     except ChildFailed as error:
         raise model_error("import", "converting the model", error) from error
-    model = import_model(path, limits=limits)
-    if litert_is_installed():
-        inputs = _inputs(model.inputs)
-        expected = run_in_litert(file, inputs, limits)
-        _compare(model, run_in_onnxruntime(model, inputs, limits), expected, quantized=found["quantized"])
-    return model
-
-
-def litert_is_installed() -> bool:
-    """Tell whether `import_tflite` compares with LiteRT."""
-    return find_spec("ai_edge_litert") is not None
+    return bool(found["quantized"])
 
 
 def _inputs(specs: Sequence[TensorSpec]) -> list[NDArray[Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.importing import ImportLimits, import_model
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.output_file import output_file, writing
 from tunefarm_tuning.reference_run import run_in_onnxruntime
 from tunefarm_tuning.untrusted_text import clean
 
@@ -39,7 +41,7 @@ def import_torch(
 
     Args:
         program: What ``torch.export.export`` returned, or a ``.pt2`` file of it.
-        path: Where the ONNX file is written; what is there is replaced.
+        path: Where the ONNX file is written; what is there is replaced if all goes well, and stays else.
         trust: Must be true for a file: loading one can run whatever code its author put in, here and as you.
         shapes: As for `import_model`.
         limits: As for `import_model`.
@@ -47,16 +49,19 @@ def import_torch(
     Raises:
         InvalidModelError: With code untrusted-program, bad-program (PyTorch cannot load or convert it),
             conversion-differs (the ONNX file computes something else than PyTorch), or a code of `import_model`.
-        InvalidInputError: If PyTorch or onnxscript is not installed (code not-installed), or there is no such file.
+        InvalidInputError: If PyTorch or onnxscript is not installed (code not-installed), there is no such file, or
+            ``path`` cannot be written (cannot-write).
     """
     if isinstance(program, Path | str):
         program = _load(Path(program), trust=trust)
-    data = _convert(program)
     path = Path(path)
-    path.write_bytes(data)
-    model = import_model(path, shapes=shapes, limits=limits)
-    _compare(program, model, limits or ImportLimits())
-    return model
+    with output_file(path) as part:
+        data = _convert(program)
+        with writing(path):
+            part.write_bytes(data)
+        model = import_model(part, shapes=shapes, limits=limits)
+        _compare(program, model, limits or ImportLimits())
+    return replace(model, path=path)
 
 
 def _load(path: Path, *, trust: bool) -> ExportedProgram:

@@ -17,6 +17,7 @@ from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tflite_file import _compare
+from tunefarm_tuning.tflite_side.convert_child import convert_file
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 
 LIMITS = ImportLimits(memory_bytes=4 << 30)
@@ -107,3 +108,34 @@ def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -
         import_tflite(stored, stored)
     assert same.value.code == "same-file"
     assert stored.read_bytes() == b"something else"
+
+
+def test_where_nothing_can_be_written_is_named(stored: Path, tmp_path: Path) -> None:
+    net = TfliteWriter()
+    stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
+    for place in (tmp_path / "none" / "net.onnx", tmp_path):
+        with pytest.raises(InvalidInputError) as caught:
+            import_tflite(stored, place)
+        assert caught.value.code == "cannot-write"
+        assert str(place) in caught.value.message
+    assert list(tmp_path.iterdir()) == [stored]
+
+
+def test_a_child_that_cannot_write_says_so(stored: Path, tmp_path: Path) -> None:
+    net = TfliteWriter()
+    stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
+    with pytest.raises(InvalidInputError, match=r"^net\.onnx cannot be written: No space left") as caught:
+        convert_file({"path": str(stored), "to": "/dev/full", "name": "net.onnx"})
+    assert caught.value.code == "cannot-write"
+
+
+def test_a_conversion_that_is_refused_replaces_nothing(stored: Path, tmp_path: Path) -> None:
+    """It is converted, and then not imported; a comparison that fails comes later still."""
+    net = TfliteWriter()
+    stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
+    place = tmp_path / "net.onnx"
+    place.write_bytes(b"from before")
+    with pytest.raises(InvalidModelError):
+        import_tflite(stored, place, limits=ImportLimits(memory_bytes=4 << 30, nodes=0))
+    assert place.read_bytes() == b"from before"
+    assert set(tmp_path.iterdir()) == {stored, place}

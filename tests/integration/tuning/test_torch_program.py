@@ -82,6 +82,25 @@ def test_a_file_that_computes_something_else_is_refused(program: Any, tmp_path: 
 
 @needs_torch
 @pytest.mark.filterwarnings("ignore")
+def test_a_conversion_that_is_refused_replaces_nothing(tmp_path: Path) -> None:
+    """Its inputs are no longer those that it can be compared on."""
+    import torch
+
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(
+        torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),), dynamic_shapes={"input": {0: batch}}
+    )
+    place = tmp_path / "net.onnx"
+    place.write_bytes(b"from before")
+    with pytest.raises(InvalidModelError) as caught:
+        import_torch(program, place, shapes={"input": (5, 4)})
+    assert caught.value.code == "conversion-differs"
+    assert place.read_bytes() == b"from before"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@needs_torch
+@pytest.mark.filterwarnings("ignore")
 def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "net.pt2"
     file.write_bytes(b"PK\x03\x04 and no more")

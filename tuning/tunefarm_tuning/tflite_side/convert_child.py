@@ -8,23 +8,27 @@ from typing import Any
 
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes
+from tunefarm_tuning.output_file import writing
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 
 def convert_file(params: dict[str, Any]) -> dict[str, Any]:
-    """Convert ``path`` into the file ``to``, which is written only if all goes well.
+    """Convert ``path`` into the file ``to``; errors say ``name`` for that.
 
     Returns:
         ``quantized``: whether there are integers in it that stand for real numbers.
 
     Raises:
         InvalidModelError: not-tflite, or a code of `tflite_side.convert`.
+        InvalidInputError: cannot-write.
     """
     data = Path(params["path"]).read_bytes()
     if not is_tflite(data):
         raise InvalidModelError("the file does not begin like a TFLite file", code="not-tflite")
     model = convert_tflite(data)
-    Path(params["to"]).write_bytes(onnx_bytes(model))
+    found = onnx_bytes(model)
+    with writing(params["name"]):
+        Path(params["to"]).write_bytes(found)
     return {"quantized": any(node.op_type == "DequantizeLinear" for node in model.graph.node)}
 
 

@@ -1,0 +1,61 @@
+"""A user's file is replaced by a whole one, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.output_file import output_file
+
+
+def test_it_appears_at_the_end(tmp_path: Path) -> None:
+    place = tmp_path / "net.onnx"
+    place.write_bytes(b"before")
+    with output_file(place) as part:
+        part.write_bytes(b"after")
+        assert place.read_bytes() == b"before"
+    assert place.read_bytes() == b"after"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    place, link = tmp_path / "net.onnx", tmp_path / "link.onnx"
+    link.symlink_to(place)
+    with output_file(link) as part:
+        part.write_bytes(b"after")
+    assert link.is_symlink()
+    assert place.read_bytes() == b"after"
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    place = tmp_path / "net.onnx"
+    place.write_bytes(b"before")
+
+    def fail() -> None:
+        with output_file(place) as part:
+            part.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert place.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none/net.onnx", "No such file or directory"), ("", "no ordinary file")]
+)
+def test_a_place_where_nothing_can_be_written(name: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=reason) as caught, output_file(tmp_path / name):
+        pytest.fail("there is nothing to write to")
+    assert caught.value.code == "cannot-write"
+    assert str(tmp_path / name) in caught.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_is_not_replaced() -> None:
+    with pytest.raises(InvalidInputError, match="no ordinary file"), output_file(Path("/dev/null")):
+        pytest.fail("there is nothing to write to")
+    assert Path("/dev/null").is_char_device()
