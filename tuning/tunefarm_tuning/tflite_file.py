@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,29 @@ _SEED = 0
 _QUANTIZED_SHARE = 0.1
 """Of an output's root mean square, which the difference's may be where LiteRT computes with integers and ONNX says
 floats: each layer may round to the next step, and weights alone in integers have LiteRT round the activations too."""
+_QUANTIZED_BYTES = 2
+"""Of an integer that stands for a real number, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """A TFLite file, written as ONNX.
+
+    Attributes:
+        model: The ONNX file.
+        skipped: The outputs that were not compared with LiteRT's: all of them where that is not installed.
+    """
+
+    model: Model
+    skipped: tuple[str, ...]
 
 
 def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | None = None) -> Model:
     """Write a TFLite file as an ONNX file, and describe that.
 
-    Where LiteRT is installed (``pip install ai-edge-litert``), both are run on random inputs, and must agree.
+    Where LiteRT is installed (``pip install ai-edge-litert``), both are run on random inputs, and must agree. Of a
+    quantised network's outputs those of wide integers and booleans are not compared, which a warning says: a number
+    that LiteRT rounds to the next step makes another index, and that is no mistake.
 
     Args:
         file: The TFLite file.
@@ -50,6 +68,16 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
         InvalidInputError: If there is no such file (code no-such-file), or ``path`` cannot be written (cannot-write)
             or is the TFLite file (same-file).
     """
+    made = convert_tflite_file(file, path, limits=limits)
+    if made.skipped and litert_is_installed():
+        warnings.warn(skipped_text(made.skipped), stacklevel=2)
+    return made.model
+
+
+def convert_tflite_file(
+    file: Path | str, path: Path | str, *, limits: ImportLimits | None = None
+) -> Conversion:
+    """Do what `import_tflite` does, and tell what was compared."""
     file, path, limits = Path(file), Path(path), limits or ImportLimits()
     if not file.is_file():
         raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
@@ -63,8 +91,19 @@ def import_tflite(file: Path | str, path: Path | str, *, limits: ImportLimits | 
         if litert_is_installed():
             inputs = _inputs(model.inputs)
             expected = run_in_litert(file, inputs, limits)
-            _compare(model, run_in_onnxruntime(model, inputs, limits), expected, quantized=quantized)
-    return replace(model, path=path)
+            results = run_in_onnxruntime(model, inputs, limits)
+            skipped = _compare(model, results, expected, quantized=quantized)
+        else:
+            skipped = tuple(spec.name for spec in model.outputs)
+    return Conversion(model=replace(model, path=path), skipped=skipped)
+
+
+def skipped_text(names: Sequence[str]) -> str:
+    """Say that outputs were not compared, and why."""
+    return (
+        f"not compared with LiteRT: {', '.join(clean(name) for name in names)} (integers or booleans that a quantised "
+        "network finds by comparing numbers: they may be others where LiteRT rounds one of those to the next step)"
+    )
 
 
 def litert_is_installed() -> bool:
@@ -73,7 +112,7 @@ def litert_is_installed() -> bool:
 
 
 def _convert(file: Path, part: Path, path: Path, limits: ImportLimits) -> bool:
-    """Write the ONNX file that shall become ``path``, and return whether the network is quantised."""
+    """Write the ONNX file that shall become ``path``, and tell whether the network is quantised."""
     try:
         found = call_in_child(
             _CONVERT_CHILD,
@@ -103,20 +142,37 @@ def _inputs(specs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
 
 def _compare(
     model: Model, results: list[NDArray[Any]], expected: list[NDArray[Any]], *, quantized: bool
-) -> None:
+) -> tuple[str, ...]:
+    """Compare with LiteRT's results, and return the names of the outputs that cannot be.
+
+    Raises:
+        InvalidModelError: conversion-differs.
+    """
     names = [spec.name for spec in model.outputs]
+    if not len(names) == len(results) == len(expected):
+        raise _differs(f"{len(results)} outputs, expected {len(expected)}")
+    skipped = []
     for one, result, wanted in zip(compare_outputs(names, results, expected), results, expected, strict=True):
-        if not one.ok and not (quantized and _is_near(result, wanted)):
-            raise InvalidModelError(
-                f"the ONNX file computes something else than LiteRT does: output {clean(one.name)!r}: {one.message}",
-                code="conversion-differs",
-                output=clean(one.name),
-            )
+        alike = (result.shape, result.dtype) == (wanted.shape, wanted.dtype)
+        if quantized and alike and _is_index(wanted):
+            skipped.append(one.name)
+        elif not one.ok and not (quantized and alike and _is_near(result, wanted)):
+            raise _differs(f"output {clean(one.name)!r}: {one.message}", output=clean(one.name))
+    return tuple(skipped)
+
+
+def _differs(what: str, **fields: str) -> InvalidModelError:
+    return InvalidModelError(
+        f"the ONNX file computes something else than LiteRT does: {what}", code="conversion-differs", **fields
+    )
+
+
+def _is_index(array: NDArray[Any]) -> bool:
+    """Tell whether numbers are no quantised ones but found by comparing such, as an argmax: the next one is not near."""
+    return array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize > _QUANTIZED_BYTES)
 
 
 def _is_near(result: NDArray[Any], wanted: NDArray[Any]) -> bool:
-    if result.shape != wanted.shape or result.dtype != wanted.dtype:
-        return False
     a, b = result.astype(np.float64), wanted.astype(np.float64)
     if not (np.all(np.isfinite(a)) and np.all(np.isfinite(b))):
         return False

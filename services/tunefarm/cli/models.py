@@ -123,10 +123,17 @@ def convert_model(
     can be uploaded and tuned as it is, too.
     """
     if file.suffix == ".tflite":
-        from tunefarm_tuning.tflite_file import import_tflite, litert_is_installed
+        from tunefarm_tuning.tflite_file import convert_tflite_file, litert_is_installed, skipped_text
 
-        model = import_tflite(file, to)
-        compared = "as LiteRT computes them" if litert_is_installed() else "not compared: no ai-edge-litert"
+        made = convert_tflite_file(file, to)
+        model = made.model
+        if not litert_is_installed():
+            compared = "not compared: no ai-edge-litert"
+        elif made.skipped:
+            compared = f"{len(model.outputs) - len(made.skipped)} of them as LiteRT computes them"
+            out.warning(skipped_text(made.skipped))
+        else:
+            compared = "as LiteRT computes them"
     else:
         from tunefarm_tuning import import_torch
 

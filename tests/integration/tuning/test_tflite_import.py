@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import litert_outputs
 import numpy as np
@@ -16,7 +17,7 @@ from tvm import relax
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tflite_file import _compare
+from tunefarm_tuning.tflite_file import _compare, convert_tflite_file
 from tunefarm_tuning.tflite_side.convert_child import convert_file
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 
@@ -94,6 +95,31 @@ def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
     _compare(model, [right + np.float32(0.02)], [right], quantized=True)
     with pytest.raises(InvalidModelError):
         _compare(model, [right + 1], [right], quantized=True)
+
+
+def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
+    """Where two numbers tie, LiteRT's rounding decides which is the largest."""
+    net = TfliteWriter()
+    x = net.op("RELU", [net.input((2, 3))], (2, 3))
+    axis = net.constant(np.array(1, np.int32))
+    stored.write_bytes(
+        net.data([x, net.op("ARG_MAX", [x, axis], (2,), "int64", "ArgMaxOptions", {"OutputType": 4})])
+    )
+    model = convert_tflite_file(stored, tmp_path / "net.onnx", limits=LIMITS).model
+    index = model.outputs[1].name
+    values, right, wrong = np.ones((2, 3), np.float32), np.array([0, 1]), np.array([0, 2])
+    assert _compare(model, [values, wrong], [values, right], quantized=True) == (index,)
+    assert _compare(model, [values, right], [values, right], quantized=False) == ()
+    refused: list[tuple[list[Any], bool]] = [
+        ([values, wrong], False),
+        ([values + 1, right], True),
+        ([values, right[:1]], True),
+        ([values], True),
+    ]
+    for results, quantized in refused:
+        with pytest.raises(InvalidModelError) as caught:
+            _compare(model, results, [values, right], quantized=quantized)
+        assert caught.value.code == "conversion-differs"
 
 
 def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -> None:
