@@ -27,6 +27,7 @@ from tunefarm_tuning.output_file import output_file
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.untrusted_text import clean
 
 _CONVERT_CHILD = "tunefarm_tuning.tflite_side.convert_child"
@@ -96,6 +97,21 @@ def convert_tflite_file(
         else:
             skipped = tuple(spec.name for spec in model.outputs)
     return Conversion(model=replace(model, path=path), skipped=skipped)
+
+
+def is_tflite_file(file: Path) -> bool:
+    """Tell by its first bytes whether a file is TFLite's; one that is called so and is not, shall be told so.
+
+    Raises:
+        InvalidInputError: no-such-file.
+    """
+    try:
+        with file.open("rb") as opened:
+            return is_tflite(opened.read(8)) or file.suffix.lower() == ".tflite"
+    except OSError as error:
+        raise InvalidInputError(
+            f"the model file cannot be read: {error.strerror or error}", code="no-such-file"
+        ) from error
 
 
 def skipped_text(names: Sequence[str]) -> str:

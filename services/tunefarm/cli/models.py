@@ -122,7 +122,9 @@ def convert_model(
     For a program torch and onnxscript must be installed; a TFLite file is compared if ai-edge-litert is. A TFLite file
     can be uploaded and tuned as it is, too.
     """
-    if file.suffix == ".tflite":
+    from tunefarm_tuning.tflite_file import is_tflite_file
+
+    if is_tflite_file(file):
         from tunefarm_tuning.tflite_file import convert_tflite_file, litert_is_installed, skipped_text
 
         made = convert_tflite_file(file, to)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tflite_writer import TfliteWriter
 from typer.testing import CliRunner
 
 from tunefarm.cli import show
@@ -169,3 +170,38 @@ def test_a_program_of_pytorch_is_loaded_for_those_alone_who_trust_it(tmp_path: P
     assert result.exit_code != 0
     assert "untrusted-program" in result.output
     assert list(tmp_path.iterdir()) == [tmp_path / "net.pt2"]
+
+
+@pytest.mark.parametrize("name", ["NET.TFLITE", "net"])
+def test_a_tflite_file_is_known_by_its_bytes(name: str, tmp_path: Path) -> None:
+    net = TfliteWriter()
+    (tmp_path / name).write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
+    place = tmp_path / "net.onnx"
+    result = CliRunner().invoke(APP, ["models", "convert", str(tmp_path / name), str(place), "--json"])
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert said["path"] == str(place)
+    assert said["operators"] == [["Relu", 1]]
+    assert place.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "code"),
+    [("net.tflite", b"something", "not-tflite"), ("net", b"\x1c\0\0\0TFL3", "invalid-tflite")],
+)
+def test_a_broken_tflite_file_is_no_program_of_pytorch(
+    name: str, data: bytes, code: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    arguments = ["models", "convert", str(tmp_path / name), str(tmp_path / "net.onnx"), "--json"]
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code != 0
+    assert f'"{code}"' in result.output
+    assert list(tmp_path.iterdir()) == [tmp_path / name]
+
+
+def test_a_missing_file_is_not_converted(tmp_path: Path) -> None:
+    arguments = ["models", "convert", str(tmp_path / "net.pt2"), str(tmp_path / "net.onnx"), "--json"]
+    result = CliRunner().invoke(APP, arguments)
+    assert result.exit_code != 0
+    assert "no-such-file" in result.output
