@@ -108,6 +108,7 @@ _HEAD = [
     "ratio",
     "as called",
     "untuned",
+    "plain",
     "torch",
     "torch.compile",
     "kernels",

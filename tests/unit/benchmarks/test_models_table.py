@@ -108,6 +108,8 @@ def test_what_was_not_measured_is_left_empty() -> None:
     assert "| 0.500 | 0.500 | – | – | – | – |" in text
     assert "plain TVM (" not in text
     assert "Left out: plain: over 30 s an inference" in text
+    head, rule, row = (line.count("|") for line in text.splitlines() if line.startswith("|"))
+    assert head == rule == row
 
 
 def test_nothing_yet() -> None:
