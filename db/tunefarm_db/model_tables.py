@@ -49,6 +49,7 @@ class ModelRow(Base):
     operators: Mapped[list[Any]]
     opset: Mapped[int | None]
     num_params: Mapped[int | None] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
 
@@ -88,3 +89,4 @@ class ModelTaskRow(Base):
     workload_key: Mapped[str]
     weight: Mapped[int]
     alternative: Mapped[Json | None]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -39,6 +39,7 @@ class SpaceRow(Base):
     space_key: Mapped[str]
     family: Mapped[str | None]
     extents: Mapped[list[Any]]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 

@@ -58,6 +58,7 @@ class Model:
         error: `TunefarmError.to_json` where the state is failed.
         inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
         operators: ``[name, count]`` pairs.
+        revision: `tunefarm_tuning.revisions.IMPORTER` of the release that refused it.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Model:
     num_params: int | None
     created_at: float
     updated_at: float
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,7 @@ class Space:
         space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
         family: `ConfigSpace.family`; None where the release that stored it knew of none.
         extents: `ConfigSpace.extents`.
+        revision: `tunefarm_tuning.revisions.SPACES` of the release that stored it.
     """
 
     workload_key: str
@@ -105,6 +108,7 @@ class Space:
     space_key: str
     family: str | None
     extents: list[int]
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, ModelTask, StepKind
+from tunefarm_tuning import revisions
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
 
@@ -86,4 +87,9 @@ def _known_tasks(
     context: StepContext, repos: Repositories, job: Job, target: Target
 ) -> tuple[ModelTask, ...]:
     pipeline = pipeline_of(target, precision_of(job))
-    return repos.models.tasks(job.model_id, pipeline=pipeline, toolchain=context.engine.toolchain)
+    return repos.models.tasks(
+        job.model_id,
+        pipeline=pipeline,
+        toolchain=context.engine.toolchain,
+        revision=revisions.GRAPH_PASSES,
+    )

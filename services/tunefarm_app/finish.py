@@ -5,6 +5,7 @@ from __future__ import annotations
 from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
+from tunefarm_tuning import revisions
 
 
 def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -> Step:
@@ -31,7 +32,7 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
     if step.kind is StepKind.IMPORT:
         model = repos.models.get(step.model_id, deleted=True)
         if model.state is ModelState.IMPORTING:
-            repos.models.set_failed(model.id, error)
+            repos.models.set_failed(model.id, error, revision=revisions.IMPORTER)
         return
     if step.kind is StepKind.SOURCE:
         repos.sources.set_failed(step.subject_id, error)

@@ -11,6 +11,7 @@ from tunefarm_app.blob_store import StoredBlob
 from tunefarm_app.composition import Services
 from tunefarm_app.sweep import remove_useless
 from tunefarm_db.values import Model, ModelState, StepKind
+from tunefarm_tuning import revisions
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.untrusted_text import clean
 
@@ -89,7 +90,7 @@ def submit_model(
     """Register the stored blob as a model and plan its import, in one transaction.
 
     The same bytes with the same shapes are the same model: it is returned as it is, unless its import failed for a
-    reason that may have passed; then it is imported again.
+    reason that may have passed, or in an older release; then it is imported again.
 
     Args:
         services: The process's services.
@@ -121,6 +122,11 @@ def submit_model(
     return submitted
 
 
+def _worth_another_try(model: Model) -> bool:
+    """Return whether its import may go better now: for luck, or as the importer knows more than it did."""
+    return (model.error or {}).get("code") in _WORTH_ANOTHER_TRY or model.revision != revisions.IMPORTER
+
+
 def _register(
     services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]]
 ) -> tuple[SubmittedModel, str | None]:
@@ -131,7 +137,7 @@ def _register(
         round_ = 0
         if model is None:
             model = repos.models.add(name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes)
-        elif model.state is ModelState.FAILED and (model.error or {}).get("code") in _WORTH_ANOTHER_TRY:
+        elif model.state is ModelState.FAILED and _worth_another_try(model):
             model = repos.models.set_importing(model.id)
             while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
                 round_ += 1

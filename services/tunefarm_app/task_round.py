@@ -11,7 +11,7 @@ from tunefarm_app.claiming import Claim, ClaimingTuner
 from tunefarm_app.kept_records import KEPT
 from tunefarm_app.like_tasks import like_histories
 from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_rows import engine_space, engine_task
+from tunefarm_app.task_rows import current_space, engine_task
 from tunefarm_app.tune_progress import TaskRow
 from tunefarm_db.repositories.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
@@ -42,7 +42,7 @@ class TaskRound:
 
     Attributes:
         task: The task.
-        known: Its config space as it is on record, None where it is not.
+        known: Its config space as it is on record, None where it is not, or is of an older release.
         space: Its config space; None until it is there.
         lost: Why it was not ours to prepare any more; None while it is.
     """
@@ -70,7 +70,7 @@ class TaskRound:
             )
             self._earlier = KEPT.records(repos, sorted(ids))
         self.task = engine_task(workload, Target.from_json(job.target), row.weight)
-        self.known = engine_space(stored)
+        self.known = current_space(stored)
         self.space: ConfigSpace | None = None
         self.lost: TunefarmError | None = None
         self._tuner: Tuner | None = None

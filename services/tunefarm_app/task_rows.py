@@ -10,6 +10,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
+from tunefarm_tuning import revisions
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.model import Model
@@ -62,6 +63,7 @@ def store_tasks(
         alternatives={
             task.workload.key: task.alternative.to_json() for task in tasks if task.alternative is not None
         },
+        revision=revisions.GRAPH_PASSES,
     )
 
 
@@ -150,11 +152,12 @@ def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
         space_key=space.key,
         family=space.family,
         extents=list(space.extents),
+        revision=revisions.SPACES,
     )
 
 
 def engine_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space; None where it is to be made again: there is none, or an older release stored it."""
+    """Return a stored space, to learn from what was measured in it; None where there is none that can be read."""
     if row is None or row.family is None:
         return None
     from tunefarm_tuning.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
@@ -163,6 +166,11 @@ def engine_space(row: Space | None) -> ConfigSpace | None:
         return ConfigSpace.from_json(row.space)
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def current_space(row: Space | None) -> ConfigSpace | None:
+    """Return a stored space, to tune in it; None where it is to be made anew: an older release has another for the workload."""
+    return engine_space(row) if row is not None and row.revision == revisions.SPACES else None
 
 
 def engine_record(row: Record) -> TuningRecord:

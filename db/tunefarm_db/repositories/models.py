@@ -111,9 +111,13 @@ class Models(Repository):
             num_params=num_params,
         )
 
-    def set_failed(self, model_id: str, error: Json) -> Model:
-        """Importing -> failed. Raises `ConflictError` if the model is in another state."""
-        return self._move(model_id, ModelState.IMPORTING, ModelState.FAILED, error=error)
+    def set_failed(self, model_id: str, error: Json, *, revision: int = 0) -> Model:
+        """Importing -> failed, as the importer of this revision says.
+
+        Raises:
+            ConflictError: If the model is in another state.
+        """
+        return self._move(model_id, ModelState.IMPORTING, ModelState.FAILED, error=error, revision=revision)
 
     def set_importing(self, model_id: str) -> Model:
         """Failed -> importing: try again. Raises `ConflictError` if the model is in another state."""
@@ -151,6 +155,7 @@ class Models(Repository):
         toolchain: str,
         tasks: Sequence[tuple[str, int]],
         alternatives: Mapping[str, Json] | None = None,
+        revision: int = 0,
     ) -> None:
         """Replace what was found for this pipeline and toolchain.
 
@@ -160,6 +165,7 @@ class Models(Repository):
             toolchain: Whose workloads these are.
             tasks: (workload key, weight), in order. The workloads must be stored already.
             alternatives: What tasks are alternatives to, by workload key.
+            revision: Of the graph passes that found them.
         """
         self._run(
             delete(_TASKS).where(
@@ -177,6 +183,7 @@ class Models(Repository):
                 "workload_key": workload_key,
                 "weight": weight,
                 "alternative": (alternatives or {}).get(workload_key),
+                "revision": revision,
             }
             for position, (workload_key, weight) in enumerate(tasks)
         ]
@@ -184,9 +191,21 @@ class Models(Repository):
             self._run(insert(_TASKS), rows)
 
     def tasks(
-        self, model_id: str, *, pipeline: str | None = None, toolchain: str | None = None
+        self,
+        model_id: str,
+        *,
+        pipeline: str | None = None,
+        toolchain: str | None = None,
+        revision: int | None = None,
     ) -> tuple[ModelTask, ...]:
-        """Return the model's tasks by pipeline, toolchain, position; empty where nothing was extracted yet."""
+        """Return the model's tasks by pipeline, toolchain, position; empty where nothing was extracted yet.
+
+        Args:
+            model_id: The model.
+            pipeline: Only what this one found.
+            toolchain: Only workloads of this one.
+            revision: Only what graph passes of this revision found.
+        """
         query = (
             select(_TASKS, WorkloadRow.name, WorkloadRow.flops, WorkloadRow.args)
             .join(
@@ -201,6 +220,8 @@ class Models(Repository):
             query = query.where(ModelTaskRow.pipeline == pipeline)
         if toolchain is not None:
             query = query.where(ModelTaskRow.toolchain == toolchain)
+        if revision is not None:
+            query = query.where(ModelTaskRow.revision == revision)
         return self._all(ModelTask, query)
 
     def flops(self, model_id: str, *, pipeline: str, toolchain: str) -> dict[str, float]:

@@ -19,7 +19,7 @@ class Spaces(Repository):
     def put(self, space: Space) -> None:
         """Store a space, in place of the one that the workload had on the target."""
         values = asdict(space)
-        changes = {name: values[name] for name in ("space", "space_key", "family", "extents")}
+        changes = {name: values[name] for name in ("space", "space_key", "family", "extents", "revision")}
         self._run(
             self._insert(_SPACES)
             .values({**values, "created_at": db_now()})

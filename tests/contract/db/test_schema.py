@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from sqlalchemy import JSON, Connection, inspect, text
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.tables import Base
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_tuning import revisions
 from tunefarm_tuning.errors import ConflictError
 
 
@@ -118,19 +122,50 @@ def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:
     engine.dispose()
 
 
+def test_what_an_older_release_found_is_of_no_present_revision(database_url: str) -> None:
+    """It is shown, and learned from, until a job makes it anew; see tests/unit/app/test_older_revisions.py."""
+    schema.upgrade(database_url, "0014")
+    engine = make_engine(database_url)
+    with engine.begin() as connection:
+        _insert(connection, "models", id="mdl_1", state="failed")
+        _insert(connection, "workloads", key="w1", toolchain="t", args="[]")
+        _insert(connection, "model_tasks", model_id="mdl_1", pipeline="cpu", toolchain="t", workload_key="w1")
+        place = {"workload_key": "w1", "target_key": "llvm", "toolchain": "t"}
+        _insert(connection, "config_spaces", **place, space_key="four knobs", family="conv", extents="[]")
+    schema.upgrade(database_url)
+    with UnitOfWork(engine).write() as repos:
+        assert repos.models.get("mdl_1").revision == 0
+        (old,) = repos.models.tasks("mdl_1", pipeline="cpu", toolchain="t")
+        found = {"pipeline": "cpu", "toolchain": "t", "revision": revisions.GRAPH_PASSES}
+        assert repos.models.tasks("mdl_1", **found) == ()
+        repos.models.set_tasks("mdl_1", **found, tasks=[("w1", 2)])
+        assert repos.models.tasks("mdl_1", **found) == (replace(old, weight=2),)
+        space = repos.spaces.get("w1", target_key="llvm", toolchain="t")
+        assert space is not None
+        assert space.revision == 0
+        newer = replace(space, space_key="five knobs", revision=revisions.SPACES)
+        repos.spaces.put(newer)
+        assert repos.spaces.get("w1", target_key="llvm", toolchain="t") == newer
+    schema.downgrade(database_url, "0014")
+    with engine.connect() as connection:
+        # The older release would take them for its own.
+        assert connection.execute(text("SELECT count(*) FROM model_tasks")).scalar() == 0
+        assert connection.execute(text("SELECT family FROM config_spaces")).all() == [(None,)]
+    engine.dispose()
+
+
+def _insert(connection: Connection, table: str, **values: object) -> None:
+    """Insert a row; a column that must not be NULL has a value that means nothing unless it is given."""
+    needed = [c for c in inspect(connection).get_columns(table) if not c["nullable"]]
+    nothing = {c["name"]: "{}" if isinstance(c["type"], JSON) else c["type"].python_type() for c in needed}
+    row = {**nothing, **values}
+    places = ", ".join(f":{name}" for name in row)
+    connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})"), row)
+
+
 def _fill_0001(connection: Connection) -> None:
     """Three jobs as the first schema stored them: two on one target, one on another."""
-
-    def insert(table: str, **values: object) -> None:
-        """Insert a row; a column that must not be NULL has a value that means nothing unless it is given."""
-        needed = [c for c in inspect(connection).get_columns(table) if not c["nullable"]]
-        nothing = {
-            c["name"]: "{}" if isinstance(c["type"], JSON) else c["type"].python_type() for c in needed
-        }
-        row = {**nothing, **values}
-        places = ", ".join(f":{name}" for name in row)
-        connection.execute(text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({places})"), row)
-
+    insert = partial(_insert, connection)
     for key in ("w1", "w2"):
         insert("workloads", key=key, toolchain="t")
     insert("models", id="mdl_1")

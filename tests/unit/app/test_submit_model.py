@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import text
 
 from tunefarm_app.blob_store import StoredBlob
 from tunefarm_app.delete_model import delete_model
@@ -76,6 +77,21 @@ def test_an_import_that_may_have_been_bad_luck_is_repeated_by_uploading_again(fa
     again = farm.upload(Scenario())
     assert again.id == model.id
     assert again.state is ModelState.IMPORTING
+    farm.run()
+    assert farm.model(model.id).state is ModelState.READY
+
+
+def test_what_an_older_release_refused_is_imported_again(farm) -> None:
+    class Older(ReplayEngine):
+        def import_model(self, *args, **kwargs):
+            raise InvalidModelError("no such operator", code="unsupported-operator")
+
+    model = farm.upload(Scenario())
+    assert farm.with_engine(Older()).run() == 1
+    assert farm.upload(Scenario()).state is ModelState.FAILED  # this release's word
+    with farm.services.uow.engine.begin() as connection:
+        connection.execute(text("UPDATE models SET revision = 0"))
+    assert farm.upload(Scenario()).id == model.id
     farm.run()
     assert farm.model(model.id).state is ModelState.READY
 
