@@ -186,6 +186,18 @@ def test_weights_that_it_cannot_hold_stay(tmp_path: Path) -> None:
     assert said.startswith("2 weights stay float32: float16 cannot hold")
 
 
+def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Path) -> None:
+    graph = GraphBuilder()
+    rows = graph.node(
+        "Compress", graph.input("x", [10, 64]), graph.input("c", [10], onnx.TensorProto.BOOL), axis=0
+    )
+    product = graph.node("MatMul", rows, graph.weight(64, 128))
+    graph.output(graph.node("ReduceMax", product, axes=[0]))
+    made = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
+    assert (made.storage.stored, made.storage.kept) == (0, 1)
+    assert constants(made.module) == [("float32", 8192)]
+
+
 def test_small_and_other_constants_stay(tmp_path: Path) -> None:
     """A table that is added, and a matrix of 8 KiB."""
     graph = GraphBuilder()

@@ -136,7 +136,8 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
         weights = {number: self._stored(args[number]) for number in sorted(multiplied_weights(func))}
         stored = {number: one for number, (one, _) in weights.items() if one is not None}
         forms = tuple((number, one.form) for number, one in stored.items())
-        reader = self._reader(kernel.name_hint, func, forms) if forms else None
+        static = len(call.args) == 2 and _is_static(func)  # a third argument are sizes known at run time only
+        reader = self._reader(kernel.name_hint, func, forms) if forms and static else None
         if reader is None:
             return super().visit_call_(call)
         scales = []
@@ -228,6 +229,12 @@ def _widening(shape: Sequence[int], form: Form) -> tirx.PrimFunc:
     scale = te.placeholder([sizes[axis]], "float32", name="scale")
     widened = te.compute(sizes, lambda *i: given[i].astype("float32") * scale[i[axis]], name="widened")
     return te.create_prim_func([given, scale, widened], index_dtype_override="int64")
+
+
+def _is_static(func: tirx.PrimFunc) -> bool:
+    """Whether all arguments of a kernel are tensors of known shapes."""
+    shapes = [getattr(param.ty, "shape", None) for param in func.params]
+    return all(shape is not None and all(isinstance(size, tirx.IntImm) for size in shape) for shape in shapes)
 
 
 def _tensor(param: Any) -> tuple[list[int], str]:
