@@ -31,7 +31,7 @@ from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import pick_best
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.combine_rule import where_it_pays
+from tunefarm_tuning.tvm_side.combine_rule import never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm_side.graph_build import build_model, put_in
 from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
@@ -199,10 +199,6 @@ FORMS: dict[str, Callable[[], onnx.ModelProto]] = {
     "cross-stage partial, 40² x 128": lambda: partial(40, 128, 64),
     "detector, 14² x 256": lambda: detector(14, 256, 9, 4),
 }
-
-
-def never(_block: Any, _roots: Sequence[Any]) -> list[Any]:
-    return []
 
 
 def always(_block: Any, roots: Sequence[Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from tvm import relax
 
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
-from tunefarm_tuning.tvm_side.combine_rule import Choose, where_it_pays
+from tunefarm_tuning.tvm_side.combine_rule import Choose, never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
@@ -27,10 +27,6 @@ from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 HOST = parse_target("host")
 COMBINED = {"encoder_block"}
 """Those of the ordinary networks that have something to combine: the projections of an attention."""
-
-
-def never(_block: Any, _roots: Sequence[Any]) -> list[Any]:
-    return []
 
 
 def always(_block: Any, roots: Sequence[Any]) -> list[Any]:

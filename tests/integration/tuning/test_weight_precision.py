@@ -26,7 +26,6 @@ from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm_side.weight_forms import store
 
 HOST = parse_target("host")
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
@@ -186,6 +185,47 @@ def test_weights_that_it_cannot_hold_stay(tmp_path: Path) -> None:
     assert said.startswith("2 weights stay float32: float16 cannot hold")
 
 
+def test_channels_are_judged_by_themselves(tmp_path: Path) -> None:
+    """One output channel in 64 of a convolution and a matrix, weak or with a weak input channel."""
+    graph = GraphBuilder()
+    rng = np.random.default_rng(3)
+    x = graph.input("x", [1, 64, 8, 8])
+    for channel in ((0,), (slice(None), 0)):
+        kernel = rng.standard_normal((64, 64, 3, 3)).astype(np.float32)
+        kernel[channel] *= 1e-7
+        x = graph.node("Conv", x, graph.constant(kernel), kernel_shape=[3, 3], pads=[1] * 4)
+    rows = graph.node("Reshape", x, graph.ints(32, 128))
+    for channel in ((slice(None), 0), (0,)):
+        matrix = rng.standard_normal((128, 128)).astype(np.float32)
+        matrix[channel] *= 1e-7
+        rows = graph.node("MatMul", rows, graph.constant(matrix))
+    graph.output(rows)
+    made = loaded(imported(graph.model(), tmp_path), Precision.FLOAT16_WEIGHTS)
+    assert constants(made.module) == [
+        ("float16", 16384),
+        ("float16", 36864),
+        ("float32", 16384),
+        ("float32", 36864),
+    ], "a result is made of an output channel, and of all input channels"
+    assert (made.storage.stored, made.storage.kept) == (2, 2)
+
+
+def test_weights_of_parallel_branches_stay_apart(tmp_path: Path) -> None:
+    """As one they would be float32 for the sake of one of them."""
+    graph = GraphBuilder()
+    x = graph.input("x", [16, 256])
+    rng = np.random.default_rng(4)
+    for factor in (1.0, 1e-7):
+        weight = (rng.standard_normal((256, 36)) * factor).astype(np.float32)
+        graph.output(graph.node("MatMul", x, graph.constant(weight)))
+    model = imported(graph.model(), tmp_path)
+    combined = [kernel.weight for kernel in primfunc_workloads(loaded(model, Precision.AS_MODEL).module)]
+    assert sum(combined) < 4, "without the option they are combined"
+    made = loaded(model, Precision.FLOAT16_WEIGHTS)
+    assert constants(made.module) == [("float16", 9216), ("float32", 9216)]
+    assert (made.storage.stored, made.storage.kept) == (1, 1)
+
+
 def test_kernels_of_sizes_known_at_run_time_only_keep_their_weights(tmp_path: Path) -> None:
     graph = GraphBuilder()
     rows = graph.node(
@@ -221,16 +261,6 @@ def test_weights_of_a_quantised_model_are_stored_as_they_were(tmp_path: Path) ->
     assert found
     results = run(changed, image(), tmp_path / "winograd.so")
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
-
-
-def test_other_weights_are_no_integers_times_a_scale() -> None:
-    rng = np.random.default_rng(2)
-    assert store(rng.standard_normal((128, 128)).astype(np.float32), Precision.INT8_WEIGHTS) is None
-    wide = rng.integers(-255, 256, (512, 64)) * rng.uniform(0.1, 1.0, 64)
-    assert store(wide.astype(np.float32), Precision.INT8_WEIGHTS) is None, "more than 8 bits"
-    nothing = store(np.zeros((128, 64), np.float32), Precision.INT8_WEIGHTS)
-    assert nothing is not None
-    assert not any(array.any() for array in nothing.arrays)
 
 
 @pytest.mark.parametrize("precision", [Precision.FLOAT16_WEIGHTS, Precision.INT8_WEIGHTS])

@@ -19,6 +19,11 @@ _LONG_SUM = 256  # what takes so many multiply-adds is copied at little cost
 _SMALL_FLOPS = float(1 << 25)  # what takes longer gains nothing by being one call
 
 
+def never(_block: Block, _roots: Sequence[Any]) -> list[Any]:
+    """Choose none."""
+    return []
+
+
 def where_it_pays(block: Block, roots: Sequence[Any]) -> list[Any]:
     """Choose branches that are faster as one.
 

@@ -20,7 +20,7 @@ from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.combine import combine
-from tunefarm_tuning.tvm_side.combine_rule import Choose, where_it_pays
+from tunefarm_tuning.tvm_side.combine_rule import Choose, never, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
@@ -83,7 +83,8 @@ def load_relax(
         shapes: `Model.shapes`.
         target: Decides between the pipelines, and what constants are folded with.
         precision: How to store its weights; for CPUs.
-        choose: As of `prepare`.
+        choose: As of `prepare`. Where weights are stored in fewer bytes, nothing is combined whatever it says: branches
+            side by side may each have another form, and none at all as one.
 
     Raises:
         InvalidModelError: If the file cannot be imported after all.
@@ -92,7 +93,8 @@ def load_relax(
     output_names = [value.name for value in model.graph.output]
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
-    module, storage = store_weights(prepare(imported.module, target, choose=choose), precision)
+    chosen = choose if precision is Precision.AS_MODEL else never
+    module, storage = store_weights(prepare(imported.module, target, choose=chosen), precision)
     return LoadedModel(
         module=module,
         storage=storage,

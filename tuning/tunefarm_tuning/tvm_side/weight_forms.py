@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,28 +47,40 @@ class Stored:
     arrays: tuple[NDArray[Any], ...]
 
 
-def store(weight: NDArray[Any], precision: Precision) -> Stored | None:
-    """Return a float32 weight in the form of a precision; None where that cannot hold it."""
+def store(weight: NDArray[Any], precision: Precision, channels: Collection[int]) -> Stored | None:
+    """Return a float32 weight in the form of a precision; None where that cannot hold it.
+
+    Args:
+        weight: All of its elements.
+        precision: Which form.
+        channels: The axes that results lie along: each place of them is judged by itself, as its results are.
+    """
     if precision is Precision.FLOAT16_WEIGHTS:
-        return _rounded(weight, "float16")
+        return _rounded(weight, "float16", channels)
     if precision is Precision.BFLOAT16_WEIGHTS:
-        return _rounded(weight, "bfloat16")
+        return _rounded(weight, "bfloat16", channels)
     if precision is Precision.INT8_WEIGHTS:
         return _integers(weight)
     return None
 
 
-def _rounded(weight: NDArray[Any], name: str) -> Stored | None:
-    """Return the weight rounded; None if that loses more than rounding does: numbers beyond the range, or most of them below."""
+def _rounded(weight: NDArray[Any], name: str, channels: Collection[int]) -> Stored | None:
+    """Return the weight rounded; None where that loses more than rounding does.
+
+    It does where numbers are beyond the range, and where most of a channel is near its lower end: float16 has fewer bits below
+    6e-5, and none below 3e-8.
+    """
     dtype = numpy_dtype(name)
     with np.errstate(all="ignore"):
         rounded = weight.astype(dtype)
         back = rounded.astype(np.float32)
     if not np.isfinite(back).all():
         return None
-    lost = float(np.sqrt(np.mean(np.square((back - weight).astype(np.float64)))))
-    size = float(np.sqrt(np.mean(np.square(weight.astype(np.float64)))))
-    if lost > _LARGEST_LOSS[name] * size:
+    summed = tuple(axis for axis in range(weight.ndim) if axis not in channels)
+    wide = weight.astype(np.float64)
+    lost = np.sqrt(np.mean(np.square(back - wide), axis=summed))
+    size = np.sqrt(np.mean(np.square(wide), axis=summed))
+    if (lost > _LARGEST_LOSS[name] * size).any():
         return None
     return Stored(form=Form(dtype=name), arrays=(rounded,))
 

@@ -90,16 +90,32 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
     return made, storing.storage
 
 
-def multiplied_weights(func: tirx.PrimFunc) -> frozenset[int]:
-    """Return which of a kernel's float32 weights a sum of products reads: those of convolutions and products of matrices."""
-    found = set()
-    weights = [n for n in marked(func) if str(func.params[n].ty.dtype.dtype) == "float32"]
+def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:
+    """Return which of a kernel's float32 weights a sum of products reads: those of convolutions and products of matrices.
+
+    Returns:
+        For each of them, the axes that results lie along; the sums go over its others.
+    """
+    found: dict[int, frozenset[int]] = {}
+    weights = [n for n in sorted(marked(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
     if not weights:
-        return frozenset()
+        return found
     for node in walk(func.body):
         if isinstance(node, s_tir.SBlock) and any(int(one.iter_type) == _REDUCES for one in node.iter_vars):
-            found |= {n for n in weights for read in node.reads if read.source.same_as(func.params[n])}
-    return frozenset(found)
+            for read in node.reads:
+                for number in weights:
+                    if read.source.same_as(func.params[number]):
+                        found[number] = found.get(number, frozenset()) | _result_axes(node, read)
+    return found
+
+
+def _result_axes(block: s_tir.SBlock, read: Any) -> frozenset[int]:
+    results = [one.var for one in block.iter_vars if int(one.iter_type) != _REDUCES]
+    return frozenset(
+        axis
+        for axis, place in enumerate(read.region)
+        if any(node.same_as(var) for node in walk(place.min) for var in results)
+    )
 
 
 @relax.expr_functor.mutator
@@ -108,11 +124,11 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
         super().__init__(mod)
         self._mod = mod
         self._precision = precision
-        # By the address of the constant, which is kept alive here, so that no address is used twice.
-        self._weights: dict[int, tuple[Any, Stored | None, list[Any]]] = {}
+        # By the address of the constant, which is kept alive here, so that no address is used twice, and by its channels.
+        self._weights: dict[tuple[int, frozenset[int]], tuple[Any, Stored | None, list[Any]]] = {}
         self._made: dict[tuple[str, tuple[tuple[int, Form], ...]], Any] = {}
         self._kernels: dict[str, StoredKernel] = {}
-        self._used: set[int] = set()
+        self._used: set[tuple[int, frozenset[int]]] = set()
 
     @property
     def storage(self) -> Storage:
@@ -133,7 +149,8 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
         if not isinstance(func, tirx.PrimFunc):
             return super().visit_call_(call)
         args = [self.visit_expr(arg) for arg in kernel_arguments(call)]
-        weights = {number: self._stored(args[number]) for number in sorted(multiplied_weights(func))}
+        multiplied = multiplied_weights(func)
+        weights = {number: self._stored(args[number], multiplied[number]) for number in sorted(multiplied)}
         stored = {number: one for number, (one, _) in weights.items() if one is not None}
         forms = tuple((number, one.form) for number, one in stored.items())
         static = len(call.args) == 2 and _is_static(func)  # a third argument are sizes known at run time only
@@ -142,16 +159,16 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
             return super().visit_call_(call)
         scales = []
         for number in stored:
-            self._used.add(args[number].value.__chandle__())
+            self._used.add((args[number].value.__chandle__(), multiplied[number]))
             constants = weights[number][1]
             args[number] = constants[0]
             scales += constants[1:]
         return relax.call_tir(reader, [*args, *scales], call.ty_args[0])
 
-    def _stored(self, weight: Any) -> tuple[Stored | None, list[Any]]:
-        key = weight.value.__chandle__()
+    def _stored(self, weight: Any, channels: frozenset[int]) -> tuple[Stored | None, list[Any]]:
+        key = (weight.value.__chandle__(), channels)
         if key not in self._weights:
-            stored = store(weight.value.numpy(), self._precision)
+            stored = store(weight.value.numpy(), self._precision, channels)
             constants = [_constant(array) for array in stored.arrays] if stored else []
             self._weights[key] = (weight, stored, constants)
         return self._weights[key][1:]
