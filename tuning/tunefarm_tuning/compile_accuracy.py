@@ -21,6 +21,11 @@ _METHOD = (
 )
 
 
+def tolerance_of(precision: Precision, storage: Mapping[str, int]) -> str:
+    """Return the dtype whose tolerance results are compared with: of what weights were rounded to, where any were."""
+    return precision.tolerance if storage.get("stored") else Precision.AS_MODEL.tolerance
+
+
 def compare_as_model(
     compiler: CompileSession,
     runner: DeviceRun,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from tunefarm_tuning.compile_accuracy import (
     compare_as_model,
     precision_report,
     storage_warnings,
+    tolerance_of,
     wrong_because,
 )
 from tunefarm_tuning.compile_alternatives import AlternativeChoice
@@ -61,7 +62,7 @@ class Artifact:
 
 @dataclass(slots=True, kw_only=True)
 class CompileJob:
-    """One run of `compile`; the last seven fields fill up on the way. `direct` are the kernels without alternatives."""
+    """One run of `compile`; the last eight fields fill up on the way. `direct` are the kernels without alternatives."""
 
     model: Model
     target: Target
@@ -77,6 +78,7 @@ class CompileJob:
     make_reference: Callable[..., Reference] = Reference
     make_compiler: Callable[..., CompileSession] = CompileSession
     precision: Precision = Precision.AS_MODEL
+    tolerance: str = "float32"
     kernels: list[CheckedKernel] = field(default_factory=list)
     direct: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -103,7 +105,7 @@ class CompileJob:
                 reference = self._open(
                     stack, self.make_reference(self.model, self.folder, threads=threads, limits=self.limits)
                 )
-                sets = reference.make(self.seed, weights=self.precision.tolerance)
+                sets = reference.make(self.seed)
                 if reference.integers != "random":
                     self.warnings.append(
                         f"integer inputs were all {reference.integers}: "
@@ -111,6 +113,8 @@ class CompileJob:
                     )
                 with compiling("preparing the model"):
                     loaded = loading.result()
+                self.tolerance = tolerance_of(self.precision, loaded.storage)
+                sets = [replace(one, weights=self.tolerance) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
     def _new_compiler(self, precision: Precision | None = None) -> CompileSession:
@@ -368,6 +372,7 @@ class CompileJob:
             threads=threads,
             kernels=self.kernels,
             report=report,
+            tolerance=self.tolerance,
         )
         complete = pack(
             output,

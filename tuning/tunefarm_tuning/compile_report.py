@@ -189,6 +189,7 @@ def make_manifest(
     threads: int,
     kernels: Sequence[CheckedKernel],
     report: Mapping[str, Any],
+    tolerance: str,
 ) -> dict[str, Any]:
     """Return the manifest, but for the checksums of the entries, which `pack` adds.
 
@@ -203,6 +204,7 @@ def make_manifest(
         threads: On how many it was timed.
         kernels: Every task; the records of those that went in are listed.
         report: From `make_report`.
+        tolerance: What its outputs were compared with: `InputSet.weights`.
     """
     features = set(loaded.cpu_features)
     if checked_here:
@@ -225,6 +227,7 @@ def make_manifest(
         "device_model": device_model,
         "threads": threads,
         "precision": report["precision"]["name"],
+        "tolerance": tolerance,
         "toolchain": toolchain_key(),
         "versions": report["versions"],
         "records": [

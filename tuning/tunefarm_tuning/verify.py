@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_error import model_error
-from tunefarm_tuning.precision import parse_precision
+from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target
@@ -89,9 +89,7 @@ def verify(
         folder = stack.enter_context(closing(ScratchDir())).path
         reference = Reference(model, folder, threads=threads, limits=limits)
         stack.callback(reference.close)
-        # Artifacts from before there was a choice say nothing of it.
-        precision = parse_precision(manifest.get("precision"))
-        sets = reference.make(seed, weights=precision.tolerance)
+        sets = reference.make(seed, weights=_tolerance(manifest))
         reference.close()
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
@@ -110,6 +108,14 @@ def verify(
         outputs=tuple(comparison.outputs),
         message=comparison.message,
     )
+
+
+def _tolerance(manifest: Mapping[str, Any]) -> str:
+    """Return what an artifact's outputs are compared with: no more than its precision allows, whatever the manifest says."""
+    # Artifacts from before there was a choice say nothing of it.
+    allowed = parse_precision(manifest.get("precision")).tolerance
+    plain = Precision.AS_MODEL.tolerance
+    return plain if manifest.get("tolerance") == plain else allowed
 
 
 def compare_packed(

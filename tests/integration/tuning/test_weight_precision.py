@@ -15,6 +15,7 @@ from tvm import relax
 
 import tunefarm_tuning
 from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import_model
+from tunefarm_tuning.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.compile_accuracy import storage_warnings
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.errors import InvalidInputError
@@ -29,6 +30,7 @@ from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
 HOST = parse_target("host")
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)
+DOUBLE = onnx.TensorProto.DOUBLE
 ROUNDED = (Precision.FLOAT16_WEIGHTS, Precision.BFLOAT16_WEIGHTS)
 
 
@@ -280,6 +282,7 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
         )
     assert len(artifact.report["coverage"]["hits"]) == len(records), artifact.report["coverage"]
     assert artifact.manifest["precision"] == precision.value
+    assert artifact.manifest["tolerance"] == precision.tolerance
     said = artifact.report["precision"]
     before, after = said["weights"]["bytes_before"], said["weights"]["bytes_after"]
     assert after < 0.51 * before
@@ -289,7 +292,26 @@ def test_an_artifact_of_tuned_kernels(precision: Precision, model: Model, tmp_pa
     assert stored["max_rel_error"] >= stored["mean_rel_error"] > 0
     if precision is Precision.FLOAT16_WEIGHTS:
         assert stored["mean_rel_error"] > 3 * as_model["mean_rel_error"]
-    assert tunefarm_tuning.verify(artifact.path, model).ok
+    verified = tunefarm_tuning.verify(artifact.path, model)
+    assert verified.ok
+    assert {one.rtol for one in verified.outputs} == {1e-2 if precision.tolerance == "float16" else 1e-3}
+
+
+def test_where_nothing_is_stored_nothing_is_forgiven(tmp_path: Path) -> None:
+    """A network of double precision: its weights stay as they are, and so does what its outputs are held to."""
+    graph = GraphBuilder()
+    weight = graph.constant(np.random.default_rng(6).standard_normal((128, 64)))
+    graph.output(graph.node("MatMul", graph.input("x", [4, 128], DOUBLE), weight), dtype=DOUBLE)
+    model = imported(graph.model(), tmp_path)
+    artifact = tunefarm_tuning.compile(
+        model, output=tmp_path / "double", precision="bfloat16-weights", baseline=False, limits=ANY_SPEED
+    )
+    assert artifact.report["precision"]["weights"]["stored"] == 0
+    assert any("no weight is stored as bfloat16-weights" in one for one in artifact.report["warnings"])
+    assert artifact.manifest["tolerance"] == "float32"
+    held_to = [one["rtol"] for group in artifact.report["checks"]["input_sets"] for one in group["outputs"]]
+    held_to += [one.rtol for one in tunefarm_tuning.verify(artifact.path, model).outputs]
+    assert held_to == [RELATIVE_TOLERANCE["float64"]] * 4
 
 
 def test_it_is_said_what_there_is(model: Model, tmp_path: Path) -> None:
