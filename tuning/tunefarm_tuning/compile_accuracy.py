@@ -77,31 +77,28 @@ def precision_report(
 
 def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:
     """Return sentences on weights that stayed as they were."""
-    kept = storage.get("kept", 0)
     if precision is Precision.AS_MODEL:
         return []
+    name = precision.value.removesuffix("-weights")
     if not storage.get("stored"):
+        fits = (
+            "8-bit integers times a scale" if name == "int8" else f"float32 and within what {name} can hold"
+        )
         return [
-            f"no weight is stored as {precision.value} says: {_WHY_NONE[precision is Precision.INT8_WEIGHTS]}"
+            f"no weight is stored as {precision.value} says: none is large, {fits}, and in a kernel that can read it so"
         ]
+    kept = storage.get("kept", 0)
     if kept and precision is not Precision.INT8_WEIGHTS:
-        return [
-            f"{kept} weights stay float32: {precision.value.removesuffix('-weights')} cannot hold their numbers"
-        ]
+        why = f"beyond what {name} can hold, or in a kernel that cannot read them so"
+        return [f"large weights that stay float32: {kept} ({why})"]
     return []
 
 
-_WHY_NONE = {
-    True: "the model has no large weights that are 8-bit integers times a scale",
-    False: "the model has no large float32 weights that it can hold",
-}
-
-
-def wrong_because(precision: Precision) -> str:
+def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
     """Return what to add where outputs are too far off."""
-    if precision is Precision.AS_MODEL:
+    if precision is Precision.AS_MODEL or not storage.get("stored"):
         return ""
-    return f" (its weights are stored as {precision.value}; with precision {Precision.AS_MODEL.value} they are exact)"
+    return f" (weights are stored as {precision.value}; precision {Precision.AS_MODEL.value} takes them as the model has them)"
 
 
 def _errors(comparison: ModelComparison) -> dict[str, float]:

@@ -78,7 +78,7 @@ class CompileJob:
     make_reference: Callable[..., Reference] = Reference
     make_compiler: Callable[..., CompileSession] = CompileSession
     precision: Precision = Precision.AS_MODEL
-    tolerance: str = "float32"
+    storage: Mapping[str, int] = field(default_factory=dict)
     kernels: list[CheckedKernel] = field(default_factory=list)
     direct: list[CheckedKernel] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -113,8 +113,8 @@ class CompileJob:
                     )
                 with compiling("preparing the model"):
                     loaded = loading.result()
-                self.tolerance = tolerance_of(self.precision, loaded.storage)
-                sets = [replace(one, weights=self.tolerance) for one in sets]
+                self.storage = loaded.storage
+                sets = [replace(one, weights=tolerance_of(self.precision, self.storage)) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
     def _new_compiler(self, precision: Precision | None = None) -> CompileSession:
@@ -269,7 +269,7 @@ class CompileJob:
         if not comparison.ok:
             raise InvalidModelError(
                 f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}"
-                f"{wrong_because(self.precision)}",
+                f"{wrong_because(self.precision, self.storage)}",
                 code="wrong-output",
                 checks=comparison.to_json(),
             )
@@ -344,7 +344,7 @@ class CompileJob:
         )
         if all(one.comparable == 0 for one in comparison.outputs):
             self.warnings.append("no output had a finite number: the comparison says little")
-        self.warnings += storage_warnings(self.precision, loaded.storage)
+        self.warnings += storage_warnings(self.precision, self.storage)
         here = is_this_machine(self.device)
         report = make_report(
             kernels=self.kernels,
@@ -359,7 +359,7 @@ class CompileJob:
             phases_sec=self.progress.phases_sec,
             alternatives=self.choice.to_json() if self.choice is not None else {},
             replaced=self.choice.replaced(self.direct) if self.choice is not None else (),
-            precision=precision_report(self.precision, loaded.storage, comparison, self.as_model),
+            precision=precision_report(self.precision, self.storage, comparison, self.as_model),
         )
         manifest = make_manifest(
             name=self.name,
@@ -372,7 +372,7 @@ class CompileJob:
             threads=threads,
             kernels=self.kernels,
             report=report,
-            tolerance=self.tolerance,
+            tolerance=tolerance_of(self.precision, self.storage),
         )
         complete = pack(
             output,
