@@ -109,7 +109,7 @@ class CompileJob:
                 if reference.integers != "random":
                     self.warnings.append(
                         f"integer inputs were all {reference.integers}: "
-                        "ONNX Runtime cannot run the model on others drawn from 0 and 1"
+                        "ONNX Runtime cannot run the model on random ones"
                     )
                 with compiling("preparing the model"):
                     loaded = loading.result()

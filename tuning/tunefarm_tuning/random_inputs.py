@@ -14,7 +14,11 @@ from tunefarm_tuning.task import TensorSpec
 
 
 class InputKind(StrEnum):
-    """How floats are drawn. Integers are 0 or 1 either way, so that an index of them is in range; so are booleans."""
+    """How floats are drawn. Integers are the same either way.
+
+    Those of 8 bits, which stand for real numbers, are of all values: near 0 and 1 a quantised network rounds to nothing.
+    Wider ones are 0 or 1, so that an index of them is in range; so are booleans.
+    """
 
     NORMAL = "normal"
     POSITIVE = "positive"  # uniform in [0.1, 1): a logarithm or a square root of them is a number
@@ -34,6 +38,9 @@ def random_inputs(
 
 def _random_array(spec: TensorSpec, rng: np.random.Generator, kind: InputKind) -> NDArray[Any]:
     dtype = numpy_dtype(spec.dtype)
+    if dtype.kind in "iu" and dtype.itemsize == 1:
+        ends = np.iinfo(dtype)
+        return rng.integers(ends.min, ends.max, size=spec.shape, dtype=dtype, endpoint=True)
     if dtype.kind in "biu":
         return rng.integers(0, 2, size=spec.shape).astype(dtype)
     if kind is InputKind.NORMAL:

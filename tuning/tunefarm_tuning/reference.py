@@ -42,7 +42,7 @@ class Reference:
     Failure: an `InvalidModelError` with code reference-failed, reference-crashed, reference-timeout or reference-memory.
 
     Attributes:
-        integers: How integer inputs were drawn: ``"random"`` (0 or 1), or all of them ``"zero"`` or ``"one"``.
+        integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
 
     Args:
         folder: Where inputs and outputs are written.

@@ -26,7 +26,6 @@ from tunefarm_tuning.model_error import model_error
 from tunefarm_tuning.output_file import output_file
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.untrusted_text import clean
 
@@ -90,7 +89,7 @@ def convert_tflite_file(
         quantized = _convert(file, part, path, limits)
         model = import_model(part, limits=limits)
         if litert_is_installed():
-            inputs = _inputs(model.inputs)
+            inputs = random_inputs(model.inputs, seed=_SEED)
             expected = run_in_litert(file, inputs, limits)
             results = run_in_onnxruntime(model, inputs, limits)
             skipped = _compare(model, results, expected, quantized=quantized)
@@ -143,17 +142,6 @@ def _convert(file: Path, part: Path, path: Path, limits: ImportLimits) -> bool:
     except ChildFailed as error:
         raise model_error("import", "converting the model", error) from error
     return bool(found["quantized"])
-
-
-def _inputs(specs: Sequence[TensorSpec]) -> list[NDArray[Any]]:
-    """Draw inputs; 8-bit integers, which are no indices, over all of their range."""
-    rng = np.random.default_rng(_SEED)
-    drawn = random_inputs(specs, seed=_SEED)
-    for position, spec in enumerate(specs):
-        if spec.dtype in ("int8", "uint8"):
-            ends = np.iinfo(spec.dtype)
-            drawn[position] = rng.integers(ends.min, ends.max + 1, spec.shape).astype(spec.dtype)
-    return drawn
 
 
 def _compare(

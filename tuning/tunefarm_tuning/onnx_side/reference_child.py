@@ -33,7 +33,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             last two being files to write.
 
     Returns:
-        ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"`` (0 or 1), ``"zero"``, ``"one"``.
+        ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -64,7 +64,7 @@ def run_once(params: dict[str, Any]) -> None:
 def _run_on_some(
     session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
 ) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Run on the arrays, or on others where integers of 0 and 1 will not do.
+    """Run on the arrays, or on others where random integers will not do.
 
     An index of one may be out of range, where zero never is; a divisor must not be zero, where one will do.
     """
