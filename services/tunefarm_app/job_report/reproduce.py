@@ -65,6 +65,8 @@ def _from_artifact(
     place = found.place()
     seed = place.seed if place else 0
     threads = ["--threads", str(place.threads)] if place else []
+    precision = precision_of(job)
+    stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
     records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
     return [
         _step(f"The records that the artifact stands on; {artifact.name} holds them.", "sh", records),
@@ -73,7 +75,7 @@ def _from_artifact(
             "python",
             "from tunefarm_tuning import apply_history_best, compile, import_model\n\n"
             "with apply_history_best('records.jsonl'):\n"
-            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed})\n"
+            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{stored})\n"
             "print(again.report['latency'])",
         ),
         _step(
@@ -93,8 +95,9 @@ def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
     ]
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
         found.append("A limit in seconds ends after more trials on a faster machine.")
-    if job.options:
-        options = ", ".join(f"{name} = {value}" for name, value in sorted(job.options.items()))
+    # Not the precision: the command names it, or without one means what the model has.
+    if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
+        options = ", ".join(f"{name} = {value}" for name, value in others)
         found.append(f"The command leaves to the server what this job had as {clean(options, 300)}.")
     if artifact is not None:
         found.append(

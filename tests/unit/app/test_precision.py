@@ -91,7 +91,23 @@ def test_the_report_says_what_it_costs(farm: Farm) -> None:
     assert "without it" in sentence
     page = report_page(report)
     assert "What float16-weights costs in accuracy" in page
-    assert "--precision float16-weights" in report.model_dump_json()
+    code = "\n".join(step.code for step in report.reproduce.steps)
+    assert "--precision float16-weights" in code
+    assert "precision='float16-weights')" in code
+
+
+@pytest.mark.parametrize("precision", ["float16-weights", "as-model", None])
+def test_the_recipe_leaves_it_to_no_server(farm: Farm, precision: str | None) -> None:
+    farm = farm.with_engine(AskedEngine())
+    farm.add_device()
+    model = farm.ready_model()
+    job = farm.submit(model, trials=8, round_size=4, precision=precision)
+    farm.run()
+    reproduce = job_report(farm.services, job.id).reproduce
+    (left,) = [one for one in reproduce.caveats if "leaves to the server" in one]
+    assert left.endswith("as round_size = 4.")
+    given = "precision" in "\n".join(step.code for step in reproduce.steps)
+    assert given is (precision == "float16-weights")
 
 
 def test_it_is_part_of_the_request(farm: Farm) -> None:
