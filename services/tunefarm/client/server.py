@@ -74,7 +74,7 @@ class AsyncServer:
         """Upload a model, wait until it is imported, and start a job on it.
 
         Args:
-            model: The ONNX file.
+            model: The ONNX or TFLite file.
             target: What to compile for; the devices' own target where it is left out.
             device_key: The pool that measures.
             trials: Budget: candidates to try.

@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "The ONNX file's bytes, as they are: no multipart form.",
+        "description": "The bytes of an ONNX or TFLite file, as they are: no multipart form.",
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
@@ -98,7 +98,7 @@ def list_model_tasks(
     services: ServicesDep,
     pipeline: Annotated[str | None, Query(description="Only tasks of these graph passes.")] = None,
 ) -> Page[ModelTask]:
-    """Empty until a step extracted them: for `cpu` at import, for `gpu` with the first job for one. Always one part."""
+    """Empty until a step extracted them: for `cpu` at import, for others (`gpu`, `cpu float16-weights`) with the first job. Always one part."""
     with services.uow.read() as repos:
         repos.models.get(model_id)
         tasks = repos.models.tasks(model_id, pipeline=pipeline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import litert_outputs
@@ -14,11 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from onnx_models import GraphBuilder
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.tflite_side.convert import CONVERTERS, convert
+from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 OUTPUTS = litert_outputs.recorded()
 CODES = {
@@ -247,3 +251,14 @@ def test_whatever_is_broken_is_an_error_of_ours(seed: int) -> None:
 
 
 BROKEN = {name: ZOO[name]().data for name in ("a_block_with_a_gate", "quantized_network", "reshape_by_shape")}
+
+
+def test_an_onnx_file_whose_producer_s_name_begins_as_a_tflite_file_is_onnx(tmp_path: Path) -> None:
+    path = tmp_path / "net"
+    g = GraphBuilder()
+    g.output(g.linear(g.input("x", [1, 8]), 8, 4))
+    onnx.save(g.model(producer_name="TFL3-export"), path)
+    assert path.read_bytes()[4:8] == b"TFL3"
+    assert onnx_source(path) == str(path)
+    assert read_model(path).producer_name == "TFL3-export"
+    assert all(is_tflite(make().data) for make in ZOO.values())

@@ -13,6 +13,7 @@ from tunefarm_tuning.tflite_side.graph import Graph, Operator, Quantization, Ten
 from tunefarm_tuning.untrusted_text import clean
 
 MAGIC = b"TFL3"
+_MAX_ROOT = 1 << 20
 _MAX_TENSORS = 400_000
 _MAX_OPERATORS = 100_000
 _MAX_RANK = 8
@@ -39,8 +40,12 @@ _DTYPES = {
 
 
 def is_tflite(data: bytes) -> bool:
-    """Tell by its first bytes whether a file says that it is TFLite's."""
-    return data[4:8] == MAGIC
+    """Tell by its first eight bytes whether a file says that it is TFLite's.
+
+    A flatbuffer's root is near its beginning. An ONNX file whose producer's name begins as a TFLite file does would have it
+    many megabytes away: the number's last byte is the name's length there.
+    """
+    return data[4:8] == MAGIC and int.from_bytes(data[:4], "little") < _MAX_ROOT
 
 
 def read_graph(data: bytes) -> Graph:
