@@ -62,7 +62,7 @@ def find_doubts(
         records = [engine_record(record) for record in known if record.space_key == row.space_key]
         configs = contenders(records)
         if configs:
-            best_sec = min(record.cost_sec for record in known if record.cost_sec is not None)
+            best_sec = min(record.cost_sec for record in records if record.cost_sec is not None)
             found.append(
                 Doubt(
                     position=row.position,

@@ -115,11 +115,31 @@ class Records(Repository):
     def best_costs(
         self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
     ) -> dict[str, float]:
-        """Return the costs alone of what `best` returns, of spaces that are gone too: the index has them, no record is read."""
+        """Return the costs alone of what `best` returns."""
         keys = self._texts(set(workload_keys), "wanted")
-        fastest = _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.cost_sec).limit(1)
-        found = self._run(select(keys.c.value, fastest.scalar_subquery()))
-        return {row[0]: row[1] for row in found if row[1] is not None}
+        fastest = (
+            _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
+        )
+        query = (
+            select(RecordRow.workload_key, RecordRow.cost_sec, RecordRow.space_key, SpaceRow.space_key)
+            .outerjoin(
+                SpaceRow,
+                (SpaceRow.workload_key == RecordRow.workload_key)
+                & (SpaceRow.target_key == target_key)
+                & (SpaceRow.toolchain == toolchain),
+            )
+            .where(RecordRow.id.in_(select(fastest).select_from(keys)))
+        )
+        found: dict[str, float] = {}
+        for key, cost_sec, space_key, current in self._run(query).all():
+            if current in (None, space_key):
+                found[key] = cost_sec
+                continue
+            where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
+            for record in self.top(key, **where, space_key=current, limit=1):
+                assert record.cost_sec is not None
+                found[key] = record.cost_sec
+        return found
 
     def by_ids(self, record_ids: Collection[str]) -> dict[str, Record]:
         """Return records by id; those that are not there are left out."""

@@ -183,6 +183,7 @@ def test_records_of_a_space_that_is_gone_are_not_the_best(
     with uow.read() as repos:
         best = repos.records.best(["w1", "w2", "w3"], **WHERE)
         assert {key: record.cost_sec for key, record in best.items()} == {"w1": 2e-3, "w2": 3e-3}
+        assert repos.records.best_costs(["w1", "w2", "w3"], **WHERE) == {"w1": 2e-3, "w2": 3e-3}
 
 
 def test_what_comes_after_a_confirmation_does_not_count(uow: UnitOfWork, new_record: Any) -> None:
