@@ -3,7 +3,8 @@
 Floats: an element may be off by a share of itself plus a share of the array's root mean square (the error of a sum
 follows the size of its terms, not of the sum). NaN must meet NaN, and an infinity the same infinity.
 Integers and booleans: equal; one step is forgiven in 8-bit types (a rounding tie), and so is one element in a
-thousand (an argmax, a comparison, where two floats tie). Where weights were rounded, all of this is as wide as that takes.
+thousand (an argmax, a comparison, where two floats tie). Where weights were rounded, or what flows through the network is,
+all of this is as wide as that takes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _SMALLEST_ABSOLUTE = {"float64": 1e-12, "float32": 1e-7, "float16": 1e-4, "bfloa
 _FORGIVEN_SHARE = 1e-3
 # By what weights were rounded to. A sum of products is off by about the root of its length times what its terms are off by,
 # a twentieth of a step: so an element's own size says little, and the root mean square much.
-_ROUNDED_WEIGHTS = {"float16": (1e-2, 1e-2, 2e-2), "bfloat16": (5e-2, 5e-2, 5e-2)}
+STEPS = "steps"
+"""What is rounded where a network rounds what flows through it to integers, as quantised ones do."""
+# There a tie between two floats moves a whole step, and the steps behind it: two runtimes that are both right differ so.
+_ROUNDED = {"float16": (1e-2, 1e-2, 2e-2), "bfloat16": (5e-2, 5e-2, 5e-2), STEPS: (1e-1, 1e-1, 5e-2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +78,11 @@ def compare_arrays(
         name: The output's.
         actual: What it is.
         expected: What it should be.
-        weights: What the weights behind it were rounded to: ``"float16"``, ``"bfloat16"``; anything else is no rounding.
+        weights: What the weights behind it were rounded to: ``"float16"``, ``"bfloat16"``; `STEPS` where the network itself
+            rounds; anything else is no rounding.
     """
     dtype = str(expected.dtype)
-    rounded = _ROUNDED_WEIGHTS.get(weights, (0.0, 0.0, 0.0))
+    rounded = _ROUNDED.get(weights, (0.0, 0.0, 0.0))
     exact = dtype not in RELATIVE_TOLERANCE
     rtol = 0.0 if exact else max(RELATIVE_TOLERANCE[dtype], rounded[0])
     if actual.shape != expected.shape or str(actual.dtype) != dtype:

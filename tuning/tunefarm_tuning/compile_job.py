@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
+from tunefarm_tuning.comparison import STEPS
 from tunefarm_tuning.compile_accuracy import (
     compare_as_model,
     precision_report,
@@ -114,7 +115,8 @@ class CompileJob:
                 with compiling("preparing the model"):
                     loaded = loading.result()
                 self.storage = loaded.storage
-                sets = [replace(one, weights=tolerance_of(self.precision, self.storage)) for one in sets]
+                tolerance = tolerance_of(self.precision, self.storage)
+                sets = [one if one.weights == STEPS else replace(one, weights=tolerance) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
     def _new_compiler(self, precision: Precision | None = None) -> CompileSession:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.comparison import STEPS
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.model import Model
@@ -64,7 +65,7 @@ class Reference:
 
         Args:
             seed: Of the first set.
-            weights: As `InputSet.weights`.
+            weights: As `InputSet.weights`, which is `STEPS` instead where the model rounds what flows through it.
         """
         sets = [
             InputSet(
@@ -93,7 +94,7 @@ class Reference:
                 "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
             )
         self.integers = str(reply["integers"])
-        return sets
+        return [replace(one, weights=STEPS) for one in sets] if reply["rounds"] else sets
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""

@@ -11,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx_models import GraphBuilder
 
 import tunefarm_tuning
-from tunefarm_tuning import Model, import_model
+from tunefarm_tuning import Model, import_model, verify
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.coverage import MissReason
@@ -50,10 +51,49 @@ def imported(tmp_path: Path) -> Import:
     return make
 
 
+def deep_quantised(layers: int, element: int) -> onnx.ModelProto:
+    """A network that rounds what flows through it after every convolution: pixels or floats in, floats out."""
+    rng = np.random.default_rng(5)
+    g = GraphBuilder()
+
+    def rounded(tensor: str, step: float, zero: int) -> str:
+        scale, middle = g.constant(np.array(step, np.float32)), g.constant(np.array(zero, np.uint8))
+        return g.node("DequantizeLinear", g.node("QuantizeLinear", tensor, scale, middle), scale, middle)
+
+    x = g.input("x", [1, 3, 16, 16], element)
+    if element == TensorProto.UINT8:
+        step = g.constant(np.array(0.02, np.float32))
+        y = g.node("DequantizeLinear", x, step, g.constant(np.array(128, np.uint8)))
+    else:
+        y = rounded(x, 0.03, 128)
+    channels = 3
+    for _ in range(layers):
+        # Sums of products of two grids: many lie in the middle between two steps, but for their own rounding.
+        weight = rng.integers(-127, 128, (16, channels, 3, 3)).astype(np.int8)
+        scale = g.constant(np.array(0.016 / np.sqrt(9 * channels), np.float32))
+        kernel = g.node("DequantizeLinear", g.constant(weight), scale, g.constant(np.array(0, np.int8)))
+        y = rounded(g.node("Conv", y, kernel, pads=[1, 1, 1, 1]), 0.04, 128)
+        channels = 16
+    g.output(y)
+    return g.model(17)
+
+
 def run(model: Model, folder: Path, *inputs: Any) -> tuple[list[Any], tunefarm_tuning.Artifact]:
     artifact = tunefarm_tuning.compile(model, output=folder / "odd.tunefarm", baseline=False)
     assert all(miss["reason"] == MissReason.NO_RECORD for miss in artifact.report["coverage"]["misses"])
     return list(load(artifact.path, threads=1)(*inputs).values()), artifact
+
+
+@pytest.mark.parametrize("element", [TensorProto.UINT8, FLOAT])
+def test_a_deep_quantised_network_is_right_where_a_rounding_tie_moved_a_step(
+    element: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "deep.onnx"
+    path.write_bytes(deep_quantised(10, element).SerializeToString())
+    model = import_model(path)
+    artifact = tunefarm_tuning.compile(model, output=tmp_path / "deep.tunefarm", baseline=False)
+    assert artifact.report["checks"]["ok"]
+    assert verify(artifact.path, model).ok
 
 
 def test_a_network_without_a_kernel(imported: Import, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
 
-from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.comparison import STEPS, compare_outputs
+from tunefarm_tuning.onnx_side.reference_child import rounds_values
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 
@@ -38,6 +39,8 @@ def test_a_flipped_kernel_shows_in_a_quantised_network(kind: InputKind) -> None:
     flipped = quantised(np.ascontiguousarray(WEIGHTS[..., ::-1]), x)
     assert compare_outputs(["y"], quantised(WEIGHTS, x), expected)[0].ok
     assert not compare_outputs(["y"], flipped, expected)[0].ok
+    # Even where rounding ties are forgiven.
+    assert not compare_outputs(["y"], flipped, expected, weights=STEPS)[0].ok
     dark = x & 1
     assert compare_outputs(["y"], quantised(WEIGHTS * 0, dark), quantised(WEIGHTS, dark))[0].ok, "0 and 1"
 
@@ -62,3 +65,16 @@ def test_what_integers_are_drawn_from(dtype: str, least: int, most: int) -> None
     assert (x == again).all()
     (scalar,) = random_inputs([TensorSpec(name="x", shape=(), dtype=dtype)], seed=1)
     assert scalar.shape == ()
+
+
+def test_what_rounds_its_values() -> None:
+    def graph(*, weights: bool) -> Any:
+        g = GraphBuilder()
+        step, x = g.constant(np.array(0.1, np.float32)), g.input("x", [1, 3])
+        rounded = g.node("QuantizeLinear", g.weight(3, 3) if weights else x, step)
+        y = g.node("DequantizeLinear", rounded, step)
+        g.output(g.node("MatMul", x, y) if weights else y)
+        return g.model().graph
+
+    assert rounds_values(graph(weights=False))
+    assert not rounds_values(graph(weights=True))

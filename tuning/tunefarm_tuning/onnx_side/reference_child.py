@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
 from tunefarm_tuning.errors import InvalidModelError, InvariantError
-from tunefarm_tuning.onnx_side.model_file import onnx_source
+from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
@@ -33,7 +34,8 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
             last two being files to write.
 
     Returns:
-        ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``.
+        ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
+        ``rounds``: whether the network rounds what flows through it to integers.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -47,7 +49,22 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         integers = drawn if drawn != "random" else integers
         save_arrays(Path(one["inputs"]), arrays)
         save_arrays(Path(one["outputs"]), outputs)
-    return {"outputs": [output.name for output in session.get_outputs()], "integers": integers}
+    return {
+        "outputs": [output.name for output in session.get_outputs()],
+        "integers": integers,
+        "rounds": rounds_values(read_model(Path(params["path"])).graph),
+    }
+
+
+def rounds_values(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph quantises what it computes; weights that came quantised are no matter."""
+    constants = {one.name for one in graph.initializer}
+    constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+    return any(
+        node.op_type.startswith("QLinear")
+        or (node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") and node.input[0] not in constants)
+        for node in graph.node
+    )
 
 
 def run_once(params: dict[str, Any]) -> None:
