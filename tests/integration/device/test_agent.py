@@ -59,6 +59,8 @@ def test_a_crashing_kernel_does_not_cost_the_server(agent: Any, tracker: Any, ma
 def test_a_killed_agent_leaves_nothing(agent: Any, tracker: Any, make_client: Any, frozen: bool) -> None:
     agent.wait_online()
     session = make_client(tracker.port, agent.rpc_key).session()
+    # It answers when its process has said whom it dies with: one that was stopped before that would stay.
+    session.get_function("tvm.rpc.server.workpath")("")
     below = wait_until(
         lambda: (found := psutil.Process(agent.pid).children(recursive=True)) and len(found) == 2 and found,
         "the server and its session",
