@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
-from tunefarm_tuning.comparison import STEPS
 from tunefarm_tuning.compile_accuracy import (
     compare_as_model,
     precision_report,
@@ -116,7 +115,7 @@ class CompileJob:
                     loaded = loading.result()
                 self.storage = loaded.storage
                 tolerance = tolerance_of(self.precision, self.storage)
-                sets = [one if one.weights == STEPS else replace(one, weights=tolerance) for one in sets]
+                sets = [one.with_weights(tolerance) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
     def _new_compiler(self, precision: Precision | None = None) -> CompileSession:

@@ -81,7 +81,7 @@ def convert_tflite_file(
     file, path, limits = Path(file), Path(path), limits or ImportLimits()
     if not file.is_file():
         raise InvalidInputError("the model file cannot be read: there is no such file", code="no-such-file")
-    if file.exists() and path.exists() and file.samefile(path):
+    if path.exists() and file.samefile(path):
         raise InvalidInputError(
             "the ONNX file would replace the TFLite file that it is made of", code="same-file"
         )
