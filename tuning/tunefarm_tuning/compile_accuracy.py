@@ -44,7 +44,7 @@ def compare_as_model(
         sets: What to compare on.
         limits: Of the child.
     """
-    plain = [replace(one, weights="float32") for one in sets]
+    plain = [replace(one, rounding="float32") for one in sets]
     try:
         compiler.build_model(path, {})
         compiler.close()

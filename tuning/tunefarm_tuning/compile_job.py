@@ -115,7 +115,7 @@ class CompileJob:
                     loaded = loading.result()
                 self.storage = loaded.storage
                 tolerance = tolerance_of(self.precision, self.storage)
-                sets = [one.with_weights(tolerance) for one in sets]
+                sets = [one.with_rounding(tolerance) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)
 
     def _new_compiler(self, precision: Precision | None = None) -> CompileSession:

@@ -205,7 +205,7 @@ def make_manifest(
         threads: On how many it was timed.
         kernels: Every task; the records of those that went in are listed.
         report: From `make_report`.
-        tolerance: What its outputs were compared with: `InputSet.weights`.
+        tolerance: What its outputs were compared with: `InputSet.rounding`.
     """
     features = set(loaded.cpu_features)
     if checked_here:

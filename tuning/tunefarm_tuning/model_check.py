@@ -85,7 +85,7 @@ def compare_model(
                             "inputs": str(one.inputs),
                             "expected": str(one.expected),
                             "names": list(names),
-                            "weights": one.weights,
+                            "rounding": one.rounding,
                         },
                         timeout_sec=limits.model_sec,
                     )["comparisons"]

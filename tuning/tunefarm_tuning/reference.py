@@ -26,18 +26,18 @@ class InputSet:
     Attributes:
         kind: How they were drawn.
         seed: With which seed.
-        weights: What the weights of that which is compared with them were rounded to: see `comparison.compare_arrays`.
+        rounding: What the weights of that which is compared with them were rounded to: see `comparison.compare_arrays`.
     """
 
     kind: InputKind
     seed: int
     inputs: Path
     expected: Path
-    weights: str = "float32"
+    rounding: str = "float32"
 
-    def with_weights(self, weights: str) -> InputSet:
+    def with_rounding(self, rounding: str) -> InputSet:
         """Return the set for comparing with what has weights rounded so; where the model itself rounds, that says more."""
-        return self if self.weights == STEPS else replace(self, weights=weights)
+        return self if self.rounding == STEPS else replace(self, rounding=rounding)
 
 
 class Reference:
@@ -64,12 +64,12 @@ class Reference:
         )
         self.integers = "random"
 
-    def make(self, seed: int, *, weights: str = "float32") -> list[InputSet]:
+    def make(self, seed: int, *, rounding: str = "float32") -> list[InputSet]:
         """Run the model, graph optimisations off, on one set of inputs of each kind.
 
         Args:
             seed: Of the first set.
-            weights: As `InputSet.weights`, which is `STEPS` instead where the model rounds what flows through it.
+            rounding: As `InputSet.rounding`, which is `STEPS` instead where the model rounds what flows through it.
         """
         sets = [
             InputSet(
@@ -77,7 +77,7 @@ class Reference:
                 seed=seed + number,
                 inputs=self._folder / f"inputs-{number}.npz",
                 expected=self._folder / f"expected-{number}.npz",
-                weights=weights,
+                rounding=rounding,
             )
             for number, kind in enumerate(INPUT_KINDS)
         ]
@@ -98,7 +98,7 @@ class Reference:
                 "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
             )
         self.integers = str(reply["integers"])
-        return [replace(one, weights=STEPS) for one in sets] if reply["rounds"] else sets
+        return [replace(one, rounding=STEPS) for one in sets] if reply["rounds"] else sets
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from tunefarm_tuning.record import TuningRecord
 
+_Place = tuple[str, str, str, str]
 _Key = tuple[str, str, str, str, str, str]
 
 
@@ -36,17 +37,20 @@ def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """Return the fastest standing record of every (workload, target, device model, toolchain).
 
-    A config that was confirmed counts by its newest confirming record alone (see `standing`).
+    A config that was confirmed counts by its newest confirming record alone (see `standing`). Where the records are of
+    several spaces, those of the space that was measured last count: an earlier release's configs may apply to nothing now.
 
     Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
     """
-    best: dict[tuple[str, str, str, str], TuningRecord] = {}
-    for record in standing(records):
-        if record.cost_sec is None:
-            continue
-        key = (record.workload_key, record.target_key, record.device_model, record.toolchain)
+    best: dict[_Place, TuningRecord] = {}
+    measured = [record for record in standing(records) if record.cost_sec is not None]
+    newest = {_place(record): record.space_key for record in sorted(measured, key=lambda r: r.measured_at)}
+    for record in measured:
+        key = _place(record)
         held = best.get(key)
-        if held is None or record.cost_sec < (held.cost_sec or float("inf")):
+        if record.space_key == newest[key] and (
+            held is None or (record.cost_sec or 0.0) < (held.cost_sec or float("inf"))
+        ):
             best[key] = record
     return list(best.values())
 
@@ -66,12 +70,9 @@ def fastest(records: Iterable[TuningRecord], n: int) -> list[TuningRecord]:
     return list(best.values())[:n]
 
 
+def _place(record: TuningRecord) -> _Place:
+    return (record.workload_key, record.target_key, record.device_model, record.toolchain)
+
+
 def _key(record: TuningRecord) -> _Key:
-    return (
-        record.workload_key,
-        record.target_key,
-        record.device_model,
-        record.toolchain,
-        record.space_key,
-        record.config.key,
-    )
+    return (*_place(record), record.space_key, record.config.key)

@@ -89,7 +89,7 @@ def verify(
         folder = stack.enter_context(closing(ScratchDir())).path
         reference = Reference(model, folder, threads=threads, limits=limits)
         stack.callback(reference.close)
-        sets = reference.make(seed, weights=_tolerance(manifest))
+        sets = reference.make(seed, rounding=_tolerance(manifest))
         reference.close()
         if device is None:
             comparison = compare_packed(path, sets, limits, Cancellation())
@@ -142,7 +142,7 @@ def compare_packed(
                         "threads": None,
                         "inputs": str(one.inputs),
                         "expected": str(one.expected),
-                        "weights": one.weights,
+                        "rounding": one.rounding,
                     },
                     timeout_sec=limits.model_sec,
                 )

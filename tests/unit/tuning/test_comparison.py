@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
-from tunefarm_tuning.comparison import Comparison, compare_arrays, compare_outputs
+from tunefarm_tuning.comparison import TIES, Comparison, compare_arrays, compare_outputs
 
 NAN, INF = np.nan, np.inf
 
@@ -86,3 +86,18 @@ def test_the_number_of_outputs_counts() -> None:
 
 def test_nothing_finite_is_told() -> None:
     assert compare_arrays("y", f32(NAN, NAN), f32(NAN, NAN)).comparable == 0
+
+
+def test_of_a_kernel_that_rounds_a_moved_step_is_forgiven_and_nothing_else() -> None:
+    step = 1.0 / 64
+    right = (np.round(np.random.default_rng(0).normal(size=4000) * 64) * step).astype(np.float32)
+    moved, bent, often = right.copy(), right * np.float32(1.02), right.copy()
+    moved[17] += step
+    often[:40] += step
+    far = right.copy()
+    far[17] += 40 * step
+    assert compare_arrays("y", moved, right, rounding=TIES).ok
+    for wrong in (moved, bent, often, far):
+        assert not compare_arrays("y", wrong, right).ok
+    for wrong in (bent, often, far):
+        assert not compare_arrays("y", wrong, right, rounding=TIES).ok

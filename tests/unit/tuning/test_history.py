@@ -32,6 +32,20 @@ def test_the_best_record_of_this_very_place_is_found() -> None:
     assert set(map(id, history.records)) == set(map(id, [*elsewhere, better]))
 
 
+def test_of_several_spaces_the_one_measured_last_counts() -> None:
+    gone = replace(RECORD, samples_sec=(1e-9,), space_key="gone", measured_at=RECORD.measured_at - 1.0)
+    failed = replace(
+        gone,
+        outcome=Outcome.RUN_CRASH,
+        samples_sec=(),
+        space_key="newer",
+        measured_at=RECORD.measured_at + 1.0,
+    )
+    for records in ([gone, RECORD, failed], [failed, RECORD, gone]):
+        assert History(records).find("w1", **HERE) == (RECORD, None, "")
+    assert History([gone]).find("w1", **HERE) == (gone, None, "")
+
+
 @pytest.mark.parametrize(
     ("records", "reason", "said"),
     [

@@ -40,7 +40,7 @@ def test_a_flipped_kernel_shows_in_a_quantised_network(kind: InputKind) -> None:
     assert compare_outputs(["y"], quantised(WEIGHTS, x), expected)[0].ok
     assert not compare_outputs(["y"], flipped, expected)[0].ok
     # Even where rounding ties are forgiven.
-    assert not compare_outputs(["y"], flipped, expected, weights=STEPS)[0].ok
+    assert not compare_outputs(["y"], flipped, expected, rounding=STEPS)[0].ok
     dark = x & 1
     assert compare_outputs(["y"], quantised(WEIGHTS * 0, dark), quantised(WEIGHTS, dark))[0].ok, "0 and 1"
 

@@ -14,11 +14,13 @@ _loaded: tuple[str, TunedModel] | None = None
 
 
 def check(params: dict[str, Any]) -> dict[str, Any]:
-    """Run it and compare: ``{"path", "threads", "inputs", "expected", "weights"}``."""
+    """Run it and compare: ``{"path", "threads", "inputs", "expected", "rounding"}``."""
     model = _load(params)
     outputs = model(*load_arrays(params["inputs"]))
     expected = load_arrays(params["expected"])
-    comparisons = compare_outputs(list(outputs), list(outputs.values()), expected, weights=params["weights"])
+    comparisons = compare_outputs(
+        list(outputs), list(outputs.values()), expected, rounding=params["rounding"]
+    )
     return {"comparisons": [one.to_json() for one in comparisons]}
 
 

@@ -23,6 +23,7 @@ _CALLS_OUT = {
         *("tvm_call_packed", "tvm_call_cpacked", "tvm_call_packed_lowered", "tvm_call_cpacked_lowered"),
     )
 }
+_ROUNDS = {f"tirx.{name}" for name in ("round", "nearbyint", "floor", "ceil", "trunc")}
 
 
 class NotTunable(StrEnum):
@@ -99,6 +100,15 @@ def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
     )
 
 
+def rounds_values(func: tirx.PrimFunc) -> bool:
+    """Return whether a kernel rounds floats to integers, by a function or by a cast."""
+    return any(
+        (isinstance(node, tvm.ir.Op) and node.name in _ROUNDS)
+        or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
+        for node in walk(func.body)
+    )
+
+
 def kernel_flops(module: tvm.IRModule) -> float:
     """Return the floating-point operations of one call; 0 for pure data movement."""
     return float(tvm.s_tir.analysis.estimate_tir_flops(module))
@@ -132,6 +142,10 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
 def _is_static_buffer(param: Any) -> bool:
     shape = getattr(param.ty, "shape", None)
     return shape is not None and all(isinstance(dim, tirx.IntImm) for dim in shape)
+
+
+def _is_float(value: Any) -> bool:
+    return "float" in str(value.ty.dtype)
 
 
 def _is_one(extent: Any) -> bool:

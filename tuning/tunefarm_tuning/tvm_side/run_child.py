@@ -72,7 +72,7 @@ def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
-    """Compare a kernel with the one that was just run: ``{"path", "untuned", "time"}``.
+    """Compare a kernel with the one that was just run: ``{"path", "untuned", "time", "rounding"}``.
 
     Every argument is compared, inputs too: a kernel that writes where it should not is a wrong one.
 
@@ -89,7 +89,8 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     expected = [
         is_ if is_ is not was else wanted for is_, was, wanted in zip(packed, before, expected, strict=True)
     ]
-    comparisons = compare_outputs([f"arg{i}" for i in range(len(after))], after, expected)
+    names = [f"arg{i}" for i in range(len(after))]
+    comparisons = compare_outputs(names, after, expected, rounding=params["rounding"])
     tuned_samples: list[float] = []
     untuned_samples: list[float] = []
     if params["time"] and all(one.ok for one in comparisons):
@@ -106,13 +107,13 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names", "weights"}``."""
+    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names", "rounding"}``."""
     machine = _model(params["path"])
     machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
     machine.invoke_stateful("main")
     outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
     expected = load_arrays(params["expected"])
-    comparisons = compare_outputs(params["names"], outputs, expected, weights=params["weights"])
+    comparisons = compare_outputs(params["names"], outputs, expected, rounding=params["rounding"])
     return {"comparisons": [one.to_json() for one in comparisons]}
 
 

@@ -1,0 +1,29 @@
+"""Kernels that round are told from those that do not: their answers may differ by a step where a float ties."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tvm import te, tirx
+
+from tunefarm_tuning.tvm_side.extract import rounds_values
+
+
+@pytest.mark.parametrize(
+    ("compute", "rounds"),
+    [
+        (lambda x: tirx.round(x) * 0.5, True),
+        (tirx.nearbyint, True),
+        (lambda x: x.astype("int8"), True),
+        (lambda x: x * 2.0, False),
+        (lambda x: x.astype("bfloat16"), False),
+        (tirx.exp, False),
+    ],
+    ids=["round", "nearbyint", "cast", "product", "narrow", "exp"],
+)
+def test_which_kernels_round(compute: Callable[[Any], Any], rounds: bool) -> None:
+    data = te.placeholder((8,), "float32", "data")
+    func = te.create_prim_func([data, te.compute((8,), lambda i: compute(data[i]))])
+    assert rounds_values(func) is rounds
