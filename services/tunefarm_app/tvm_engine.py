@@ -17,6 +17,7 @@ from tunefarm_tuning.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
+from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
@@ -71,6 +72,7 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
+        check_can_build(target)  # a job's first step: nothing else of it is queued yet
         params = {
             "path": str(model.path),
             "model": model.to_json(),

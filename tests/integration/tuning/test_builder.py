@@ -193,11 +193,3 @@ def test_without_any_linker_the_failure_says_so(tmp_path: Path, monkeypatch: pyt
     assert result.failure is not None
     assert result.failure.outcome is Outcome.BUILD_ERROR
     assert "no linker" in result.failure.message
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
-def test_kernels_for_cuda_are_built_without_a_gpu(tmp_path: Path) -> None:
-    task = sample_task("softmax", n=64, target="cuda/sm_90")
-    with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=120) as builder:
-        results = builder.build(inputs_for(builder, task, 3))
-    assert Outcome.OK in outcomes(results)

@@ -17,10 +17,12 @@ from tvm_ffi import structural_hash
 
 from tunefarm_tuning.builder.placing import place
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.cuda_toolkit import check_can_build
+from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
+from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.pipeline import tvm_target
@@ -35,6 +37,7 @@ _open: OrderedDict[str, tuple[Target, DesignSpace]] = OrderedDict()
 def open_task(params: dict[str, Any]) -> None:
     """Take in a workload: ``{"handle", "ir", "target"}``."""
     target = Target.from_json(params["target"])
+    check_can_build(target)
     _open[params["handle"]] = (target, DesignSpace(module_from_text(params["ir"]), target))
     while len(_open) > MAX_OPEN_TASKS:
         _open.popitem(last=False)
@@ -72,6 +75,8 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
                 _build(mod, target, output, Path(params["work_dir"]))
         except MemoryError:
             raise
+        except TunefarmError as error:
+            failure = [Outcome.BUILD_ERROR, error.message]
         except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not build is data)
             failure = [Outcome.BUILD_ERROR, f"{type(error).__name__}: {clean(str(error), 500)}"]
     except InvalidInputError as error:
@@ -92,6 +97,9 @@ def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> N
     # arguments that it was built for, and the kernel proper is the same with and without.
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         library = build(mod, target=tvm_target(target))
+    if target.kind == "cuda":
+        export(library, output, work_dir, target)
+        return
 
     def compile_(path: str, objects: list[str], **_: Any) -> None:
         link(objects, path, target)

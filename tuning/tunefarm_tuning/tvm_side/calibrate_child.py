@@ -13,6 +13,7 @@ from tvm.tirx import build as build_module
 
 from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.pipeline import tvm_target
 from tunefarm_tuning.tvm_side.session import DeviceSession, open_session
@@ -40,12 +41,15 @@ def build(params: dict[str, Any]) -> int:
         module.update(all_cores_kernels(cores(target)))
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         library = build_module(module, target=tvm_target(target))
+    _library = path
+    if target.kind == "cuda":
+        export(library, path, Path(params["work_dir"]), target)
+        return cores(target)
 
     def compile_(output: str, objects: list[str], **_: Any) -> None:
         link(objects, output, target)
 
     library.export_library(str(path), fcompile=compile_, workspace_dir=params["work_dir"])
-    _library = path
     return cores(target)
 
 

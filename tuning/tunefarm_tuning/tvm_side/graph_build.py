@@ -6,6 +6,7 @@ does not ask for which target they are, and says nothing of what it did not find
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tvm import relax, te
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
+from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pack_weights import pack_weights
@@ -152,6 +154,11 @@ def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
 
 
 def _export(built: Any, path: Path, target: Target) -> None:
+    if target.kind == "cuda":
+        with tempfile.TemporaryDirectory(prefix="objects-", dir=path.parent) as folder:
+            export(built, path, Path(folder), target)
+        return
+
     def compile_(output: str, objects: list[str], **_: Any) -> None:
         link(objects, output, target)
 

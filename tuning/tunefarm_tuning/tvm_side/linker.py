@@ -49,7 +49,8 @@ def linker_command(target: Target, *, fast: bool = True) -> tuple[str, ...]:
         InvalidInputError: If there is none; code ``"no-linker"``.
     """
     here = _machine(platform.machine())
-    triple = str(target.get("mtriple") or "") if target.kind == "llvm" else ""
+    host = target if target.kind == "llvm" else target.get("host")
+    triple = str(host.get("mtriple") or "") if isinstance(host, Target) else ""
     there = _machine(triple.partition("-")[0]) if triple else here
     if there == here:
         names = (*(("ld",) if fast else ()), *_COMPILERS, "ld")

@@ -1,0 +1,62 @@
+"""CUDA's compiler: found, asked what it builds for, and missed before there is work for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_nvcc import fake_nvcc
+
+from tunefarm_tuning import cuda_toolkit
+from tunefarm_tuning.cuda_toolkit import architectures, check_can_build, find_nvcc, plain_arch
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.targets import parse_target
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without CUDA."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cuda_toolkit, "_USUAL", tmp_path / "usual")
+    return tmp_path
+
+
+def test_a_cpu_needs_no_compiler_of_cudas(nowhere: Path) -> None:
+    assert find_nvcc() is None
+    assert check_can_build(parse_target("llvm -mcpu=znver4")) is None
+
+
+def test_without_the_compiler_the_error_says_what_to_install(nowhere: Path) -> None:
+    with pytest.raises(InvalidInputError, match="install the CUDA toolkit") as caught:
+        check_can_build(parse_target("cuda/sm_90"))
+    assert caught.value.code == "no-cuda-compiler"
+
+
+@pytest.mark.parametrize("place", ["bin", "home/bin", "usual/bin"])
+def test_it_is_found_where_it_may_be(nowhere: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(nowhere / "home"))
+    nvcc = fake_nvcc(nowhere / place)
+    assert find_nvcc() == nvcc
+    assert check_can_build(parse_target("cuda/sm_90")) == nvcc
+
+
+def test_one_that_does_not_know_the_architecture_is_named(nowhere: Path) -> None:
+    nvcc = fake_nvcc(nowhere / "bin", architectures=("100", "80", "90"))
+    assert architectures(nvcc) == ("sm_80", "sm_90", "sm_100")
+    assert check_can_build(parse_target("cuda/sm_90a")) == nvcc
+    with pytest.raises(InvalidInputError, match="sm_70; it can for sm_80, sm_90, sm_100") as caught:
+        check_can_build(parse_target("cuda/sm_70"))
+    assert caught.value.code == "cuda-compiler-unfit"
+
+
+def test_one_that_does_not_answer_is_none(nowhere: Path) -> None:
+    fake_nvcc(nowhere / "bin", architectures=())
+    with pytest.raises(InvalidInputError, match="does not say") as caught:
+        check_can_build(parse_target("cuda/sm_90"))
+    assert caught.value.code == "no-cuda-compiler"
+
+
+def test_suffixes_are_of_the_same_architecture() -> None:
+    assert [plain_arch(one) for one in ("sm_90a", "sm_100f", "sm_86")] == ["sm_90", "sm_100", "sm_86"]

@@ -1,0 +1,61 @@
+"""CUDA C to machine code, with ``nvcc``."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tunefarm_tuning.cuda_toolkit import check_can_build
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.untrusted_text import clean
+
+_TIMEOUT_SEC = 600.0  # a builder's own is shorter, and ends the compiler with the child that runs it
+
+
+def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
+    """Return the machine code (an ELF file, a *cubin*) of CUDA C for a target's architecture.
+
+    ``nvcc`` stays in this process's group, so that whoever ends the group ends its compilers too.
+
+    Args:
+        source: What TVM generated.
+        target: Of kind ``cuda``.
+        work_dir: What the compiler makes on the way is there, in a folder that goes again.
+
+    Raises:
+        InvalidInputError: ``no-cuda-compiler``, ``cuda-compiler-unfit``; ``cuda-compile-failed`` if it refuses the source.
+    """
+    nvcc = check_can_build(target)
+    number = str(target.get("arch")).removeprefix("sm_")
+    with tempfile.TemporaryDirectory(prefix="nvcc-", dir=work_dir) as folder:
+        path, output = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
+        path.write_bytes(source)
+        command = [
+            str(nvcc),
+            *("-cubin", "-O3", "--use_fast_math", "-w", "--expt-relaxed-constexpr"),
+            *("-gencode", f"arch=compute_{number},code=sm_{number}"),
+            *("-o", str(output), str(path)),
+        ]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_SEC,
+            env={**os.environ, "TMPDIR": folder},
+            check=False,
+        )
+        if done.returncode != 0 or not output.is_file():
+            text = (done.stderr + done.stdout).decode("utf-8", "replace").replace(folder, "")
+            raise InvalidInputError(f"nvcc: {_reason(text)}", code="cuda-compile-failed")
+        return output.read_bytes()
+
+
+def _reason(text: str) -> str:
+    """Return the first line that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"\b(error|fatal|killed)\b", line, re.IGNORECASE)]
+    return clean((telling or lines or ["it failed, and gave no reason"])[0], 400)
