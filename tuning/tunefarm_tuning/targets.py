@@ -14,6 +14,8 @@ from typing import Any
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.errors import UnknownTargetError
+from tunefarm_tuning.gpu_architecture import target_limits
+from tunefarm_tuning.gpu_names import find_gpu, known_gpus, looks_like_gpu
 from tunefarm_tuning.target import Attribute, Target
 from tunefarm_tuning.untrusted_text import clean
 
@@ -24,12 +26,6 @@ _OTHER_KINDS = {"c", "hexagon", "metal", "nvptx", "opencl", "rocm", "vulkan", "w
 _MAX_TEXT = 4096
 _DETECT_TIMEOUT_SEC = 120.0
 _CUDA_ARCH = re.compile(r"sm_\d{2,3}[a-z]?")
-# What TVM's tags say of every NVIDIA GPU since 2014; schedules read them. Without a GPU at hand TVM leaves them out.
-_CUDA_LIMITS = {
-    "max_shared_memory_per_block": 49152,
-    "max_threads_per_block": 1024,
-    "registers_per_block": 65536,
-}
 
 
 def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
@@ -37,8 +33,8 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
 
     Args:
         text: ``"host"``; ``"llvm -mcpu=znver4 -num-cores=8"`` (also with a space for the ``=``); ``"cuda/sm_90"`` or
-            ``"llvm/znver4"``; one of TVM's tags (``"nvidia/nvidia-h100"``); JSON, or the dict it stands for; what
-            `Target.key` gives.
+            ``"llvm/znver4"``; one of TVM's tags (``"nvidia/nvidia-h100"``); a GPU's name (``"h200"``, ``"RTX 4090"``);
+            JSON, or the dict it stands for; what `Target.key` gives.
 
     Raises:
         UnknownTargetError: If it means nothing; the message lists the nearest that does.
@@ -66,6 +62,8 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
     kind, slash, name = said.partition("/")
     if slash and " " not in said and kind in KINDS:
         return _from_config({"kind": kind, "arch" if kind == "cuda" else "mcpu": name})
+    if (gpu := find_gpu(said)) is not None:
+        return _from_config(gpu)
     return _from_options(said)
 
 
@@ -139,7 +137,7 @@ def _from_config(config: Any) -> Target:
             raise UnknownTargetError(
                 f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {said or 'none'})"
             )
-        attributes = {**_CUDA_LIMITS, **attributes}
+        attributes = {**target_limits(attributes["arch"]), **attributes}
     else:
         _check_cpu(attributes.get("mcpu"), attributes.get("mtriple"))
     return Target.from_json({"kind": kind, **attributes})
@@ -208,7 +206,9 @@ def _unknown(said: str) -> UnknownTargetError:
         cpus.get(name, name) for name in difflib.get_close_matches(word, [*names, *cpus], n=5, cutoff=0.6)
     ]
     nearest = list(dict.fromkeys(near))[:5]
-    forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, or one of TVM's tags"
+    forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, a GPU's name, or one of TVM's tags"
+    if looks_like_gpu(said):
+        forms = f"of a GPU that is not listed give the architecture (cuda/sm_NN); known are {', '.join(known_gpus())}"
     return UnknownTargetError(
         f"unknown target '{clean(said, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
     )

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefarm_tuning.errors import UnknownTargetError
+from tunefarm_tuning.gpu_architecture import limits_of
+from tunefarm_tuning.gpu_names import gpu_target
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 
@@ -33,7 +35,10 @@ JETSON = parse_target("nvidia/jetson-orin-nano")
         ),
         (
             "cuda/sm_90",
-            "cuda -arch=sm_90 -max_shared_memory_per_block=49152 -max_threads_per_block=1024 -registers_per_block=65536",
+            (
+                "cuda -arch=sm_90 -max_shared_memory_per_block=49152 -max_threads_per_block=1024 -registers_per_block=65536"
+                " -thread_warp_size=32"
+            ),
         ),
     ],
 )
@@ -68,9 +73,8 @@ def test_cuda_says_what_schedules_need() -> None:
 @pytest.mark.parametrize(
     ("said", "nearest"),
     [
-        ("h100", "nvidia/nvidia-h100"),
-        ("nvidia-h100", "nvidia/nvidia-h100"),
-        ("geforce-rtx-4090", "nvidia/geforce-rtx-4090"),
+        ("geforce-gt-730m", "nvidia/geforce-gt-730m"),
+        ("titan-xp", "nvidia/nvidia-titan-xp"),
         ("znver4", "llvm -mcpu=znver4"),
         ("raspberry-pi", "raspberry-pi/4b-aarch64"),
         ("hots", "host"),
@@ -83,6 +87,51 @@ def test_an_unknown_target_lists_the_nearest(said: str, nearest: str) -> None:
     assert caught.value.code == "unknown-target"
     assert nearest in caught.value.fields["nearest"]
     assert nearest in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("said", "arch", "l2_mib"),
+    [
+        ("h200", "sm_90", 50),
+        ("nvidia/nvidia-h200", "sm_90", 50),
+        ("NVIDIA A100-SXM4-80GB", "sm_80", 40),
+        ("nvidia-h100", "sm_90", 50),
+        ("RTX 5090", "sm_120", 96),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "sm_89", None),
+        ("NVIDIA RTX 6000 Ada Generation", "sm_89", None),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", "sm_86", None),
+    ],
+)
+def test_gpus_without_a_tag_are_described(said: str, arch: str, l2_mib: int | None) -> None:
+    target = parse_target(said)
+    assert (target.kind, target.get("arch")) == ("cuda", arch)
+    assert target.get("l2_cache_size_bytes") == (None if l2_mib is None else l2_mib << 20)
+    assert target.get("thread_warp_size") == 32
+
+
+@pytest.mark.parametrize("said", ["nvidia/nvidia-x9000", "RTX 9090", "a9000"])
+def test_a_gpu_that_nobody_knows_is_asked_for_its_architecture(said: str) -> None:
+    with pytest.raises(UnknownTargetError, match=r"cuda/sm_NN.*known are.*h200") as caught:
+        parse_target(said)
+    assert caught.value.code == "unknown-target"
+
+
+def test_what_a_driver_tells_of_a_gpu_goes_before_what_its_name_does() -> None:
+    target = gpu_target("sm_90", name="NVIDIA GH200 480GB", machine="aarch64")
+    assert target.get("l2_cache_size_bytes") == 50 << 20
+    assert target.get("host") == Target(kind="llvm", attributes=(("mtriple", "aarch64-linux-gnu"),))
+    told = gpu_target("sm_90", name="h200", attributes={"l2_cache_size_bytes": 1 << 20}, machine="x86_64")
+    assert (told.get("l2_cache_size_bytes"), told.get("host")) == (1 << 20, None)
+    assert gpu_target("sm_90") == parse_target("cuda/sm_90")
+    assert parse_target(target.key) == target
+
+
+@pytest.mark.parametrize(
+    ("arch", "optin_kib"), [("sm_70", 96), ("sm_75", 64), ("sm_80", 163), ("sm_89", 99), ("sm_90a", 227)]
+)
+def test_architectures_have_the_limits_that_nvidia_publishes(arch: str, optin_kib: int) -> None:
+    assert limits_of(arch).shared_optin_bytes == optin_kib << 10
+    assert limits_of("sm_999").shared_optin_bytes == 48 << 10  # any has that
 
 
 @pytest.mark.parametrize(
