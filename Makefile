@@ -8,6 +8,9 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 BIN := .venv/bin
 PYTEST_ARGS ?=
+# A test starts hundreds of processes, and one that imports TVM takes three times as long where nobody keeps what Python
+# compiles: containers often forbid it, and uv installs sources alone.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests of one file stay together (they share servers), and the longest folders come first. Half of their time they wait
 # for something: half as many again as there are cores keep these busy.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
