@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from tunefarm_tuning.targets import parse_target
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 _N = 1 << 20
 _ROUNDS = 60

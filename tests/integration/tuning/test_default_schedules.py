@@ -27,7 +27,8 @@ from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel
 from tunefarm_tuning.tvm_side.packing import PackedKernel
-from tunefarm_tuning.tvm_side.pipeline import load_relax, tvm_target
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 HOST = parse_target("host")
 PLAIN_X86 = parse_target("llvm -mcpu=x86-64")

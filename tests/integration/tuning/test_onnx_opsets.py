@@ -25,7 +25,8 @@ from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.pipeline import load_relax, tvm_target
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 # Unoptimised code is compiled six times as fast, and computes the same.
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 0})

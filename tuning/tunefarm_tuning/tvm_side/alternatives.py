@@ -20,7 +20,7 @@ from tunefarm_tuning.tvm_side import winograd
 from tunefarm_tuning.tvm_side.direct_conv import DirectConv, match_direct_conv
 from tunefarm_tuning.tvm_side.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm_side.packing import kernel_arguments, kernel_calls
-from tunefarm_tuning.tvm_side.pipeline import pipeline_name
+from tunefarm_tuning.tvm_side.tvm_target import pipeline_name
 from tunefarm_tuning.tvm_side.weight_storage import StoredKernel
 
 _FLOPS_PER_BYTE = 6.0  # what a core computes while it moves a byte between kernels, roughly

@@ -25,7 +25,7 @@ from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 from tunefarm_tuning.tvm_side.linker import link
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 from tunefarm_tuning.untrusted_text import clean
 
 MAX_OPEN_TASKS = 128

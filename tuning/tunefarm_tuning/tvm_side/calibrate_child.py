@@ -15,8 +15,8 @@ from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.linker import link
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
 from tunefarm_tuning.tvm_side.session import DeviceSession, open_session
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 SIZE = {"cpu": 320, "cuda": 1024}
 """About a millisecond: long for a timer, short beside a slice of a scheduler's time."""

@@ -6,7 +6,7 @@ import tvm_ffi
 
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 
 def cpu_features(target: Target) -> list[str]:

@@ -12,7 +12,7 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"

@@ -24,8 +24,8 @@ from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.nest import Nest, computation_of
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
 from tunefarm_tuning.tvm_side.thread_choice import leave_out_threads, thread_knob
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 from tunefarm_tuning.untrusted_text import clean
 
 _SEED = 1

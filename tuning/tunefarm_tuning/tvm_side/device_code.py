@@ -21,7 +21,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.cuda_compile import compile_cuda
 from tunefarm_tuning.tvm_side.elf_object import with_symbol
 from tunefarm_tuning.tvm_side.linker import link
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 SYMBOL = "__tvm_ffi__library_bin"
 _SOURCE, _MACHINE_CODE = "cuda", "cubin"

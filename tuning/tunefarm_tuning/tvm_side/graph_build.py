@@ -22,7 +22,7 @@ from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pack_weights import pack_weights
 from tunefarm_tuning.tvm_side.packing import PackedKernel, pack_function
-from tunefarm_tuning.tvm_side.pipeline import pipeline_name, tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:

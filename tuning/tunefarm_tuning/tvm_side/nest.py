@@ -13,7 +13,7 @@ from tvm.target.codegen import llvm_get_vector_width
 from tunefarm_tuning.computation import Access, Axis, Computation, Term
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 _STRUCTURE = "meta_schedule.tiling_structure"
 _CUDA_VECTOR_BYTES = 16

@@ -22,7 +22,7 @@ from tvm.tirx import build
 
 from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.pipeline import tvm_target
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 CHAINS = 10
 STEPS = 1 << 19

@@ -31,11 +31,9 @@ from tunefarm_tuning.tvm_side.plain_powers import plain_powers
 from tunefarm_tuning.tvm_side.plain_transposes import plain_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
-from tunefarm_tuning.tvm_side.vector_math import register
+from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
 from tunefarm_tuning.untrusted_text import clean
-
-register()  # every process that builds kernels comes through here
 
 _CPU_LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
@@ -104,19 +102,6 @@ def load_relax(
             for name, (shape, dtype) in zip(output_names, imported.outputs, strict=True)
         ),
     )
-
-
-def pipeline_name(target: Target) -> str:
-    """Return which pipeline a target takes: ``"cpu"`` or ``"gpu"``. Targets of one pipeline share workloads."""
-    return "cpu" if target.kind in ("llvm", "c") else "gpu"
-
-
-def tvm_target(target: Target) -> tvm.target.Target:
-    """Return TVM's object for a target; a GPU's gets a host to go with it."""
-    made = tvm.target.Target(target.to_json())
-    if pipeline_name(target) == "cpu" or target.get("host") is not None:
-        return made
-    return made.with_host(tvm.target.Target("llvm"))
 
 
 def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays) -> tvm.IRModule:

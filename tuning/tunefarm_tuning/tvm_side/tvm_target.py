@@ -1,0 +1,26 @@
+"""TVM's objects for our targets.
+
+Apart from the pipeline, which needs ONNX: a child that builds single kernels starts a fifth sooner without it.
+"""
+
+from __future__ import annotations
+
+import tvm
+
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.vector_math import register
+
+register()  # every process that builds kernels comes through here
+
+
+def pipeline_name(target: Target) -> str:
+    """Return which pipeline a target takes: ``"cpu"`` or ``"gpu"``. Targets of one pipeline share workloads."""
+    return "cpu" if target.kind in ("llvm", "c") else "gpu"
+
+
+def tvm_target(target: Target) -> tvm.target.Target:
+    """Return TVM's object for a target; a GPU's gets a host to go with it."""
+    made = tvm.target.Target(target.to_json())
+    if pipeline_name(target) == "cpu" or target.get("host") is not None:
+        return made
+    return made.with_host(tvm.target.Target("llvm"))
