@@ -1,6 +1,6 @@
 """TVM's objects for our targets.
 
-Apart from the pipeline, which needs ONNX: a child that builds single kernels starts a fifth sooner without it.
+Apart from the pipeline, which needs ONNX: a child that builds single kernels starts sooner without it.
 """
 
 from __future__ import annotations
