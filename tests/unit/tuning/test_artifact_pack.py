@@ -22,6 +22,7 @@ from tunefarm_tuning.artifact.loader import (
     load,
     read_manifest,
 )
+from tunefarm_tuning.artifact.machine_check import check_gpu_of
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.artifact_access import manifest_of
 from tunefarm_tuning.errors import InvalidInputError
@@ -203,6 +204,21 @@ def test_a_cpu_that_lacks_a_feature_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=f"this CPU lacks {lacking}") as caught:
         load(path)
     assert caught.value.code == "wrong-machine"
+
+
+@pytest.mark.parametrize(("compiled", "here", "fits"), [
+    ("sm_90", "9.0", True), ("sm_90a", "9.0", True), ("sm_80", "8.6", False), ("sm_90", "10.0", False), ("sm_90", None, True),
+])  # fmt: skip
+def test_a_gpu_of_another_architecture_is_refused_and_both_are_named(
+    compiled: str, here: str | None, fits: bool
+) -> None:
+    manifest = {"target": {"kind": "cuda", "arch": compiled}, "target_key": f"cuda -arch={compiled}"}
+    if fits:
+        check_gpu_of(manifest, here)
+        return
+    with pytest.raises(ArtifactError, match=f"{compiled}.*the GPU here is sm_") as caught:
+        check_gpu_of(manifest, here)
+    assert caught.value.code == "wrong-architecture"
 
 
 def test_an_elf_header_names_its_machine(tmp_path: Path) -> None:

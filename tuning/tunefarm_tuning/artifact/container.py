@@ -36,7 +36,8 @@ class ArtifactError(Exception):
 
     Attributes:
         code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
-            ``"version-mismatch"``, ``"wrong-machine"``, ``"no-device"``, ``"run-failed"``.
+            ``"version-mismatch"``, ``"wrong-machine"``, ``"wrong-architecture"`` (of a GPU), ``"no-device"``,
+            ``"run-failed"``.
     """
 
     def __init__(self, message: str, *, code: str) -> None:

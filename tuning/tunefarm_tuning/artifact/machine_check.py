@@ -1,4 +1,4 @@
-"""Whether an artifact can run here: versions, machine, features of the CPU. Needs Python 3.11 and nothing else.
+"""Whether an artifact can run here: versions, machine, features of the CPU, the GPU. Needs Python 3.11 and nothing else.
 
 This file is also inside every artifact, for `loader.py` there.
 """
@@ -67,6 +67,29 @@ def check_machine_of(manifest: Mapping[str, Any]) -> None:
             f"the artifact was compiled for {manifest['target_key']}; this CPU lacks {', '.join(missing)}. "
             "Compile the model for this machine",
             code="wrong-machine",
+        )
+
+
+def check_gpu_of(manifest: Mapping[str, Any], compute_version: str | None) -> None:
+    """Refuse a GPU of another architecture: machine code for one means nothing to another, and was tuned for it alone.
+
+    Args:
+        manifest: The artifact's.
+        compute_version: What the GPU is, as CUDA says it (``"9.0"``); None where it does not say.
+
+    Raises:
+        ArtifactError: wrong-architecture.
+    """
+    target = manifest["target"]
+    compiled = str(target.get("arch") or "")
+    if target.get("kind") != "cuda" or not compiled or not compute_version:
+        return
+    here = f"sm_{str(compute_version).replace('.', '')}"
+    if compiled.rstrip("abcdefghijklmnopqrstuvwxyz") != here:
+        raise ArtifactError(
+            f"the artifact is compiled for GPUs of {compiled} ({manifest['target_key']}); the GPU here is {here}. "
+            f"Compile the model for cuda/{here}",
+            code="wrong-architecture",
         )
 
 

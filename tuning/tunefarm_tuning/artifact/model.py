@@ -32,6 +32,7 @@ if __package__:
         unpack_library,
     )
     from tunefarm_tuning.artifact.machine_check import (
+        check_gpu_of,
         check_machine_of,
         check_versions_of,
     )
@@ -53,6 +54,7 @@ else:  # beside this file, in the zip
     )
     from tunefarm_batches import run_in_batches  # type: ignore[import-not-found,no-redef]
     from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
+        check_gpu_of,
         check_machine_of,
         check_versions_of,
     )
@@ -77,7 +79,7 @@ def load(
         check_versions: Whether another version of apache-tvm is an error; its format for compiled models may differ.
 
     Raises:
-        ArtifactError: If the file is damaged, or made for another machine or version.
+        ArtifactError: If the file is damaged, or made for another machine, GPU or version.
     """
     return TunedModel(Path(path), threads=threads, check_versions=check_versions)
 
@@ -262,6 +264,8 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
         raise ArtifactError(f"TVM knows no device {kind!r}: {_why(error)}", code="no-device") from error
     if not device.exist:
         raise ArtifactError(f"the artifact needs a {kind} device; there is none here", code="no-device")
+    if kind == "cuda":
+        check_gpu_of(manifest, str(device.compute_version))
     try:
         return tvm.runtime.load_module(str(library)), device
     except _TVM_ERRORS as error:

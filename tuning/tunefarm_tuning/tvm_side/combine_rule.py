@@ -43,6 +43,12 @@ def where_it_pays(block: Block, roots: Sequence[Any]) -> list[Any]:
     return []
 
 
+def in_place(block: Block, roots: Sequence[Any]) -> list[Any]:
+    """Choose products of any size that are read where they are made, by kernels that there would be without them."""
+    copied = _copied_anyway(block, roots)
+    return copied if copied and block.branches(copied).is_product else []
+
+
 def _copied_anyway(block: Block, roots: Sequence[Any]) -> list[Any]:
     """Return those branches that can be read in place by a kernel that there would be without them, if they are two or more."""
     left = list(roots)

@@ -14,10 +14,12 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
+from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.device_code import export
+from tunefarm_tuning.tvm_side.gpu_default import with_gpu_schedules
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pack_weights import pack_weights
@@ -63,27 +65,39 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         relax.transform.AttachGlobalSymbol(),
     ]
 
-    def build(scheduled: tvm.IRModule) -> Any:
+    def make(scheduled: tvm.IRModule) -> None:
         lowered = tvm.transform.Sequential(passes)(scheduled)
         with tvm.transform.PassContext(config=SPLIT_RESTS):
-            return relax.build(lowered, machine, relax_pipeline=None)
+            built = relax.build(lowered, machine, relax_pipeline=None)
+        _export(built, path, target)
 
-    _export(_scheduled(_with_a_kernel(module), target, build, plain=plain), path, target)
+    if pipeline_name(target) != "cpu":
+        # A reshape is known by its loops: once these are bound to threads, it would be run.
+        module = relax.transform.DeadCodeElimination(["main"])(
+            relax.transform.RewriteDataflowReshape()(module)
+        )
+    _make_scheduled(_with_a_kernel(module), target, make, plain=plain)
 
 
-def _scheduled(
-    module: tvm.IRModule, target: Target, build: Callable[[tvm.IRModule], Any], *, plain: bool
-) -> Any:
-    """Return what is built of a module with default schedules; those that do not build are left out."""
+def _make_scheduled(
+    module: tvm.IRModule, target: Target, make: Callable[[tvm.IRModule], None], *, plain: bool
+) -> None:
+    """Make what is made of a module with default schedules; those that do not build are left out."""
     with tvm_target(target):
         try:
-            return build(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
+            make(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
+            return
         except Exception as error:
             raise_if_out_of_memory(error)
-            if plain or pipeline_name(target) != "cpu":
+            if plain or _is_the_machines(error):
                 raise
         # A default schedule may be at fault, and is never to be: each is tried alone.
-        return build(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
+        make(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
+
+
+def _is_the_machines(error: Exception) -> bool:
+    """Whether no kernel at all can be built here."""
+    return isinstance(error, TunefarmError) and error.code not in ("internal", "cuda-compile-failed")
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
@@ -110,13 +124,14 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
     functions |= {f"pack_{n}": pack_function(packing) for n, packing in kernel.packings.items()}
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
 
-    def build(scheduled: tvm.IRModule) -> Any:
+    def make(scheduled: tvm.IRModule) -> None:
         # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
         config = {**SPLIT_RESTS, "tirx.disable_assert": bool(kernel.packings)}
         with tvm.transform.PassContext(config=config):
-            return tvm.tirx.build(scheduled, machine)
+            built = tvm.tirx.build(scheduled, machine)
+        _export(built, path, target)
 
-    _export(_scheduled(module, target, build, plain=plain), path, target)
+    _make_scheduled(module, target, make, plain=plain)
 
 
 def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:
@@ -133,20 +148,28 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
             name="DefaultSchedules",
         )
         return [] if plain else [by_rule]
-    from tvm.s_tir import dlight as dl
-
-    return [
-        dl.ApplyDefaultSchedule(
-            dl.gpu.Matmul(), dl.gpu.GEMV(), dl.gpu.Reduction(), dl.gpu.GeneralReduction(), dl.gpu.Fallback()
-        )
-    ]
+    on_a_gpu = tvm.transform.module_pass(
+        lambda module, _: with_gpu_schedules(
+            module,
+            target,
+            tvm_target(target),
+            plain=plain,
+            fits=(lambda func: _builds(func, target)) if careful else None,
+        ),
+        opt_level=0,
+        name="GpuSchedules",
+    )
+    return [on_a_gpu]
 
 
 def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
         with tvm.transform.PassContext(config=SPLIT_RESTS):
-            tvm.tirx.build(module, tvm_target(target))
+            built = tvm.tirx.build(module, tvm_target(target))
+        if target.kind == "cuda":  # the source may still be wrong
+            with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
+                export(built, Path(folder, "kernel.so"), Path(folder), target)
     except Exception as error:  # noqa: BLE001  (TVM's many)
         raise_if_out_of_memory(error)
         return False

@@ -19,8 +19,9 @@ from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side import gpu_graph
 from tunefarm_tuning.tvm_side.combine import combine
-from tunefarm_tuning.tvm_side.combine_rule import Choose, never, where_it_pays
+from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.ir_walk import walk
@@ -35,7 +36,7 @@ from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
 from tunefarm_tuning.untrusted_text import clean
 
-_CPU_LAYOUTS = {
+_LAYOUTS = {
     "relax.nn.conv1d": ["NWC", "WIO"],
     "relax.nn.conv2d": ["NHWC", "HWIO"],
     "relax.nn.conv3d": ["NDHWC", "DHWIO"],
@@ -44,7 +45,8 @@ _CPU_LAYOUTS = {
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
     "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
 }
-"""Channels last: the innermost loop is then contiguous and vectorises; 128 against 102 GFLOPS on a 3x3 layer."""
+"""Channels last. On a CPU the innermost loop is then contiguous and vectorises: 128 against 102 GFLOPS on a 3x3 layer. On a GPU
+neighbouring threads read neighbouring addresses however small the image, and it is what tensor cores take (ADR 0026)."""
 
 # Left where a shape is known at run time only: the virtual machine runs them itself.
 _LATER = {"relax.reshape", "relax.shape_to_tensor"}
@@ -117,12 +119,11 @@ def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
     Raises:
         InvalidModelError: unsupported-operator, where TVM cannot do it.
     """
-    if pipeline_name(target) == "cpu":
-        try:
-            return _lower(mod, target, choose, [relax.transform.ConvertLayout(_CPU_LAYOUTS)])
-        except Exception as error:  # noqa: BLE001  (whatever it is, the plain layout may do)
-            # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
-            raise_if_out_of_memory(error)
+    try:
+        return _lower(mod, target, choose, [relax.transform.ConvertLayout(_LAYOUTS)])
+    except Exception as error:  # noqa: BLE001  (whatever it is, the plain layout may do)
+        # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
+        raise_if_out_of_memory(error)
     try:
         return _lower(mod, target, choose, [])
     except InvalidModelError:
@@ -142,7 +143,11 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     )
     powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
     subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
-    combined = tvm.transform.module_pass(lambda mod, _: combine(mod, choose), opt_level=0, name="Combine")
+    on_cpu = pipeline_name(target) == "cpu"
+    # What was measured on CPUs says nothing of a GPU, which one large kernel fills better than three small ones.
+    chosen = in_place if choose is where_it_pays and not on_cpu else choose
+    combined = tvm.transform.module_pass(lambda mod, _: combine(mod, chosen), opt_level=0, name="Combine")
+    widened = tvm.transform.module_pass(lambda mod, _: gpu_graph.wide_sums(mod), opt_level=0, name="WideSums")
     transposes = tvm.transform.module_pass(
         lambda mod, _: plain_transposes(mod), opt_level=0, name="PlainTransposes"
     )
@@ -151,10 +156,11 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         fold,
         relax.transform.FoldConstant(),
         powers,
-        *([subpixels] if pipeline_name(target) == "cpu" else []),
+        *([subpixels] if on_cpu else []),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        *([combined] if pipeline_name(target) == "cpu" else []),
+        combined,
+        *([] if on_cpu else [widened]),
         *layout_passes,
         relax.transform.Normalize(),
         transposes,
@@ -165,14 +171,14 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        *([legalize_ops()] if pipeline_name(target) == "cpu" else []),
+        legalize_ops() if on_cpu else legalize_ops(gpu_graph.KERNELS),
         relax.get_pipeline("zero"),
     ]
     with tvm_target(target):
         lowered = tvm.transform.Sequential(passes)(mod)
     _refuse_leftovers(lowered)
     # A GPU's rules of TVM's know nothing of it.
-    return mark_constants(lowered) if pipeline_name(target) == "cpu" else lowered
+    return mark_constants(lowered) if on_cpu else lowered
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:

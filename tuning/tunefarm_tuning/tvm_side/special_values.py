@@ -6,7 +6,7 @@ begins at -1, and stays there where nothing is above the least finite number, or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,12 @@ Legalize = Callable[[Any, Any], Any]
 Binary = Callable[[Any, Any], Any]
 
 
-def legalize_ops() -> Any:
-    """Return the pass that makes kernels of operators, these among them. To be run before TVM's, for a CPU."""
+def legalize_ops(others: Mapping[str, Legalize] | None = None) -> Any:
+    """Return the pass that makes kernels of operators, these among them. To be run before TVM's.
+
+    Args:
+        others: What takes the place of some of these, which are made for a CPU.
+    """
     return relax.transform.LegalizeOps(
         {
             "relax.argmax": _index(topi.argmax, "argmax"),
@@ -27,6 +31,7 @@ def legalize_ops() -> Any:
             "relax.minimum": _of_two(topi.minimum, "minimum"),
             "relax.nn.relu": _elementwise(lambda value: tirx.max(_like(value, 0), value), "relu"),
             "relax.sign": _elementwise(_sign, "tir_sign"),
+            **(others or {}),
         }
     )
 
