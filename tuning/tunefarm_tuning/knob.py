@@ -12,15 +12,20 @@ import numpy as np
 
 from tunefarm_tuning.config import Decision
 from tunefarm_tuning.factorization import IntArray, divisors, factorizations, prime_factors
+from tunefarm_tuning.tile_rests import num_rests
 
 _MAX_EXTENT = 1 << 31
 _MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)
+_MAX_REST_EXTENTS = 16
+_TO_ANOTHER_EXTENT = 0.25
+"""Share of steps between tilings that leave rests which change what they are tilings of."""
+_PROBES = 32
 
 
 class KnobKind(StrEnum):
     """What a decision means.
 
-    TILE: a tuple of factors whose product is the extent. CATEGORICAL: an index into `Knob.values`.
+    TILE: a tuple of factors whose product is the extent, or one of `Knob.rest_extents`. CATEGORICAL: an index into `Knob.values`.
     LOCATION: a loop's index, -1 for the root, -2 for inlining.
     """
 
@@ -39,6 +44,9 @@ class Knob:
         max_innermost: Upper bound of the last factor (tiles).
         values: What the categorical chooses from, or the locations themselves. Empty for tiles.
         weights: How often each of `values` is sampled, relative to the others. Empty means equally often.
+        rest_extents: What the product of the factors may be instead of `extent` (tiles): larger numbers, ascending.
+            The loops run over the end then, and what lies behind it is left out. Only tilings that leave one rest are
+            listed: a tile of tiles may leave one at each level, and each is code of its own.
     """
 
     name: str
@@ -48,17 +56,32 @@ class Knob:
     max_innermost: int = 0
     values: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
+    rest_extents: tuple[int, ...] = ()
 
     @classmethod
-    def tile(cls, name: str, extent: int, parts: int, max_innermost: int) -> Knob:
-        """Return a knob that splits a loop of `extent` iterations into `parts` perfect factors."""
+    def tile(
+        cls, name: str, extent: int, parts: int, max_innermost: int, rest_extents: Sequence[int] = ()
+    ) -> Knob:
+        """Return a knob that splits a loop of `extent` iterations into `parts` factors."""
         if not 1 <= extent <= _MAX_EXTENT or not 1 <= parts <= _MAX_PARTS:
             raise ValueError(f"knob {name}: cannot split {extent} into {parts} parts")
         if max_innermost < 1 or (parts == 1 and extent > max_innermost):
             raise ValueError(
                 f"knob {name}: no factorization of {extent} has a last factor up to {max_innermost}"
             )
-        return cls(name=name, kind=KnobKind.TILE, extent=extent, parts=parts, max_innermost=max_innermost)
+        products = (extent, *rest_extents)
+        if len(rest_extents) > (0 if parts < 2 else _MAX_REST_EXTENTS):
+            raise ValueError(f"knob {name}: cannot have tilings of {len(rest_extents)} other extents")
+        if list(products) != sorted(set(products)) or products[-1] > min(_MAX_EXTENT, 2 * extent):
+            raise ValueError(f"knob {name}: tilings of {rest_extents} are none of {extent}")
+        return cls(
+            name=name,
+            kind=KnobKind.TILE,
+            extent=extent,
+            parts=parts,
+            max_innermost=max_innermost,
+            rest_extents=tuple(rest_extents),
+        )
 
     @classmethod
     def categorical(
@@ -93,12 +116,18 @@ class Knob:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What makes two knobs the same dimension: all but the name and the sampling weights."""
-        return (self.kind, self.extent, self.parts, self.max_innermost, self.values)
+        rests = (self.rest_extents,) if self.rest_extents else ()
+        return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *rests)
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """What the factors of a tile multiply to, ascending; the extent is the first."""
+        return (self.extent, *self.rest_extents)
 
     @property
     def table(self) -> IntArray:
         """The factors of every decision of a tile, shape ``(len(self), parts)``, read-only."""
-        return factorizations(self.extent, self.parts, self.max_innermost)
+        return _tilings(self.products, self.parts, self.max_innermost).table
 
     @property
     def choices(self) -> Sequence[Decision]:
@@ -151,19 +180,20 @@ class Knob:
         return (
             self.kind is KnobKind.TILE
             and len(factors) == self.parts
-            and 1 <= min(factors) <= max(factors) <= self.extent
+            and 1 <= min(factors) <= max(factors) <= self.products[-1]
         )
 
     def find_factors(self, factors: IntArray) -> IntArray:
         """Return the index of each row of factors, -1 where it is not among the choices. Shape ``(n,)``."""
-        codes, sorted_divisors = _tile_codes(self.extent, self.parts, self.max_innermost)
-        place = np.searchsorted(sorted_divisors, factors)
-        known = (place < len(sorted_divisors)) & (
-            sorted_divisors[np.minimum(place, len(sorted_divisors) - 1)] == factors
+        tilings = _tilings(self.products, self.parts, self.max_innermost)
+        place = np.searchsorted(tilings.divisors, factors)
+        known = (place < len(tilings.divisors)) & (
+            tilings.divisors[np.minimum(place, len(tilings.divisors) - 1)] == factors
         )
-        wanted = _encode(place, len(sorted_divisors))
-        index = np.minimum(np.searchsorted(codes, wanted), len(codes) - 1)
-        return np.where((codes[index] == wanted) & known.all(axis=1), index, -1)
+        wanted = _encode(place, len(tilings.divisors))
+        nearest = np.minimum(np.searchsorted(tilings.codes, wanted), len(tilings.codes) - 1)
+        found = (tilings.codes[nearest] == wanted) & known.all(axis=1)
+        return np.where(found, tilings.order[nearest], -1)
 
     def sample_indices(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw `n` indices, with repetition. Shape ``(n,)``."""
@@ -185,7 +215,7 @@ class Knob:
             moved = indices + step
             return np.where((moved < 0) | (moved >= len(self)), indices - step, moved)
         factors = self.table[indices]
-        prime = rng.choice(prime_factors(self.extent), size=n)
+        prime = self._random_primes(factors, rng)
         divisible = factors % prime[:, None] == 0
         source = np.where(divisible, rng.random(factors.shape), -1.0).argmax(axis=1)
         target = (source + rng.integers(1, max(self.parts, 2), size=n)) % self.parts
@@ -196,15 +226,42 @@ class Knob:
         found = self.find_factors(moved_factors)
         # The move may break max_innermost, or lead to a tiling that was thinned away: then it is any other.
         other = (indices + rng.integers(1, len(self), size=n)) % len(self)
-        return np.where(found < 0, other, found)
+        found = np.where(found < 0, other, found)
+        return self._crossed(indices, found, rng) if self.rest_extents else found
+
+    def _random_primes(self, factors: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return a prime of each row's product, drawn as often as it divides it."""
+        if not self.rest_extents:
+            return rng.choice(prime_factors(self.extent), size=len(factors))
+        product = factors.prod(axis=1)
+        prime = np.ones(len(factors), dtype=np.int64)
+        for one in self.products:
+            chosen = np.flatnonzero(product == one)
+            prime[chosen] = rng.choice(prime_factors(one), size=len(chosen))
+        return prime
+
+    def _crossed(self, indices: IntArray, steps: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return steps, some replaced by one to a tiling of another product: of a few, the nearest to where it starts."""
+        chosen = np.flatnonzero(rng.random(len(indices)) < _TO_ANOTHER_EXTENT)
+        logs = np.log2(self.table)
+        probes = rng.integers(len(self), size=(len(chosen), _PROBES))
+        here = logs[indices[chosen]]
+        away = ((logs[probes] - here[:, None]) ** 2).sum(axis=2)
+        away[np.isclose(logs[probes].sum(axis=2), here.sum(axis=1)[:, None])] = np.inf
+        nearest = away.argmin(axis=1)
+        rows = np.arange(len(chosen))
+        legal = np.isfinite(away[rows, nearest])
+        crossed = steps.copy()
+        crossed[chosen[legal]] = probes[rows, nearest][legal]
+        return crossed
 
     def neighbour_indices(self, index: int) -> list[int]:
-        """Return all neighbours that `step_indices` can reach by a legal move, ascending."""
+        """Return all neighbours that `step_indices` can reach by a legal move, ascending; of tiles, those of equal product."""
         if self.kind is not KnobKind.TILE:
             return [i for i in (index - 1, index + 1) if 0 <= i < len(self)]
         factors = self.table[index]
         moved = []
-        for prime in sorted(set(prime_factors(self.extent))):
+        for prime in sorted(set(prime_factors(int(factors.prod())))):
             for source in range(self.parts):
                 if factors[source] % prime:
                     continue
@@ -222,7 +279,8 @@ class Knob:
     def to_json(self) -> list[Any]:
         """Return a compact list: a tile is written by its extent, not by its choices."""
         if self.kind is KnobKind.TILE:
-            return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost]
+            rests = [list(self.rest_extents)] if self.rest_extents else []
+            return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost, *rests]
         if self.kind is KnobKind.CATEGORICAL:
             return [self.kind.value, self.name, list(self.values), list(self.weights)]
         return [self.kind.value, self.name, list(self.values)]
@@ -237,8 +295,10 @@ class Knob:
         try:
             kind, name, *rest = data
             if kind == KnobKind.TILE:
-                extent, parts, max_innermost = rest
-                return cls.tile(str(name), int(extent), int(parts), int(max_innermost))
+                extent, parts, max_innermost, *rests = rest
+                (rest_extents,) = rests or [()]
+                others = [int(one) for one in rest_extents]
+                return cls.tile(str(name), int(extent), int(parts), int(max_innermost), others)
             if kind == KnobKind.CATEGORICAL:
                 candidates, probs = rest
                 return cls.categorical(str(name), candidates, probs or None)
@@ -264,9 +324,33 @@ def _encode(places: IntArray, base: int) -> IntArray:
     return code
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tilings:
+    """Every tiling of some products, and what to look them up by.
+
+    Attributes:
+        table: The factors, product by product.
+        divisors: Of the products, ascending.
+        codes: Of the tilings, ascending.
+        order: Where in `table` each of `codes` is.
+    """
+
+    table: IntArray
+    divisors: IntArray
+    codes: IntArray
+    order: IntArray
+
+
 @lru_cache(maxsize=256)
-def _tile_codes(extent: int, parts: int, max_innermost: int) -> tuple[IntArray, IntArray]:
-    """Return the ascending code of every tiling, and the extent's divisors, to look tilings up by."""
-    sorted_divisors = np.array(divisors(extent), dtype=np.int64)
-    table = factorizations(extent, parts, max_innermost)
-    return _encode(np.searchsorted(sorted_divisors, table), len(sorted_divisors)), sorted_divisors
+def _tilings(products: tuple[int, ...], parts: int, max_innermost: int) -> _Tilings:
+    sorted_divisors = np.array(sorted({d for one in products for d in divisors(one)}), dtype=np.int64)
+    extent, *others = products
+    tables = [factorizations(extent, parts, max_innermost)]
+    for one in others:
+        rows = factorizations(one, parts, max_innermost)
+        tables.append(rows[num_rests(rows, extent) == 1])
+    table = tables[0] if len(tables) == 1 else np.vstack(tables)
+    table.flags.writeable = False
+    codes = _encode(np.searchsorted(sorted_divisors, table), len(sorted_divisors))
+    order = np.argsort(codes, kind="stable").astype(np.int64)
+    return _Tilings(table=table, divisors=sorted_divisors, codes=codes[order], order=order)

@@ -21,6 +21,7 @@ from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
@@ -95,7 +96,7 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
 def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
     # The wrapper's checks of its arguments are an eighth of a build (LLVM's work, most of it). Runners give a kernel the
     # arguments that it was built for, and the kernel proper is the same with and without.
-    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+    with tvm.transform.PassContext(config={**SPLIT_RESTS, "tirx.disable_assert": True}):
         library = build(mod, target=tvm_target(target))
     if target.kind == "cuda":
         export(library, output, work_dir, target)

@@ -2,12 +2,13 @@
 
 MetaSchedule's rules turn a workload into a few *sketches*: traces of schedule instructions, some of which sample
 (a tiling, a category, a loop to compute at). Each sampling instruction is a knob. A config replaces the decisions of one
-sketch's trace; the trace is then run on the workload again. Small workloads have one knob more (`thread_choice`).
+sketch's trace; the trace is then run on the workload again. Small workloads have one knob more (`thread_choice`), and tiles
+of extents that no good tile divides may leave rests (`rest_tiles`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -17,13 +18,15 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
+from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config, Decision
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
-from tunefarm_tuning.tvm_side.nest import Nest, computation_of
+from tunefarm_tuning.tvm_side.nest import Nest, block_of, computation_of
+from tunefarm_tuning.tvm_side.rest_tiles import axis_rests, leaves_weights, with_marks, with_rests
 from tunefarm_tuning.tvm_side.thread_choice import leave_out_threads, thread_knob
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 from tunefarm_tuning.untrusted_text import clean
@@ -33,6 +36,7 @@ _SEED = 1
 
 _LOCATION_PROBES = 5
 _TILE, _CATEGORICAL, _LOCATION = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"
+_PACKS_WEIGHTS = "RewriteLayout"
 _TENSOR_CORE_DTYPES = frozenset({"float16", "bfloat16", "int8"})
 
 
@@ -76,19 +80,43 @@ class DesignSpace:
     @cached_property
     def config_space(self) -> ConfigSpace:
         """The space of all configs; made when first asked for (a second for a large convolution)."""
-        nests = [Nest(trace, list(sampling(trace))) for trace in self._traces]
-        block = next((nest.block for nest in nests if nest.block), "")
-        computation = computation_of(self._mod, block, self._target) if block else None
         sketches = []
-        for trace, nest in zip(self._traces, nests, strict=True):
-            knobs = (*self._knobs(trace), *self._own_knobs)
-            axes = nest.axes if nest.block == block else (-1,) * len(nest.axes)
+        for trace, nest, rests in zip(self._traces, self._nests, self._rests, strict=True):
+            knobs = (*self._knobs(trace, rests), *self._own_knobs)
+            axes = nest.axes if nest.block == self._block else (-1,) * len(nest.axes)
             axes += (-1,) * len(self._own_knobs)
-            if nest.block == block:
+            if nest.block == self._block:
                 sketches.append(Sketch(knobs, axes, nest.structure, nest.epilogue_level))
             else:
                 sketches.append(Sketch(knobs, axes))
-        return ConfigSpace(sketches, computation)
+        return ConfigSpace(sketches, self._computation)
+
+    @cached_property
+    def _nests(self) -> list[Nest]:
+        return [Nest(trace, list(sampling(trace))) for trace in self._traces]
+
+    @cached_property
+    def _block(self) -> str:
+        """The name of the main block; empty where nothing is tiled."""
+        return next((nest.block for nest in self._nests if nest.block), "")
+
+    @cached_property
+    def _computation(self) -> Computation | None:
+        return computation_of(self._mod, self._block, self._target) if self._block else None
+
+    @cached_property
+    def _rests(self) -> list[tuple[tuple[int, ...], ...]]:
+        """For each sketch and sampling instruction: what its tiles may multiply to besides the extent."""
+        none: list[tuple[tuple[int, ...], ...]] = [((),) * len(nest.axes) for nest in self._nests]
+        if self._target.kind != "llvm" or self._computation is None:
+            return none
+        rests = axis_rests(self._computation)
+        return [
+            tuple(rests[axis] if axis >= 0 else () for axis in nest.axes)
+            if nest.block == self._block
+            else empty
+            for nest, empty in zip(self._nests, none, strict=True)
+        ]
 
     @property
     def _own_knobs(self) -> tuple[Knob, ...]:
@@ -110,28 +138,41 @@ class DesignSpace:
             InvalidInputError: If the config does not fit the workload, or the result is not legal for the
                 target (too many threads, say); code ``"config-does-not-apply"``.
         """
-        trace, own = self._decided(config)
+        trace, own, with_rest = self._decided(config)
         schedule = self._fresh_schedule(_SEED)
         try:
             trace.apply_to_schedule(schedule, remove_postproc=True)
         except Exception as error:
             raise _does_not_apply(config, str(error)) from error
         found = (decision_of(schedule.trace, one) for one in sampling(schedule.trace))
-        applied = Config(config.sketch, (*found, *own))
+        taken = (config.decisions[place] if place in with_rest else one for place, one in enumerate(found))
+        applied = Config(config.sketch, (*taken, *own))
         if self._threads is not None and not self._threads.values[own[0]]:
             leave_out_threads(schedule)
         schedule.enter_postproc()
-        for postproc in self._postprocs:
+        for postproc in self._postprocs_for(config.sketch, with_rest):
             try:
                 done = postproc.apply(schedule)
             except Exception as error:
                 raise _does_not_apply(config, str(error)) from error
             if not done:
                 raise _does_not_apply(config, f"{type(postproc).__name__} refuses the kernel")
-        return schedule, applied
+        return with_marks(schedule) if with_rest else schedule, applied
 
-    def _decided(self, config: Config) -> tuple[Trace, tuple[int, ...]]:
-        """Return the sketch's trace with the config's decisions, and those of our own knobs."""
+    def leaves_rests(self, config: Config) -> bool:
+        """Return whether a config of this space has tiles that leave rests: no trace of MetaSchedule's has."""
+        return bool(self._decided(config)[2])
+
+    def _postprocs_for(self, sketch: int, with_rest: Collection[int]) -> list[Any]:
+        if not with_rest:
+            return self._postprocs
+        axes = {self._nests[sketch].axes[place] for place in with_rest}
+        block = block_of(self._mod, self._block)
+        leaves = leaves_weights(self._mod, block, axes)
+        return [one for one in self._postprocs if not (leaves and type(one).__name__ == _PACKS_WEIGHTS)]
+
+    def _decided(self, config: Config) -> tuple[Trace, tuple[int, ...], frozenset[int]]:
+        """Return the sketch's trace with the config's decisions, those of our own knobs, and which tiles leave rests."""
         if not 0 <= config.sketch < len(self._traces):
             raise _does_not_apply(config, f"there are {len(self._traces)} sketches")
         trace = self._traces[config.sketch]
@@ -139,21 +180,28 @@ class DesignSpace:
         if len(knobs) + len(self._own_knobs) != len(config.decisions):
             raise _does_not_apply(config, f"the sketch has {len(knobs) + len(self._own_knobs)} knobs")
         decisions = dict(trace.decisions.items())
-        for inst, decision in zip(knobs, config.decisions, strict=False):
-            if not _is_legal(inst, decision_of(trace, inst), decision):
+        tiles: dict[int, tuple[int, ...]] = {}  # that leave rests
+        for place, (inst, decision) in enumerate(zip(knobs, config.decisions, strict=False)):
+            if not _is_legal(inst, decision_of(trace, inst), decision, self._rests[config.sketch][place]):
                 raise _does_not_apply(config, f"{inst.kind.name} cannot be {decision}")
-            decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
+            if isinstance(decision, tuple) and prod(decision) in self._rests[config.sketch][place]:
+                tiles[place] = decision
+            else:
+                decisions[inst] = list(decision) if isinstance(decision, tuple) else decision
         own = []
         for knob, decision in zip(self._own_knobs, config.decisions[len(knobs) :], strict=True):
             if not isinstance(decision, int) or knob.find(decision) is None:
                 raise _does_not_apply(config, f"{knob.name} cannot be {decision}")
             own.append(decision)
-        return Trace(trace.insts, decisions), tuple(own)
+        decided = Trace(trace.insts, decisions)
+        if tiles:
+            decided = with_rests(decided, {knobs[place]: tile for place, tile in tiles.items()})
+        return decided, tuple(own), frozenset(tiles)
 
     def _fresh_schedule(self, seed: int) -> Schedule:
         return Schedule(self._mod, seed=seed, debug_mask=0, error_render_level="none")
 
-    def _knobs(self, trace: Trace) -> Iterator[Knob]:
+    def _knobs(self, trace: Trace, rests: Sequence[tuple[int, ...]]) -> Iterator[Knob]:
         alike = tuple(_choice_of(one) for one in sampling(trace))
         if alike not in self._probed:  # sketches often differ behind the main block alone; probing is slow
             self._probed[alike] = self._locations(trace)
@@ -165,7 +213,7 @@ class DesignSpace:
             if kind == _TILE:
                 tile = decision_of(trace, inst)
                 assert isinstance(tile, tuple)
-                yield Knob.tile(name, prod(tile), len(tile), int(inst.attrs[1]))
+                yield Knob.tile(name, prod(tile), len(tile), int(inst.attrs[1]), rests[number])
             elif kind == _CATEGORICAL:
                 candidates, probs = inst.attrs
                 yield Knob.categorical(name, [float(c) for c in candidates], [float(p) for p in probs])
@@ -251,14 +299,17 @@ def decision_of(trace: Trace, inst: Any) -> Decision:
     return int(decision)
 
 
-def _is_legal(inst: Any, present: Decision, decision: Decision) -> bool:
-    """Return whether TVM will take a decision as it is; it mends some silently, and dies of others."""
+def _is_legal(inst: Any, present: Decision, decision: Decision, rests: Collection[int]) -> bool:
+    """Return whether TVM will take a decision as it is; it mends some silently, and dies of others.
+
+    A tile that leaves rests is no decision of TVM's: its numbers are put into a split.
+    """
     if isinstance(present, tuple):
         return (
             isinstance(decision, tuple)
             and len(decision) == len(present)
             and min(decision) >= 1
-            and prod(decision) == prod(present)
+            and (prod(decision) == prod(present) or prod(decision) in rests)
         )
     if isinstance(decision, tuple):
         return False

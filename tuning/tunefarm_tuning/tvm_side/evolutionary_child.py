@@ -99,6 +99,8 @@ class Search:
 
     def _candidate(self, config: Config) -> Any:
         try:
+            if self._space.leaves_rests(config):
+                return None  # stock mutators would find no sketch that it is of
             schedule, _ = self._space.apply(config)
         except InvalidInputError:
             return None

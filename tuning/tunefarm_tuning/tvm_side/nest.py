@@ -66,19 +66,20 @@ class Nest:
         return levels[part] if part < len(levels) else -1
 
 
+def block_of(mod: tvm.IRModule, name: str) -> Any | None:
+    """Return a block of a workload by its name."""
+    for node in walk(mod["main"]):
+        block: Any = node
+        if type_key(node).endswith("SBlock") and str(block.name_hint) == name:
+            return block
+    return None
+
+
 def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation | None:
     """Return what a block of a workload computes; None where an index is not linear in its loops."""
-    found = next(
-        (
-            node
-            for node in walk(mod["main"])
-            if type_key(node).endswith("SBlock") and str(node.name_hint) == block
-        ),
-        None,
-    )
-    if found is None:
+    node = block_of(mod, block)
+    if node is None:
         return None
-    node: Any = found
     variables = [one.var for one in node.iter_vars]
     accesses = [_access(region, variables, writes=False) for region in node.reads]
     accesses += [_access(region, variables, writes=True) for region in node.writes]

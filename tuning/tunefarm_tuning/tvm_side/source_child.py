@@ -13,6 +13,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
@@ -52,7 +53,7 @@ def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
     yield "schedule", str(module["main"].script())
     try:
         # As candidates are built: without the wrapper's checks of its arguments.
-        with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        with tvm.transform.PassContext(config={**SPLIT_RESTS, "tirx.disable_assert": True}):
             built = build(module, target=tvm_target(target))
     except MemoryError:
         raise
