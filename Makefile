@@ -65,6 +65,10 @@ SOAK_REPORT ?= soak.jsonl
 soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
 	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
 
+.PHONY: gpu-check
+gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, and it says what it proved
+	$(BIN)/python -m benchmarks.gpu.check
+
 .PHONY: format
 format: setup ## Format the code and fix what lint can fix
 	$(BIN)/ruff format .

@@ -1,0 +1,92 @@
+"""A network tuned by an embedded farm whose device is this machine's GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from tunefarm.client import Client
+from tunefarm.client.errors import ClientError
+from tunefarm.embedded import EmbeddedFarm, FarmOptions
+
+_DEVICE_SEC = 300.0
+_UP = ("online", "leased")
+
+
+class GpuFarm:
+    """A farm that is started when it is first needed, and goes on with what its folder holds from earlier runs.
+
+    Args:
+        home: Its folder.
+        target: What its device is.
+        tell: Is told what happens.
+    """
+
+    def __init__(self, home: Path, tell: Callable[[str], None], *, target: str = "cuda") -> None:
+        self._home = home
+        self._target = target
+        self._tell = tell
+        self._stack = ExitStack()
+        self._client: Client | None = None
+
+    def __enter__(self) -> GpuFarm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def tune(self, network: Path, seconds: float, folder: Path) -> dict[str, Any]:
+        """Search for so long, on top of what earlier searches found, and download the artifact into a folder.
+
+        Returns:
+            ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``coverage``, ``latency``.
+        """
+        client = self._open()
+        began = time.monotonic()
+        uploaded = client.models.upload(network)
+        client.models.wait(uploaded.id)
+        job = client.jobs.create(uploaded.id, seconds=seconds, priority="high")
+        handle = client.job(job.id)
+        done = handle.wait()
+        got = handle.download(folder)
+        report = handle.report()
+        return {
+            "tune_sec": seconds,
+            "wall_sec": time.monotonic() - began,
+            "trials": done.trials,
+            "failures": done.failures,
+            "artifact": str(got.artifact),
+            "covered": report["coverage"]["covered"],
+            "tasks": report["coverage"]["tasks"],
+            "warnings": list(report["warnings"]),
+        }
+
+    def _open(self) -> Client:
+        if self._client is not None:
+            return self._client
+        self._tell("starting a farm with this machine's GPU as its device")
+        farm = self._stack.enter_context(EmbeddedFarm(self._home, FarmOptions(target=self._target)))
+        farm.wait_ready()
+        client = self._stack.enter_context(Client(farm.url, farm.api_key))
+        for job in client.jobs.all():
+            if not job.is_finished:  # of a run that was cut off: what it measured is kept
+                with suppress(ClientError):
+                    client.jobs.cancel(job.id)
+        self._wait_for_a_device(client)
+        self._client = client
+        return client
+
+    def _wait_for_a_device(self, client: Client) -> None:
+        until = time.monotonic() + _DEVICE_SEC
+        while time.monotonic() < until:
+            devices = client.devices.list()
+            if any(device.state in _UP for device in devices):
+                return
+            time.sleep(1.0)
+        said = "; ".join(f"{one.name} is {one.state}, {one.reason}" for one in devices) or "no device joined"
+        raise TimeoutError(
+            f"no GPU was ready within {_DEVICE_SEC:g} s ({said}); logs are in {self._home}/logs"
+        )

@@ -1,0 +1,47 @@
+"""Checks one after the other, what each proved, and what that comes to."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+
+from tunefarm_tuning.artifact.container import ArtifactError
+from tunefarm_tuning.errors import TunefarmError, reason_of
+
+PROVED, FAILED, NO_GPU = 0, 1, 4
+"""Exit codes."""
+
+Check = tuple[str, Callable[[], str]]
+"""What is to be proved, and what does it: returns what it saw, and raises where it does not hold."""
+
+_FAILURES = (
+    ArtifactError, AssertionError, LookupError, OSError, RuntimeError, subprocess.SubprocessError, TunefarmError, ValueError
+)  # fmt: skip
+
+
+class NotProvedError(RuntimeError):
+    """A check's finding: it does not hold."""
+
+
+def prove(checks: Sequence[Check], tell: Callable[[str], None]) -> int:
+    """Do all of them, whatever fails; return the exit code."""
+    failed = 0
+    for what, check in checks:
+        try:
+            tell(f"proved  {what}: {check()}")
+        except _FAILURES as error:
+            failed += 1
+            said = str(error) if isinstance(error, NotProvedError) else reason_of(error)
+            tell(f"FAILED  {what}: {' '.join(said.split())[:500]}")
+    tell(f"{len(checks) - failed} of {len(checks)} proved")
+    return FAILED if failed else PROVED
+
+
+def holds(condition: bool, otherwise: str) -> None:
+    """Raise where something does not hold.
+
+    Raises:
+        NotProvedError: With `otherwise`.
+    """
+    if not condition:
+        raise NotProvedError(otherwise)
