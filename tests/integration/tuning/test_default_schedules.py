@@ -24,6 +24,8 @@ from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
+from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage
+from tunefarm_tuning.tvm_side.default_schedule_tile import choose_tile
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel
 from tunefarm_tuning.tvm_side.packing import PackedKernel
@@ -130,6 +132,14 @@ def padded(g: GraphBuilder) -> str:
     return str(g.node("Pad", g.input("x", (3, 10, 17)), g.ints(0, 1, 2, 0, 3, 1), mode="reflect"))
 
 
+def two_halves(g: GraphBuilder) -> str:
+    """A kernel of two results, both used as they are."""
+    x, y = (g.node("Reshape", g.input(name, (3, 14, 16)), g.ints(3, 7, 2, 16)) for name in ("x", "y"))
+    shuffled = g.node("Transpose", g.node("Concat", x, y, axis=2), perm=[0, 1, 3, 2])
+    left, right = g.node("Split", g.node("Reshape", shuffled, g.ints(21, 64)), outputs=2, axis=1)
+    return str(g.node("MatMul", left, g.node("Transpose", right, perm=[1, 0])))
+
+
 def top_two(g: GraphBuilder) -> str:
     return str(g.node("TopK", g.input("x", (4, 19)), g.ints(2), outputs=2)[0])
 
@@ -144,6 +154,8 @@ NETS: dict[str, Net] = {
     "conv-many-channels": conv((1, 256, 7, 7), 256, 3),
     "conv-depthwise": conv((1, 48, 17, 17), 48, 3, 1, 48),
     "conv-depthwise-stride": conv((1, 20, 17, 17), 20, 5, 2, 20, after="Tanh"),
+    "conv-depthwise-256": conv((1, 256, 8, 16), 256, 5, 1, 256),
+    "conv-208-columns": conv((1, 104, 6, 5), 208, 1),
     "conv-groups": conv((1, 16, 9, 9), 32, 3, 1, 4),
     "conv-groups-of-sixteen": conv((1, 32, 10, 9), 64, 3, 2, 4),
     "conv-groups-of-three": conv((1, 8, 7, 7), 12, 3, 1, 4),
@@ -191,6 +203,7 @@ NETS: dict[str, Net] = {
     "transpose-4d": single("Transpose", (2, 5, 7, 16), perm=[0, 2, 3, 1]),
     "transpose-int64": single("Transpose", (12, 18), dtype=TensorProto.INT64, perm=[1, 0]),
     "concat": single("Concat", (3, 10), (3, 17), (3, 6), axis=1),
+    "split-shuffled": two_halves,
     "concat-aligned": single("Concat", (3, 32), (3, 64), axis=1),
     "gather": looked_up,
     "top-k": top_two,
@@ -304,6 +317,44 @@ def test_convolutions_keep_their_results_in_registers(name: str, tmp_path: Path)
     assert 'scope="local"' in text
     assert "T.vectorized" in text
     assert "T.unroll" in text
+
+
+@pytest.mark.parametrize(("channels", "rows"), [(256, (2, 8)), (240, (16, 1))])
+def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> None:
+    """Pixels of 256 channels are 1 KB apart, rows of them 40 KB: sixteen below each other share four sets of the cache."""
+    stage = Stage(
+        extents=(32, 32, channels, 9, 9),
+        reduces=(False, False, False, True, True),
+        reads=(
+            access((40 * channels, channels, 1, 40 * channels, channels), 40 * 40 * channels),
+            access((0, 0, 1, 9 * channels, channels), 81 * channels),
+        ),
+        writes=(access((32 * channels, channels, 1, 0, 0), 32 * 32 * channels),),
+        is_costly=False,
+        selects=False,
+        is_copy=False,
+    )
+    tile = choose_tile(stage, 2, Machine(vector_bytes=64, registers=32))
+    assert tile.rows == rows
+
+
+@pytest.mark.parametrize("columns", [208, 1152])
+def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None:
+    stage = Stage(
+        extents=(96, columns, 384),
+        reduces=(False, False, True),
+        reads=(access((384, 0, 1), 96 * 384), access((0, 1, columns), 384 * columns)),
+        writes=(access((columns, 1, 0), 96 * columns),),
+        is_costly=False,
+        selects=False,
+        is_copy=False,
+    )
+    tile = choose_tile(stage, 1, Machine(vector_bytes=64, registers=32))
+    assert tile.rows[0] >= 8
+
+
+def access(strides: Shape, elements: int) -> Access:
+    return Access(buffer="", dtype="float32", elements=elements, strides=tuple(strides))
 
 
 @pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])

@@ -44,6 +44,8 @@ def schedule_rows(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     known = [one for one in stages if one is not None]
     if len(known) != len(stages) or len(blocks) < 2 or not known[-1].is_injective:
         return False
+    if any(not list(sch.get_consumers(one)) for one in blocks[:-1]):
+        return False  # a result of its own: there are several
     if any(
         not one.is_injective and not lanes_of(one, machine) and vector_loop_of(one) is not None
         for one in known

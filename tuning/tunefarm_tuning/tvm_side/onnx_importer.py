@@ -14,7 +14,14 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.plain_graph import all_nodes, make_plain
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.tvm_side import onnx_activations, onnx_older, onnx_quantized, onnx_repairs, onnx_resize
+from tunefarm_tuning.tvm_side import (
+    onnx_activations,
+    onnx_older,
+    onnx_pad,
+    onnx_quantized,
+    onnx_repairs,
+    onnx_resize,
+)
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_converters import BROADCASTING, CONVERTERS, widen_constants
 from tunefarm_tuning.tvm_side.onnx_folding import fold
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 _OURS = {
     **onnx_activations.CONVERTERS,
     **onnx_older.CONVERTERS,
+    **onnx_pad.CONVERTERS,
     **onnx_quantized.CONVERTERS,
     **onnx_repairs.CONVERTERS,
     **onnx_resize.CONVERTERS,

@@ -29,7 +29,9 @@ from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
+from tunefarm_tuning.tvm_side.plain_takes import plain_takes
 from tunefarm_tuning.tvm_side.plain_transposes import plain_transposes
+from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
@@ -148,14 +150,18 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     chosen = in_place if choose is where_it_pays and not on_cpu else choose
     combined = tvm.transform.module_pass(lambda mod, _: combine(mod, chosen), opt_level=0, name="Combine")
     widened = tvm.transform.module_pass(lambda mod, _: gpu_graph.wide_sums(mod), opt_level=0, name="WideSums")
+    takes = tvm.transform.module_pass(lambda mod, _: plain_takes(mod), opt_level=0, name="PlainTakes")
     transposes = tvm.transform.module_pass(
-        lambda mod, _: plain_transposes(mod), opt_level=0, name="PlainTransposes"
+        lambda mod, _: sink_transposes(mod) if on_cpu else plain_transposes(mod),
+        opt_level=0,
+        name="SinkTransposes",
     )
     passes: list[Any] = [
         norms,
         fold,
         relax.transform.FoldConstant(),
         powers,
+        *([takes] if on_cpu else []),
         *([subpixels] if on_cpu else []),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),

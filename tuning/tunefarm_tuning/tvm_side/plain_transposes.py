@@ -25,12 +25,12 @@ def plain_transposes(mod: tvm.IRModule) -> tvm.IRModule:
 class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         visited = super().visit_call_(call)
-        axes = _axes(visited)
+        axes = transpose_axes(visited)
         if axes is None:
             return visited
         source = visited.args[0]
         bound = self.lookup_binding(source) if isinstance(source, relax.Var) else None
-        inner = _axes(bound)
+        inner = transpose_axes(bound)
         if bound is not None and inner is not None:
             source, axes = bound.args[0], [inner[axis] for axis in axes]
         if axes == list(range(len(axes))):
@@ -38,7 +38,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return visited if inner is None else self.builder_.normalize(relax.op.permute_dims(source, axes))
 
 
-def _axes(expr: Any) -> Sequence[int] | None:
+def transpose_axes(expr: Any) -> Sequence[int] | None:
     """Return the order of a transpose; None for whatever else."""
     if not isinstance(expr, relax.Call) or not isinstance(expr.op, tvm.ir.Op) or expr.op.name != _TRANSPOSE:
         return None
