@@ -83,6 +83,7 @@ def calibration_row(run: CalibrationRun, reference: Reference) -> Json:
         "reference_sec": reference.time_sec,
         "all_cores_sec": run.all_cores_sec,
         "all_cores_reference_sec": reference.all_cores_sec,
+        **({} if run.clock_mhz is None else {"clock_mhz": run.clock_mhz}),
         "at": time.time(),
     }
 

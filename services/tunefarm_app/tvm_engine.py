@@ -160,7 +160,7 @@ class TvmEngine:
             key = f"{remote.tracker_host}:{remote.tracker_port}/{remote.key}"
             if key not in self._runners:
                 self._runners[key] = RpcRunner(remote)
-            self._runners[key].use_lease(remote.fence)
+            self._runners[key].use_lease(remote.fence, clock_mhz=remote.clock_mhz)
             self._runners.move_to_end(key)
             while len(self._runners) > _MAX_RUNNERS:
                 self._runners.popitem(last=False)[1].close()
@@ -204,4 +204,5 @@ def remote_device(device: Device) -> RemoteDevice:
         ),
         kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
         fence=device.fence,
+        clock_mhz=(device.calibration or {}).get("clock_mhz"),
     )

@@ -38,12 +38,18 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingPlan:
-    """The part of `TimingOption` that a device must know; see there."""
+    """The part of `TimingOption` that a device must know; see there.
+
+    Attributes:
+        launch_sec: What the time of a single call may have beside the kernel, which one of many in a row has not: a GPU
+            waits for its launch.
+    """
 
     repeat: int
     number: int
     min_repeat_ms: float
     max_timing_ms: float
+    launch_sec: float = 0.0
 
     def calls(self, call_sec: float) -> int:
         """Return calls per sample for a kernel that takes `call_sec`."""
@@ -64,7 +70,7 @@ def time_adaptively(sample: Sampler, plan: TimingPlan, rival_sec: float | None) 
     """
     fastest = sample(number=1, repeat=1, min_repeat_ms=0)[0]
     if rival_sec is not None:
-        if fastest > _FIRST_REACH * rival_sec:
+        if fastest > _FIRST_REACH * rival_sec + plan.launch_sec:
             return [fastest], True
         if fastest > _REACH * rival_sec:
             calls = ceil(_SHORT_SEC / max(fastest, _SHORTEST_SEC))

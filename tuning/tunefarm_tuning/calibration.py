@@ -30,12 +30,14 @@ class CalibrationRun:
         all_cores_sec: Its time per call on each core while all cores are at it, the median of many: what they slow each
             other down by is in there. None of a device with one core, or of a GPU.
         wrong: What was wrong with its answer; None if it was right.
+        clock_mhz: A GPU's clock right after it, where the device tells.
     """
 
     key: str
     time_sec: float
     all_cores_sec: float | None = None
     wrong: str | None = None
+    clock_mhz: float | None = None
 
 
 def calibration_key(target: Target) -> str:
@@ -91,4 +93,5 @@ def calibrate(
         time_sec=float(reply["time_sec"]),
         all_cores_sec=reply["all_cores_sec"],
         wrong=reply["wrong"],
+        clock_mhz=reply["clock_mhz"],
     )

@@ -21,6 +21,7 @@ class RemoteDevice:
         kind: ``"cpu"`` or ``"cuda"``: where its kernels run.
         fence: Number of the lease under which it is used, growing with every lease: whoever has a lower one gives way. None
             where nobody else can want the device.
+        clock_mhz: A GPU's clock when it was calibrated, where that is known: one that is much slower is held back.
     """
 
     tracker_host: str
@@ -29,6 +30,7 @@ class RemoteDevice:
     info: DeviceInfo
     kind: str = "cpu"
     fence: int | None = None
+    clock_mhz: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -38,6 +40,7 @@ class RemoteDevice:
             "info": self.info.to_json(),
             "kind": self.kind,
             "fence": self.fence,
+            "clock_mhz": self.clock_mhz,
         }
 
     @classmethod
@@ -49,4 +52,5 @@ class RemoteDevice:
             info=DeviceInfo.from_json(data["info"]),
             kind=str(data.get("kind", "cpu")),
             fence=None if data.get("fence") is None else int(data["fence"]),
+            clock_mhz=None if data.get("clock_mhz") is None else float(data["clock_mhz"]),
         )

@@ -103,6 +103,10 @@ class DeviceRun:
             self._blame(RunFailed(error.message, code="run-crashed", detail=error.detail), error)
         if "failure" not in reply:
             return reply
+        if reply["poisoned"]:
+            if self._device is None:
+                self._child.kill()
+            self._blame(RunFailed(reply["failure"]), None)
         if not reply["session_lost"]:
             raise RunFailed(reply["failure"])
         return self._blame(RunFailed(f"took its session down: {reply['failure']}", code="run-crashed"), None)

@@ -7,7 +7,7 @@ one result per input, in order; neither raises for a bad candidate. A result hol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -103,12 +103,14 @@ class MeasureResult:
         samples_sec: Raw mean seconds per call, one per repeat, in measuring order; empty on failure.
         run_sec: Wall-clock of the whole measurement (upload, warm-up and timing), queueing not counted.
         truncated: The kernel was hopeless against its rival, and timing ended after a few short samples.
+        facts: What is to be kept with the samples: how the GPU was, say (see `tvm_side.gpu_sampling`). JSON values.
     """
 
     run_sec: float
     samples_sec: tuple[float, ...] = ()
     failure: Failure | None = None
     truncated: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cost_sec(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from statistics import median
 from typing import Any
@@ -33,6 +33,7 @@ class TrialOutcome:
         confirmed: From the measurement of the best side by side (see `confirm_best`).
         replaced: The config was refused, and another was tried in its place: nothing was built, and no budget is
             spent on it.
+        facts: More that the measurement told (`MeasureResult.facts`).
     """
 
     asked: Config
@@ -47,6 +48,7 @@ class TrialOutcome:
     truncated: bool = False
     confirmed: bool = False
     replaced: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cost_sec(self) -> float | None:
@@ -83,9 +85,9 @@ class TrialOutcome:
             device: What was measured on.
             tuner: The tuner's name.
             toolchain: As `toolchain.toolchain_key` returns it.
-            extra: More facts to keep with it, beside ``run_sec``, ``noise``, ``truncated`` and ``confirmed``.
+            extra: More facts to keep with it, beside ``run_sec``, ``noise``, ``truncated``, ``confirmed`` and `facts`.
         """
-        facts: dict[str, Any] = {"run_sec": self.run_sec}
+        facts: dict[str, Any] = {**self.facts, "run_sec": self.run_sec}
         if self.noise is not None:
             facts["noise"] = round(self.noise, 6)
         if self.truncated:
@@ -138,4 +140,5 @@ def trial_outcome(
         space_key=space_key,
         truncated=measured.truncated if measured and not failure else False,
         confirmed=confirmed,
+        facts=measured.facts if measured and not failure else {},
     )

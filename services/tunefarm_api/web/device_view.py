@@ -136,8 +136,32 @@ def agent_facts(device: Device) -> list[Fact]:
     facts = [
         ("RPC server", _text(agent.get("state"))),
         ("Restarts of it", _text(agent.get("rpc_restarts"))),
+        *_gpu_facts(agent.get("gpus")),
     ]
     return [(name, text) for name, text in facts if text]
+
+
+def _gpu_facts(told: object) -> list[Fact]:
+    gpu = told[0] if isinstance(told, list) and told and isinstance(told[0], Mapping) else {}
+    power, limit = _text(gpu.get("power_watts")), _text(gpu.get("power_limit_watts"))
+    throttle, processes = gpu.get("throttle"), gpu.get("processes")
+    return [
+        ("GPU's power", f"{power} W{f' of {limit} W' if limit else ''}" if power else ""),
+        (
+            "GPU's clock held back by",
+            ", ".join(map(_text, throttle[:16])) if isinstance(throttle, list) else "",
+        ),
+        (
+            "Processes on the GPU",
+            ", ".join(map(_process, processes[:16])) if isinstance(processes, list) else "",
+        ),
+        ("GPU cut into slices (MIG)", "yes" if gpu.get("mig") is True else ""),
+    ]
+
+
+def _process(told: object) -> str:
+    process = told if isinstance(told, Mapping) else {}
+    return f"{_text(process.get('name')) or 'a process'} (pid {_text(process.get('pid')) or '?'})"
 
 
 def _telling(

@@ -12,13 +12,15 @@ from typing import Any
 
 import psutil
 import pytest
-from nvidia_driver import Driver
+from nvml_answers import Driver, uuid
 from replay_server import ReplayServer, replay_server
 from waiting import wait_gone, wait_until
 
+from tunefarm_app.device_checks import check_devices
 from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import remove_device
 from tunefarm_db.values import Device, DeviceState
+from tunefarm_workers.device.nvml import ANSWERS
 
 
 @pytest.fixture
@@ -31,16 +33,14 @@ def server(tmp_path: Path, tracker: Any) -> Iterator[ReplayServer]:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Driver:
-    folder = tmp_path / "driver"
-    folder.mkdir()
-    driver = Driver(folder)
+    driver = Driver(tmp_path / "nvml.json")
     driver.has("H100", "H100")
     return driver
 
 
 @pytest.fixture
 def lend(join: Callable[..., Any], server: ReplayServer, driver: Driver) -> Callable[..., Any]:
-    environment = {"PATH": f"{driver.folder}:{os.environ['PATH']}"}
+    environment = {ANSWERS: str(driver.path)}
     return lambda *options: join(server.url, "--target=cuda", *options, env=environment)
 
 
@@ -71,7 +71,7 @@ def agents(machine: Any) -> dict[str, psutil.Process]:
 
 
 def rpc_server_of(agent: psutil.Process) -> psutil.Process:
-    """Return an agent's RPC server; for moments there is the driver's program beside it."""
+    """Return an agent's RPC server."""
     found: list[psutil.Process] = []
 
     def is_there() -> bool:
@@ -95,7 +95,7 @@ def test_each_gpu_is_a_device(
     assert len({device.rpc_key for device in found.values()}) == 2
     for number, device in enumerate(found[name] for name in sorted(found)):
         assert device.target["arch"] == "sm_90"
-        assert [one["uuid"] for one in device.info["gpus"]] == [driver.uuid(number)]
+        assert [one["uuid"] for one in device.info["gpus"]] == [uuid(number)]
         vitals = wait_until(
             lambda name=device.name: devices(server)[name].info["agent"].get("gpus"), "its temperature"
         )
@@ -112,7 +112,7 @@ def test_each_gpu_is_a_device(
     for number, (_, agent) in enumerate(sorted(agents(machine).items())):
         rpc_server = rpc_server_of(agent)
         environment = rpc_server.environ()
-        assert environment["CUDA_VISIBLE_DEVICES"] == driver.uuid(number)
+        assert environment["CUDA_VISIBLE_DEVICES"] == uuid(number)
         assert not [name for name in environment if name.startswith("TUNEFARM_")]
         assert token not in " ".join(agent.cmdline())
 
@@ -130,6 +130,53 @@ def test_each_gpu_is_a_device(
     again = lend()
     online(server, "box-gpu0", "box-gpu1")
     again.end(signal.SIGTERM)
+
+
+def test_a_gpu_that_another_keeps_busy_gets_no_lease(
+    server: ReplayServer, lend: Callable[..., Any], driver: Driver
+) -> None:
+    _, token = create_enrolment_token(server.services, device_key="test")
+    machine = lend(f"--token={token}")
+    online(server, "box-gpu0", "box-gpu1")
+
+    def at_work(pid: int, name: str) -> dict[str, Any]:
+        return {"load": 97, "processes": [[pid, 1 << 30, f"/usr/bin/{name}"]], "process_loads": [[pid, 96]]}
+
+    def is_out(name: str, reason: str) -> Callable[[], bool]:
+        def look() -> bool:
+            device = devices(server)[name]
+            return device.state is DeviceState.OFFLINE and device.reason == reason
+
+        return look
+
+    # A stranger on the one, and our own server on the other.
+    second_agent = agents(machine)["box-gpu1"]
+    driver.answers_of(0, **at_work(os.getpid(), "train"))
+    driver.answers_of(1, **at_work(rpc_server_of(second_agent).pid, "python3"))
+    busy = f"busy: the GPU is used by train (pid {os.getpid()})"
+    wait_until(is_out("box-gpu0", busy), lambda: f"the first to be busy; {devices(server)}")
+    wait_until(
+        lambda: devices(server)["box-gpu1"].info["agent"]["gpus"][0].get("processes"),
+        "our own server to be seen on the second",
+    )
+    assert devices(server)["box-gpu1"].state is DeviceState.ONLINE
+    finding = check_devices(server.services)
+    assert busy in finding.message
+    with server.services.uow.write() as repos:
+        lease = repos.devices.lease("test", "a", 60.0)
+        assert lease is not None
+        assert lease.device.name == "box-gpu1"
+        assert repos.devices.lease("test", "b", 60.0) is None
+
+    driver.answers_of(0, load=0, processes=[], process_loads=[])
+    online(server, "box-gpu0", "box-gpu1")
+    with server.services.uow.write() as repos:
+        freed = repos.devices.lease("test", "b", 60.0)
+        assert freed is not None
+        assert freed.device.name == "box-gpu0"
+
+    driver.answers_of(0, temperature={"error": "NVML_ERROR_GPU_IS_LOST"})
+    wait_until(is_out("box-gpu0", "the GPU has fallen off the bus"), "the first to be lost")
 
 
 def test_what_takes_one_gpus_agent_down_leaves_the_other(
@@ -175,7 +222,7 @@ def test_one_of_the_gpus(server: ReplayServer, lend: Callable[..., Any], driver:
     lend(f"--token={token}", "--gpu=1", "--name=box-second")
     found = online(server, "box-second")
     assert list(found) == ["box-second"]
-    assert found["box-second"].info["gpus"][0]["uuid"] == driver.uuid(1)
+    assert found["box-second"].info["gpus"][0]["uuid"] == uuid(1)
 
 
 def test_a_second_agent_of_the_machine_is_refused(server: ReplayServer, lend: Callable[..., Any]) -> None:

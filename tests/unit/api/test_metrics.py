@@ -115,6 +115,7 @@ def test_how_a_device_is(client: TestClient, services: Services, device: dict[st
             next_sec=60.0,
         )
     gpu = {"temperature_celsius": 80, "clock_mhz": 1980, "load": 0.5, "memory_used_bytes": 1 << 30}
+    gpu["power_watts"] = 350.5
     gpu_beat = beat(client, device, cores=4, agent={**agent, "gpus": [gpu]})
     assert (gpu_beat["temperature_celsius"], gpu_beat["clock_hertz"], gpu_beat["load_ratio"]) == (
         80,
@@ -122,6 +123,7 @@ def test_how_a_device_is(client: TestClient, services: Services, device: dict[st
         0.5,
     )
     assert gpu_beat["memory_used_bytes"] == 1 << 30
+    assert gpu_beat["power_watts"] == 350.5
     assert "clock_max_hertz" not in gpu_beat, "the CPU's is another chip's"
     assert (gpu_beat["calibration_seconds"], round(gpu_beat["calibration_ratio"], 3)) == (3e-3, 1.5)
     away = client.post(f"/v1/devices/{device['id']}/heartbeat", json={"ready": False})

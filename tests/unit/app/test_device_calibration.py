@@ -15,6 +15,7 @@ from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_devi
 from tunefarm_app.device_orders import remove_device
 from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.tvm_engine import remote_device
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.calibration import CalibrationRun
@@ -31,6 +32,7 @@ class Kernel:
     error: Exception | None = None
     times_sec: list[float] = field(default_factory=list)
     all_cores_sec: float | None = None
+    clock_mhz: float | None = None
     runs: int = 0
 
     def __call__(self, device: Device) -> CalibrationRun:
@@ -38,7 +40,13 @@ class Kernel:
         if self.error is not None:
             raise self.error
         time_sec = self.times_sec.pop(0) if self.times_sec else self.time_sec
-        return CalibrationRun(key="k", time_sec=time_sec, all_cores_sec=self.all_cores_sec, wrong=self.wrong)
+        return CalibrationRun(
+            key="k",
+            time_sec=time_sec,
+            all_cores_sec=self.all_cores_sec,
+            wrong=self.wrong,
+            clock_mhz=self.clock_mhz,
+        )
 
 
 @pytest.fixture
@@ -66,6 +74,16 @@ def test_a_device_is_calibrated_before_it_gets_work(farm: Farm) -> None:
     assert device.calibration is not None
     assert (device.calibration["time_sec"], device.calibration["reference_sec"]) == (1e-3, 1e-3)
     assert farm.calibrate() == 0, "not before its time"
+
+
+def test_a_gpus_clock_is_kept_for_its_measurements(farm: Farm, kernel: Kernel) -> None:
+    kernel.clock_mhz = 1980.0
+    device = farm.newcomer()
+    assert farm.calibrate() == 1
+    device = farm.device(device.id)
+    assert device.calibration is not None
+    assert device.calibration["clock_mhz"] == 1980.0
+    assert remote_device(device).clock_mhz == 1980.0
 
 
 def test_records_say_what_the_calibration_said(farm: Farm) -> None:

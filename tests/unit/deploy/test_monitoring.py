@@ -49,6 +49,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             "clock_max_mhz": 2,
             "load": 0.5,
             "memory_used_bytes": 1,
+            "power_watts": 1,
         }
         repos.devices.heartbeat(device.id, ready=True, reason="", info={"agent": {"gpus": [vitals]}})
         repos.calibrations.doubt_overdue()

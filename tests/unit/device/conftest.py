@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nvidia_driver import Driver
+from nvml_answers import Driver
+
+from tunefarm_workers.device.nvml import ANSWERS
 
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """The only ``nvidia-smi`` that there is."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    """The only driver that there is."""
+    answers = tmp_path / "nvml.json"
+    monkeypatch.setenv(ANSWERS, str(answers))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return Driver(tmp_path)
+    return Driver(answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nvidia_driver import Driver
+from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_workers.device import gpu
@@ -27,25 +27,51 @@ def names(*arguments: str, **environment: str) -> list[str]:
 
 def test_gpus_are_described(driver: Driver) -> None:
     assert gpu.find() == []
-    driver.has("H100", "GB10", "odd")
-    first, shared_memory, odd = gpu.find()
-    assert first.to_json() == {
-        "index": 0,
-        "uuid": driver.uuid(0),
+    driver.is_as("eight")
+    found = gpu.find()
+    assert [one.index for one in found] == list(range(8))
+    assert found[2].to_json() == {
+        "index": 2,
+        "uuid": uuid(2),
         "name": "NVIDIA H100 80GB HBM3",
         "arch": "sm_90",
         "driver": "550.54.15",
-        "memory_bytes": 81559 << 20,
+        "memory_bytes": 85520809984,
+        "clock_max_mhz": 1980.0,
+        "memory_clock_max_mhz": 2619.0,
+        "power_limit_watts": 700.0,
+        "mig": False,
     }
-    assert first.model == "nvidia-h100-80gb-hbm3"
-    assert (shared_memory.arch, shared_memory.memory_bytes) == ("sm_121", None)
-    assert "arch" not in odd.to_json()
+    assert found[0].model == "nvidia-h100-80gb-hbm3"
 
 
-def test_a_driver_that_does_not_answer_is_none(driver: Driver) -> None:
+def test_what_a_driver_does_not_tell_is_left_out(driver: Driver) -> None:
+    driver.is_as("unsupported")
+    (only,) = gpu.find()
+    assert (only.arch, only.memory_bytes, only.power_limit_watts, only.mig) == ("sm_121", None, None, None)
+    assert "memory_bytes" not in only.to_json()
+    driver.has("odd")
+    assert "arch" not in gpu.find()[0].to_json()
+
+
+def test_a_gpu_that_fell_off_the_bus_is_left_out(driver: Driver) -> None:
+    driver.is_as("lost")
+    found = gpu.find()
+    assert [one.index for one in found] == [0, 1, 2, 4, 5, 6, 7]
+    assert found[4].arch == ""  # listed still, and nothing more
+    assert [one.index for one in gpu.choose(found, "0,4")] == [0, 4]
+    with pytest.raises(InvalidInputError) as caught:
+        gpu.choose(found, "3")
+    assert caught.value.code == "no-such-gpu"
+
+
+def test_a_gpu_that_is_cut_into_slices_says_so(driver: Driver) -> None:
+    driver.is_as("mig")
+    assert [one.to_json()["mig"] for one in gpu.find()] == [True, False]
+
+
+def test_a_driver_that_does_not_work_is_none(driver: Driver) -> None:
     driver.fails()
-    assert gpu.find() == []
-    driver.says("what, is this")
     assert gpu.find() == []
 
 
@@ -58,9 +84,9 @@ def test_gpus_are_chosen(driver: Driver) -> None:
 
     assert chosen("all") == [0, 1, 2]
     assert chosen("2, 0,2") == [0, 2]
-    assert chosen(driver.uuid(1)) == [1]
+    assert chosen(uuid(1)) == [1]
     for wrong in ("3", "0,x", "GPU-0", "1.0"):  # the third begins them all
-        with pytest.raises(InvalidInputError, match="nvidia-smi lists 0 ") as caught:
+        with pytest.raises(InvalidInputError, match="its driver lists 0 ") as caught:
             chosen(wrong)
         assert caught.value.code == "no-such-gpu"
 
@@ -78,7 +104,7 @@ def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
         (device,) = lent("--name=box", said)
         assert device.gpu is not None
         assert device.settings.name == "box"
-        assert device.settings.gpu == device.gpu.uuid == driver.uuid(0)
+        assert device.settings.gpu == device.gpu.uuid == uuid(0)
     assert device.settings.target == "cuda/sm_80"  # what a person said, as long as it can run there
     (device,) = lent("--target=cuda")
     assert (device.settings.target, "gpu0" in device.settings.name) == ("cuda/sm_90", False)
@@ -90,7 +116,7 @@ def test_each_of_several_gpus_is_a_device(driver: Driver, tmp_path: Path) -> Non
     assert [one.settings.name for one in devices] == ["box-gpu0", "box-gpu1", "box-gpu2"]
     assert [one.settings.work_dir for one in devices] == [tmp_path / f"gpu{n}" for n in range(3)]
     assert [one.settings.port for one in devices] == [9000, 9001, 9002]
-    assert [one.settings.gpu for one in devices] == [driver.uuid(n) for n in range(3)]
+    assert [one.settings.gpu for one in devices] == [uuid(n) for n in range(3)]
     assert names("--name=box", "--gpu=0,2") == ["box-gpu0", "box-gpu2"]
     assert names("--name=box", "--target=cuda", CUDA_VISIBLE_DEVICES="1,2") == ["box-gpu1", "box-gpu2"]
     assert names("--name=its-own", "--gpu=1") == ["its-own"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Any
 
-from nvidia_driver import Driver
-from waiting import wait_until
+from nvml_answers import Driver
 
 from tunefarm_workers.device import gpu
+from tunefarm_workers.device.gpu_watch import GpuWatch
+from tunefarm_workers.device.nvml import Question
+from tunefarm_workers.device.nvml_recorded import RecordedNvml
 from tunefarm_workers.device.vitals import Vitals
 
 
@@ -29,39 +33,87 @@ def test_a_gpu_tells_of_itself(driver: Driver) -> None:
     now = [0.0]
     vitals = Vitals(second, every_sec=5.0, clock=lambda: now[0])
 
-    def told(at: float) -> list[dict[str, float]] | None:
+    def told(at: float) -> dict[str, Any]:
         now[0] = at
         vitals.read()
         vitals.wait(60.0)
         now[0] = at + 5.0
-        found: list[dict[str, float]] | None = vitals.read().get("gpus")
-        return found
+        found: list[dict[str, Any]] = vitals.read()["gpus"]
+        vitals.wait(60.0)
+        (only,) = found
+        return only
 
-    well = {
+    assert told(0.0) == {
         "temperature_celsius": 42.0,
-        "clock_mhz": 345.0,
+        "clock_mhz": 1980.0,
         "clock_max_mhz": 1980.0,
-        "load": 0.07,
+        "memory_clock_mhz": 2619.0,
+        "memory_clock_max_mhz": 2619.0,
+        "power_watts": 71.5,
+        "power_limit_watts": 700.0,
+        "load": 0.0,
         "memory_used_bytes": 4 << 20,
+        "mig": False,
     }
-    assert told(0.0) == [well]
+    driver.answers_of(1, events=0x40 | 0x4, load=7, processes=[[7, None, "/usr/bin/python3"]])
+    busy = told(20.0)
+    assert busy["throttle"] == ["power-cap", "hardware-thermal"]
+    assert busy["processes"] == [{"pid": 7, "name": "python3", "load": 0.0}]
     driver.fails()
-    assert told(10.0) == [well], "the driver is asked less often than the rest"
-    assert told(30.0) is None
+    assert "driver was replaced" in told(40.0)["lost"]
 
 
-def test_a_driver_that_does_not_answer_holds_up_nothing(driver: Driver, tmp_path: Path) -> None:
+class FrozenNvml(RecordedNvml):
+    """Answers to nothing until it is told."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked = 0
+        self.thawed = threading.Event()
+
+    def ask(self, uuid: str, question: Question) -> Any:
+        self.asked += 1
+        self.thawed.wait()
+        return super().ask(uuid, question)
+
+
+def test_a_driver_that_does_not_answer_holds_up_nothing(driver: Driver) -> None:
     driver.has("H100")
     (only,) = gpu.find()
-    driver.freezes()
     now = [0.0]
-    vitals = Vitals(only, every_sec=5.0, clock=lambda: now[0])
+    frozen = FrozenNvml(driver.path)
+    vitals = Vitals(only, every_sec=5.0, clock=lambda: now[0], nvml=frozen)
+    watch = GpuWatch(vitals, clock=lambda: now[0])
     for second in range(0, 200, 5):
         now[0] = float(second)
         assert set(vitals.read()) >= {"load"}
-    asked = wait_until(
-        lambda: (tmp_path / "asked").is_file() and (tmp_path / "asked").read_text(), "the question"
-    )
-    assert asked.count("x") == 1, "and is not asked again meanwhile"
-    driver.thaws()
+        reason = watch.reason(1e9)
+        assert reason == (
+            "the GPU's driver has not answered yet"
+            if second < 60
+            else "the GPU's driver has not answered for over 60 s"
+        )
+    assert frozen.asked <= 1, "it is not asked again meanwhile"
+    frozen.thawed.set()
     vitals.wait(60.0)
+    assert watch.reason(1e9) == ""
+    assert frozen.asked > 1
+
+
+def test_a_gpu_that_falls_off_the_bus_is_told(driver: Driver) -> None:
+    driver.is_as("eight")
+    found = gpu.find()
+    now = [0.0]
+
+    def reasons() -> list[str]:
+        told = []
+        for one in (found[4], found[5]):
+            vitals = Vitals(one, every_sec=5.0, clock=lambda: now[0])
+            vitals.read()
+            vitals.wait(60.0)
+            told.append(GpuWatch(vitals, clock=lambda: now[0]).reason(1e9))
+        return told
+
+    assert reasons() == ["", ""]
+    driver.is_as("lost")
+    assert reasons() == ["", "the GPU has fallen off the bus"]

@@ -69,6 +69,21 @@ def test_cost_is_the_median_and_the_record_keeps_the_raw_samples() -> None:
     assert TuningRecord.from_json(record.to_json()) == record
 
 
+def test_what_a_measurement_told_is_in_its_record() -> None:
+    facts = {"gpu": {"clock_mhz": 1980.0, "before": {"clock_mhz": 345.0}}}
+    config = tiny_space().config_at(0)
+    built = BuildResult(config=config, build_sec=0.1, artifact_path=Path("kernel"))
+    measured = MeasureResult(run_sec=0.1, samples_sec=(1e-3,) * 3, facts=facts)
+    outcome = trial_outcome(config, built, measured, measured_at=1.0, space_key="space")
+    record = outcome.to_record(TASK, REPLAY_DEVICE, tuner="grid", toolchain="tvm-0", extra={"job": "j"})
+    assert {name: record.extra[name] for name in ("gpu", "run_sec", "job")} == {
+        **facts,
+        "run_sec": 0.1,
+        "job": "j",
+    }
+    assert TuningRecord.from_json(record.to_json()) == record
+
+
 @pytest.mark.parametrize("odd_sec", [0.0, -1e-3, float("inf"), float("nan")])
 def test_a_time_that_cannot_be_is_a_failure(odd_sec: float) -> None:
     measured = MeasureResult(run_sec=0.1, samples_sec=(1e-3, odd_sec, 1e-3))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 
-from tunefarm_api.web.device_view import MOST_POINTS, calibration_chart, interval_chart, use_of
+from tunefarm_api.web.device_view import MOST_POINTS, agent_facts, calibration_chart, interval_chart, use_of
 from tunefarm_app.device_past import Span
 from tunefarm_db.device_history_values import DeviceInterval
+from tunefarm_db.values import Device
 
 
 def test_use_is_of_the_time_that_the_device_is_known() -> None:
@@ -71,3 +75,28 @@ def test_intervals_are_as_many_as_a_screen_can_show(span: Span) -> None:
     assert 60 <= span.sec / span.width_sec <= 96
     assert span.width_sec % 60 == 0
     assert span is Span.HOUR or span.width_sec % 900 == 0, "slots of the day before are that wide"
+
+
+def told_by(agent: dict[str, Any]) -> dict[str, str]:
+    known: dict[str, Any] = {one.name: None for one in fields(Device)}
+    return dict(agent_facts(Device(**{**known, "info": {"agent": agent}})))
+
+
+def test_an_agent_tells_of_its_gpu() -> None:
+    gpu = {
+        "power_watts": 350.5,
+        "power_limit_watts": 700.0,
+        "throttle": ["power-cap", "thermal"],
+        "processes": [{"pid": 7, "name": "train"}, {"pid": 8}],
+        "mig": True,
+    }
+    assert told_by({"state": "serving", "gpus": [gpu]}) == {
+        "RPC server": "serving",
+        "GPU's power": "350.5 W of 700.0 W",
+        "GPU's clock held back by": "power-cap, thermal",
+        "Processes on the GPU": "train (pid 7), a process (pid 8)",
+        "GPU cut into slices (MIG)": "yes",
+    }
+    assert told_by({"gpus": [{"mig": False, "throttle": []}]}) == {}
+    odd = {"power_watts": [1], "throttle": [{}], "processes": ["x", {"pid": []}], "mig": "yes"}
+    assert set(told_by({"gpus": [odd]})) <= {"Processes on the GPU"}

@@ -74,6 +74,8 @@ class LocalRunner(Closing):
                 "measure_interleaved_here", params, timeout_sec=self._timing.timeout_sec * len(inputs)
             )
             results = interleaved_results(reply, time.monotonic() - started)
+            if reply.get("poisoned"):
+                self._child.kill()
         return results if results is not None else [self._run(one, None) for one in inputs]
 
     def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
@@ -108,6 +110,8 @@ class LocalRunner(Closing):
             return failed(Outcome.RUN_CRASH, error.message, time.monotonic() - started)
         except TunefarmError as error:
             return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started)
+        if reply.get("poisoned"):
+            self._child.kill()  # its CUDA context is of no use any more
         return result_of(reply, time.monotonic() - started)
 
     def release(self) -> None:

@@ -64,10 +64,10 @@ class RpcRunner(Closing):
         self._is_here = True
         self._address: tuple[str, int] | None = None
 
-    def use_lease(self, fence: int | None) -> None:
-        """Open sessions under this lease of the device from now on (`RemoteDevice.fence`)."""
+    def use_lease(self, fence: int | None, *, clock_mhz: float | None = None) -> None:
+        """Open sessions under this lease of the device from now on (`RemoteDevice.fence`, and its `clock_mhz` by now)."""
         self.release()
-        self._remote = replace(self._remote, fence=fence)
+        self._remote = replace(self._remote, fence=fence, clock_mhz=clock_mhz)
 
     @property
     def device(self) -> DeviceInfo:
@@ -84,7 +84,7 @@ class RpcRunner(Closing):
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         if not inputs:
             return []
-        params = interleaved_params(inputs, self._timing, rounds)
+        params = interleaved_params(inputs, self._timing, rounds, self._remote.clock_mhz)
         timeout_sec = self._timing.timeout_sec * len(inputs)
         results: list[MeasureResult] | None = None
         if self._connect(timeout_sec) is None:
@@ -154,7 +154,8 @@ class RpcRunner(Closing):
         The session stays open for the next candidate where all went well.
         """
         self._left -= 1
-        params = {**measure_params(one, self._timing, rival_sec), "keep": self._left > 0}
+        params = measure_params(one, self._timing, rival_sec, self._remote.clock_mhz)
+        params["keep"] = self._left > 0
         started = time.monotonic()
         result, in_doubt = self._ask(params, started)
         if result.failure is not None:

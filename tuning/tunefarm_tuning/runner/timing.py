@@ -36,12 +36,16 @@ def check_one_task(inputs: Sequence[MeasureInput]) -> None:
         raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
 
 
-def measure_params(one: MeasureInput, timing: TimingOption, rival_sec: float | None) -> dict[str, Any]:
-    """Return the parameters of ``measure`` and ``measure_here``."""
-    return {"path": str(one.artifact_path), "rival_sec": rival_sec, **_common_params(one, timing)}
+def measure_params(
+    one: MeasureInput, timing: TimingOption, rival_sec: float | None, clock_mhz: float | None = None
+) -> dict[str, Any]:
+    """Return the parameters of ``measure`` and ``measure_here``; `clock_mhz` is the device's when it was calibrated."""
+    return {"path": str(one.artifact_path), "rival_sec": rival_sec, **_common_params(one, timing, clock_mhz)}
 
 
-def interleaved_params(inputs: Sequence[MeasureInput], timing: TimingOption, rounds: int) -> dict[str, Any]:
+def interleaved_params(
+    inputs: Sequence[MeasureInput], timing: TimingOption, rounds: int, clock_mhz: float | None = None
+) -> dict[str, Any]:
     """Return the parameters of ``measure_interleaved`` and ``measure_interleaved_here``; there is at least one input.
 
     Raises:
@@ -49,10 +53,10 @@ def interleaved_params(inputs: Sequence[MeasureInput], timing: TimingOption, rou
     """
     check_one_task(inputs)
     paths = [str(one.artifact_path) for one in inputs]
-    return {"paths": paths, "rounds": rounds, **_common_params(inputs[0], timing)}
+    return {"paths": paths, "rounds": rounds, **_common_params(inputs[0], timing, clock_mhz)}
 
 
-def _common_params(one: MeasureInput, timing: TimingOption) -> dict[str, Any]:
+def _common_params(one: MeasureInput, timing: TimingOption, clock_mhz: float | None) -> dict[str, Any]:
     return {
         "args": [spec.to_json() for spec in one.task.workload.args],
         "kind": "cuda" if one.task.target.kind == "cuda" else "cpu",
@@ -60,6 +64,8 @@ def _common_params(one: MeasureInput, timing: TimingOption) -> dict[str, Any]:
         "number": timing.number,
         "min_repeat_ms": timing.min_repeat_ms,
         "max_timing_ms": timing.max_timing_ms,
+        "clock_mhz": clock_mhz,
+        "retake_sec": timing.timeout_sec / 2,
     }
 
 
@@ -72,6 +78,7 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
         run_sec=run_sec,
         samples_sec=tuple(float(s) for s in reply["samples_sec"]),
         truncated=bool(reply["truncated"]),
+        facts=reply.get("facts", {}),
     )
 
 
@@ -81,7 +88,9 @@ def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[Measur
         return None
     each = run_sec / max(len(reply["samples_sec"]), 1)
     return [
-        MeasureResult(run_sec=each, samples_sec=tuple(float(s) for s in samples))
+        MeasureResult(
+            run_sec=each, samples_sec=tuple(float(s) for s in samples), facts=reply.get("facts", {})
+        )
         for samples in reply["samples_sec"]
     ]
 

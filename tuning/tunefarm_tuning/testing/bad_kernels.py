@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+_RAISE = "void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);"
+_ERROR = 'TVMFFIErrorSetRaisedFromCStr("RuntimeError", "CUDA: an illegal memory access was encountered"); return -1;'
 BODIES = {
     "crash": "*(volatile int *)0 = 1;",
     "divide": "volatile int zero = 0; zero = 7 / zero;",
@@ -15,6 +17,9 @@ BODIES = {
     "idle": "",  # behaves, and does nothing
     # Behaves, and leaves a process behind that dies when it writes a file.
     "poison": "struct rlimit none = {0, 0}; setrlimit(RLIMIT_FSIZE, &none);",
+    # Fails as a CUDA kernel does that reads out of bounds: nothing that uses the GPU works in its process afterwards.
+    "illegal": f'setenv("POISONED", "1", 1); {_ERROR}',
+    "after-illegal": f'if (getenv("POISONED")) {{ {_ERROR} }}',  # uses the GPU
 }
 
 
@@ -30,7 +35,10 @@ def bad_kernel(kind: str, folder: Path) -> Path:
         else ""
     )
     source = folder / f"{kind}.c"
-    source.write_text(f"#include <sys/resource.h>\n#include <unistd.h>\n{entry}\n", encoding="utf-8")
+    source.write_text(
+        f"#include <stdlib.h>\n#include <sys/resource.h>\n#include <unistd.h>\n{_RAISE}\n{entry}\n",
+        encoding="utf-8",
+    )
     output = folder / f"{kind}.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O0", "-o", str(output), str(source)], check=True)
     return output

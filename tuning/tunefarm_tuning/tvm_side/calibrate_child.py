@@ -11,9 +11,10 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.tirx import build as build_module
 
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.device_code import export
+from tunefarm_tuning.tvm_side.gpu_sampling import state_of
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.session import DeviceSession, open_session
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
@@ -56,7 +57,11 @@ def build(params: dict[str, Any]) -> int:
 def run(params: dict[str, Any]) -> dict[str, Any]:
     """Run it: ``{"address", "kind", "cores", "timeout_sec", "connect_timeout_sec"}``.
 
-    Returns ``{"time_sec", "all_cores_sec", "wrong"}``; ``all_cores_sec`` is null of a device with one core, or of a GPU.
+    Returns ``{"time_sec", "all_cores_sec", "wrong", "clock_mhz"}``; ``all_cores_sec`` is null of a device with one core, or of
+    a GPU; ``clock_mhz`` of any but a GPU that tells it.
+
+    Raises:
+        DeviceLostError: If another process computes on the GPU.
     """
     if _library is None:
         raise InvariantError("the calibration kernel was not built")
@@ -151,6 +156,13 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
     module = session.load(library)
     evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
     times = [float(one) for one in evaluator(*arrays).results]
+    read = state_of(session) if kind == "cuda" else None
+    clock_mhz: float | None = None
+    if read is not None:
+        state = read()
+        clock_mhz = state.clock_mhz
+        if state.used_by:
+            raise DeviceLostError(f"the GPU is used by {state.used_by}")
     # Whole numbers of this size are exact in float32, in whatever order they are summed up.
     if not min(times) > 0:
         raise RuntimeError(f"its timer says {min(times)} s")
@@ -159,7 +171,7 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
     all_cores_sec: float | None = None
     if num_cores > 1 and wrong is None:
         all_cores_sec, wrong = _run_all_cores(module, device, arrays, num_cores)
-    return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong}
+    return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong, "clock_mhz": clock_mhz}
 
 
 def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) -> tuple[float, str | None]:

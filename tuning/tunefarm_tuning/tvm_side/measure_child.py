@@ -10,21 +10,23 @@ import gc
 from collections.abc import Callable, Sequence
 from math import ceil, prod
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
 
 from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.cuda_errors import is_devices_fault, poisons
+from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.tvm_side import gpu_sampling
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.untrusted_text import clean
 
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 
-_LARGE_WEIGHTS_BYTES = 256 << 10
+_LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu_sampling.LARGE_WEIGHTS_BYTES}
 _COLD_CALLS = 4
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's own, for x86 and Arm; elsewhere it does nothing. AutoTVM's ``enable_cpu_cache_flush`` (TVM v0.19) is the same."""
@@ -64,10 +66,11 @@ def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signa
 def measure(params: dict[str, Any]) -> dict[str, Any]:
     """Time a kernel on the open session, as long as it is worth it.
 
-    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms"}``, and ``"keep"``:
-    whether the session shall stay open. Returns
-    ``{"samples_sec", "truncated"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
-    other side went away in the middle.
+    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms", "clock_mhz", "retake_sec"}``
+    (the last two are of `gpu_sampling.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
+    ``{"samples_sec", "truncated", "facts"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
+    other side went away in the middle, with ``"poisoned": true`` where nothing more can run in this session, or in this very
+    process where that was its device.
     """
     return _over_rpc(_samples, params)
 
@@ -75,7 +78,7 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
 def measure_interleaved(params: dict[str, Any]) -> dict[str, Any]:
     """Time kernels in turn on the open session: parameters of `measure`, but ``"paths"`` and ``"rounds"``.
 
-    Returns ``{"samples_sec"}``, a list for each kernel, or a failure as `measure` does: of one of them.
+    Returns ``{"samples_sec", "facts"}``, a list for each kernel, or a failure as `measure` does: of one of them.
     """
     return _over_rpc(_interleaved_samples, params)
 
@@ -90,6 +93,7 @@ def measure_interleaved_here(params: dict[str, Any]) -> dict[str, Any]:
     return _measure(local_session(), _interleaved_samples, params)
 
 
+_Taken = TypeVar("_Taken")
 _Work = Callable[[DeviceSession, dict[str, Any]], dict[str, Any]]
 
 
@@ -113,10 +117,17 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
         return work(session, params)
     except MemoryError:
         raise
+    except DeviceLostError as error:
+        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message]}
     except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
-        text = f"{type(error).__name__}: {clean(str(error), 500)}"
+        whole = str(error)
+        text = f"{type(error).__name__}: {clean(whole, 500)}"
         if "RPCSessionTimeoutError" in text:
             return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
+        if is_devices_fault(whole):
+            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, text], "poisoned": True}
+        if poisons(whole):
+            return {"failure": [Outcome.RUN_ERROR, text], "poisoned": True}
         if session.is_alive():
             return {"failure": [Outcome.RUN_ERROR, text]}
         return {"failure": [Outcome.RUN_CRASH, text], "session_lost": True}
@@ -127,9 +138,12 @@ def _samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
     kernel = session.load(params["path"])
     args = _arguments(session, device, params)
     device.sync()
-    sample = _sampler(kernel, device, args, cold=_runs_cold(params))
-    samples, truncated = time_adaptively(sample, _plan(params), params["rival_sec"])
-    return {"samples_sec": _checked(samples), "truncated": truncated}
+    caches: dict[str, Any] = {}
+    sample = _sampler(kernel, device, args, params, caches)
+    (samples, truncated), facts = _steadily(
+        session, params, lambda: time_adaptively(sample, _plan(params), params["rival_sec"])
+    )
+    return {"samples_sec": _checked(samples), "truncated": truncated, "facts": _of_gpu({**facts, **caches})}
 
 
 def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict[str, Any]:
@@ -137,10 +151,26 @@ def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict
     kernels = [session.load(path) for path in params["paths"]]
     args = _arguments(session, device, params)
     device.sync()
-    cold = _runs_cold(params)
-    samplers = [_sampler(kernel, device, args, cold=cold) for kernel in kernels]
-    samples = time_interleaved(samplers, _plan(params), params["rounds"])
-    return {"samples_sec": [_checked(of_one) for of_one in samples]}
+    samplers = [_sampler(kernel, device, args, params, {}) for kernel in kernels]
+    samples, facts = _steadily(
+        session, params, lambda: time_interleaved(samplers, _plan(params), params["rounds"])
+    )
+    return {"samples_sec": [_checked(of_one) for of_one in samples], "facts": _of_gpu(facts)}
+
+
+def _steadily(
+    session: DeviceSession, params: dict[str, Any], take: Callable[[], _Taken]
+) -> tuple[_Taken, dict[str, Any]]:
+    read = gpu_sampling.state_of(session) if params["kind"] == "cuda" else None
+    if read is None:
+        return take(), {}
+    return gpu_sampling.take_steadily(
+        read, take, clock_mhz=params["clock_mhz"], within_sec=params["retake_sec"]
+    )
+
+
+def _of_gpu(facts: dict[str, Any]) -> dict[str, Any]:
+    return {"gpu": facts} if facts else {}
 
 
 def _plan(params: dict[str, Any]) -> TimingPlan:
@@ -149,6 +179,7 @@ def _plan(params: dict[str, Any]) -> TimingPlan:
         number=params["number"],
         min_repeat_ms=params["min_repeat_ms"],
         max_timing_ms=params["max_timing_ms"],
+        launch_sec=gpu_sampling.LAUNCH_SEC if params["kind"] == "cuda" else 0.0,
     )
 
 
@@ -160,10 +191,17 @@ def _runs_cold(params: dict[str, Any]) -> bool:
     """
     weights = [spec for spec in map(TensorSpec.from_json, params["args"]) if spec.constant]
     size_bytes = sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in weights)
-    return params["kind"] == "cpu" and size_bytes >= _LARGE_WEIGHTS_BYTES
+    return size_bytes >= _LARGE_WEIGHTS_BYTES[params["kind"]]
 
 
-def _sampler(kernel: Any, device: Any, args: list[Any], *, cold: bool) -> Sampler:
+def _sampler(
+    kernel: Any, device: Any, args: list[Any], params: dict[str, Any], caches: dict[str, Any]
+) -> Sampler:
+    """Return what times the kernel; notes in `caches`, of a GPU, how its caches are meanwhile."""
+    cold = _runs_cold(params)
+    if params["kind"] == "cuda":
+        caches["l2"] = "cold" if cold else "warm"
+
     # The evaluator calls the kernel once before it starts to count: lazy initialisation is over then.
     def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:
         evaluator = kernel.time_evaluator(
@@ -180,6 +218,17 @@ def _sampler(kernel: Any, device: Any, args: list[Any], *, cold: bool) -> Sample
         calls = [float(one) for one in evaluator(*args).results]
         return [mean(calls[first : first + each]) for first in range(0, len(calls), each)]
 
+    def evaluate(*, number: int, repeat: int, cache_flush_bytes: int) -> list[float]:
+        evaluator = kernel.time_evaluator(
+            "main", device, number=number, repeat=repeat, cache_flush_bytes=cache_flush_bytes
+        )
+        return [float(one) for one in evaluator(*args).results]
+
+    if cold and params["kind"] == "cuda":
+        flush = gpu_sampling.flush_bytes(device.l2_cache_size_bytes)
+        return gpu_sampling.cold_sampler(
+            evaluate, flush=flush, warm=lambda seconds: caches.update(warm_sec=seconds)
+        )
     return cold_sample if cold else sample
 
 

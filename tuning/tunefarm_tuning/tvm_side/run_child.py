@@ -2,8 +2,9 @@
 
 What is loaded is kept by path, so that every call can be the first one of a fresh child, but for
 `compare_kernel`, which needs `run_untuned` before it: two calls, so that a crash is of the one or of the other.
-What fails inside of TVM is a value, ``{"failure", "session_lost"}``: whether the device is to blame is asked of it
-afterwards, by its parent.
+What fails inside of TVM is a value, ``{"failure", "session_lost", "poisoned"}``: whether the device is to blame is asked of it
+afterwards, by its parent. After one that is poisoned nothing can run any more in its session, or in this process where that
+was the device.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tvm import relax
 
 from tunefarm_tuning.array_file import load_arrays
 from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.cuda_errors import poisons
 from tunefarm_tuning.errors import InvariantError, TunefarmError
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
@@ -187,12 +189,14 @@ def _failure_as_value(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dic
         except (MemoryError, TunefarmError):
             raise
         except Exception as error:  # noqa: BLE001  (TVM's many: a kernel that does not run is data)
-            text = f"{type(error).__name__}: {clean(' '.join(str(error).split()), 500)}"
+            whole = " ".join(str(error).split())
+            text = f"{type(error).__name__}: {clean(whole, 500)}"
         # Outside of the block: the traceback held on to what came from the session.
-        lost = not _get().is_alive()
-        if lost:
+        poisoned = poisons(whole)
+        lost = not poisoned and not _get().is_alive()
+        if lost or poisoned:
             hang_up({})
-        return {"failure": text, "session_lost": lost}
+        return {"failure": text, "session_lost": lost, "poisoned": poisoned}
 
     return call
 

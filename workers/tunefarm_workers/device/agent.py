@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import secrets
 import time
@@ -16,6 +17,7 @@ from tunefarm_workers.device import probe
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.gpu import Gpu
+from tunefarm_workers.device.gpu_watch import GpuWatch
 from tunefarm_workers.device.keeper import ServerKeeper, ServerState
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc_process import SERVER_MODULE, RpcProcess, server_command, server_environment
@@ -69,6 +71,7 @@ class Agent:
             clock=time.monotonic,
         )
         self._vitals = Vitals(gpu, every_sec=settings.heartbeat_sec, clock=time.monotonic)
+        self._gpu_watch = None if gpu is None else GpuWatch(self._vitals, clock=time.monotonic)
         self._tracker: Address | None = None
         self._keeper: ServerKeeper | None = None
         self._emitted: tuple[object, ...] | None = None
@@ -146,9 +149,13 @@ class Agent:
             "rpc_restarts": 0 if keeper is None else max(0, keeper.restarts),
             **self._vitals.read(),
         }
+        reason = "the RPC server is starting" if keeper is None else keeper.reason
+        if self._gpu_watch is not None:
+            # One that is not ready for two reasons is told the one that a person can do something about.
+            reason = self._gpu_watch.reason(math.inf if keeper is None else keeper.unused_sec()) or reason
         return {
-            "ready": self._state is ServerState.SERVING,
-            "reason": "the RPC server is starting" if keeper is None else keeper.reason,
+            "ready": self._state is ServerState.SERVING and not reason,
+            "reason": reason,
             "rpc_key": self._rpc_key,
             "info": {**self._device.info, "agent": agent},
         }

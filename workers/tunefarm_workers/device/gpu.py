@@ -1,28 +1,23 @@
-"""What NVIDIA's driver tells of the GPUs of this machine, through ``nvidia-smi``; nothing where there is none.
-
-The one place that asks the driver. ``nvidia-smi`` comes with it, so there is no library whose version has to fit.
-"""
+"""The GPUs of this machine, as their driver tells of them; none where there is no driver."""
 
 from __future__ import annotations
 
+import logging
 import re
-import shutil
-import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.untrusted_text import clean
+from tunefarm_workers.device.gpu_reading import told
+from tunefarm_workers.device.nvml import Nvml, NvmlError, Question, open_nvml
 
-_TIMEOUT_SEC = 10.0
-_MIB = 1 << 20
-_VITALS = {
-    "temperature.gpu": ("temperature_celsius", 1.0),
-    "clocks.sm": ("clock_mhz", 1.0),
-    "clocks.max.sm": ("clock_max_mhz", 1.0),
-    "utilization.gpu": ("load", 0.01),
-    "memory.used": ("memory_used_bytes", float(_MIB)),
-}
+log = logging.getLogger("tunefarm.device")
+
+_PATIENCE_SEC = 60.0
+"""A driver without persistence mode wakes up its GPUs one after the other, and each takes seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +25,11 @@ class Gpu:
     """A GPU, as its driver tells of it.
 
     Attributes:
-        index: Its number among the machine's, as ``nvidia-smi`` counts.
+        index: Its number among the machine's, in the driver's order.
         uuid: What CUDA knows it by, whatever the order in which programs count: ``GPU-…``.
         arch: ``sm_90``; empty where the driver does not say.
         memory_bytes: None where the driver does not say (memory that is shared with the CPU, say).
+        mig: Whether it is cut into slices; None where the driver does not say.
     """
 
     index: int
@@ -42,6 +38,10 @@ class Gpu:
     arch: str
     driver: str
     memory_bytes: int | None
+    clock_max_mhz: float | None = None
+    memory_clock_max_mhz: float | None = None
+    power_limit_watts: float | None = None
+    mig: bool | None = None
 
     @property
     def model(self) -> str:
@@ -50,27 +50,57 @@ class Gpu:
 
     def to_json(self) -> dict[str, Any]:
         """Return what people are told of it."""
-        told = {
-            name: getattr(self, name) for name in ("index", "uuid", "name", "arch", "driver", "memory_bytes")
-        }
-        return {name: value for name, value in told.items() if value not in (None, "")}
+        told_of = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in told_of.items() if value not in (None, "")}
 
 
-def find() -> list[Gpu]:
-    """Return the GPUs of this machine, in the driver's order."""
-    rows = _query("index", "uuid", "name", "compute_cap", "driver_version", "memory.total")
-    return [
-        Gpu(
-            index=int(row["index"]),
-            uuid=row["uuid"],
-            name=row["name"],
-            arch=f"sm_{row['compute_cap'].replace('.', '')}" if _is_number(row["compute_cap"]) else "",
-            driver=row["driver_version"],
-            memory_bytes=int(float(row["memory.total"])) * _MIB if _is_number(row["memory.total"]) else None,
+def find(nvml: Nvml | None = None) -> list[Gpu]:
+    """Return the GPUs of this machine that answer, in the driver's order."""
+    asked = nvml or open_nvml()
+    found: list[Gpu] = []
+
+    def look() -> None:
+        try:
+            found.extend(_find(asked))
+        except NvmlError as error:
+            log.debug("no GPUs: %s", error.message)
+
+    looking = threading.Thread(target=look, name="gpus", daemon=True)
+    looking.start()
+    looking.join(_PATIENCE_SEC)
+    if looking.is_alive():
+        log.warning("the GPUs' driver does not answer")
+        return []
+    return found
+
+
+def _find(nvml: Nvml) -> list[Gpu]:
+    driver = nvml.driver()
+    found = []
+    for index, uuid in enumerate(nvml.uuids()):
+        try:
+            if isinstance(uuid, NvmlError):
+                raise uuid
+            name = clean(str(nvml.ask(uuid, Question.NAME)), 100)
+        except NvmlError as error:
+            log.warning("GPU %d does not answer, and is left out: %s", index, error.message)
+            continue
+        found.append(
+            Gpu(
+                index=index,
+                uuid=uuid,
+                name=name,
+                arch=told(nvml, uuid, Question.COMPUTE_CAPABILITY, lambda pair: f"sm_{pair[0]}{pair[1]}")
+                or "",
+                driver=driver,
+                memory_bytes=told(nvml, uuid, Question.MEMORY, lambda pair: int(pair[0])),
+                clock_max_mhz=told(nvml, uuid, Question.CLOCK_MAX, float),
+                memory_clock_max_mhz=told(nvml, uuid, Question.MEMORY_CLOCK_MAX, float),
+                power_limit_watts=told(nvml, uuid, Question.POWER_LIMIT, lambda milliwatts: milliwatts / 1e3),
+                mig=told(nvml, uuid, Question.MIG, bool),
+            )
         )
-        for row in rows
-        if row["index"].isdigit()
-    ]
+    return found
 
 
 def choose(gpus: Sequence[Gpu], wanted: str) -> list[Gpu]:
@@ -94,49 +124,8 @@ def choose(gpus: Sequence[Gpu], wanted: str) -> list[Gpu]:
             there = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in gpus)
             raise InvalidInputError(
                 f"this machine has no one GPU '{word[:80]}'; "
-                + (f"nvidia-smi lists {there}" if there else "nvidia-smi lists none"),
+                + (f"its driver lists {there}" if there else "its driver lists none"),
                 code="no-such-gpu",
             )
         chosen.add(meant[0].uuid)
     return [gpu for gpu in gpus if gpu.uuid in chosen]
-
-
-def vitals(gpu: Gpu) -> dict[str, float]:
-    """Return its ``temperature_celsius``, ``clock_mhz``, ``clock_max_mhz``, ``load`` (0 to 1) and ``memory_used_bytes``.
-
-    What the driver does not tell is left out.
-    """
-    for row in _query(*_VITALS, of=gpu.uuid)[:1]:
-        return {
-            name: round(float(row[asked]) * factor, 2)
-            for asked, (name, factor) in _VITALS.items()
-            if _is_number(row[asked])
-        }
-    return {}
-
-
-def _query(*fields: str, of: str | None = None) -> list[dict[str, str]]:
-    """Ask ``nvidia-smi``; empty where it is not there, or does not answer."""
-    command = shutil.which("nvidia-smi")
-    if command is None:
-        return []
-    try:
-        done = subprocess.run(
-            [
-                *(command, f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"),
-                *([] if of is None else [f"--id={of}"]),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SEC,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return []
-    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
-    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None

@@ -48,7 +48,7 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
     chosen = gpu.choose(found, settings.gpu or environment.get(_VISIBLE) or "all")
     if not chosen:
-        raise InvalidInputError("nvidia-smi lists no GPU on this machine", code="no-such-gpu")
+        raise InvalidInputError("the driver lists no GPU on this machine", code="no-such-gpu")
     _check_alike(chosen)
     target = _target(settings, chosen[0])
     if len(chosen) == 1:

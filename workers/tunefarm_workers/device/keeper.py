@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol
@@ -73,11 +74,19 @@ class ServerKeeper:
         self.state = ServerState.STOPPED
         self.reason = "the RPC server is starting"
         self.restarts = -1  # the first start is none
+        self._in_session = False
+        self._used_at: float | None = None
 
     @property
     def server_pid(self) -> int | None:
         """Process id of the present life, None between two."""
         return None if self._server is None else self._server.pid
+
+    def unused_sec(self) -> float:
+        """Return for how long no session has run; 0 while one does, endless before the first."""
+        if self._in_session:
+            return 0.0
+        return math.inf if self._used_at is None else self._clock() - self._used_at
 
     def tick(self) -> None:
         """Look after the server."""
@@ -127,6 +136,8 @@ class ServerKeeper:
                 self._port = int(event["port"])
                 self._probe_at = now
                 liveness.began_to_listen(now)
+            if event.get("event") in ("session-started", "session-ended"):
+                self._in_session, self._used_at = event["event"] == "session-started", now
             ended_badly = event.get("ending") not in (None, "finished")
             log.log(logging.WARNING if ended_badly else logging.DEBUG, "rpc server: %s", event)
 
@@ -156,5 +167,6 @@ class ServerKeeper:
         self._server = None
         self._port = None
         self._serving_since = None
+        self._in_session = False
         self.state, self.reason = ServerState.STOPPED, reason
         self._start_at = self._clock() + self._backoff.next_sec()

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import psutil
 
-from tunefarm_workers.device import gpu
+from tunefarm_workers.device import gpu_reading
 from tunefarm_workers.device.gpu import Gpu
-
-_GPU_EVERY_SEC = 20.0
-"""``nvidia-smi`` can take seconds, and keeps a core busy meanwhile: not with every sign of life."""
+from tunefarm_workers.device.gpu_reading import GpuReading
+from tunefarm_workers.device.nvml import Nvml, open_nvml
 
 
 class Vitals:
-    """Reads them at most once in `every_sec`, a GPU's less often, and those in a thread: a driver in trouble may not answer.
+    """Reads them at most once in `every_sec`; a GPU's in a thread: a driver in trouble may not answer.
 
     Args:
         of_gpu: The GPU that the device is; None for a CPU.
         every_sec: How long a reading is good.
         clock: Monotonic seconds.
+        nvml: Whom to ask about the GPU; the driver by default.
     """
 
-    def __init__(self, of_gpu: Gpu | None, *, every_sec: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        of_gpu: Gpu | None,
+        *,
+        every_sec: float,
+        clock: Callable[[], float],
+        nvml: Nvml | None = None,
+    ) -> None:
         self._gpu = of_gpu
+        self._nvml = nvml or open_nvml()
         self._every_sec = every_sec
         self._clock = clock
         self._read_at: float | None = None
         self._read: dict[str, Any] = {}
         self._gpu_asked_at: float | None = None
         self._gpu_thread: threading.Thread | None = None
-        self._gpu_told: Mapping[str, float] = {}
+        # In one assignment: the thread makes it, and others read it.
+        self._gpu_told: tuple[int, GpuReading, bool] | None = None
 
     def read(self) -> dict[str, Any]:
         """Return ``load`` and, where known, ``temperature_celsius``, ``clock_mhz``, ``clock_max_mhz`` and ``gpus``."""
@@ -45,6 +54,16 @@ class Vitals:
             self._read = self._look()
         return self._read
 
+    def gpu(self) -> tuple[int, GpuReading, bool] | None:
+        """Return the number of the GPU's last reading, the reading, and whether its pids are ours; None before the first."""
+        return self._gpu_told
+
+    def silent_sec(self) -> float:
+        """Return for how long the GPU's driver has owed an answer."""
+        if self._gpu_thread is None or self._gpu_asked_at is None or not self._gpu_thread.is_alive():
+            return 0.0
+        return self._clock() - self._gpu_asked_at
+
     def wait(self, timeout_sec: float) -> None:
         """Wait for the GPU's driver, if it was asked and has not answered."""
         if self._gpu_thread is not None:
@@ -53,12 +72,14 @@ class Vitals:
     def _ask_gpu(self, now: float, of: Gpu) -> None:
         if self._gpu_thread is not None and self._gpu_thread.is_alive():
             return
-        if self._gpu_asked_at is not None and now - self._gpu_asked_at < max(_GPU_EVERY_SEC, self._every_sec):
+        if self._gpu_asked_at is not None and now - self._gpu_asked_at < self._every_sec:
             return
         self._gpu_asked_at = now
+        number = 1 if self._gpu_told is None else self._gpu_told[0] + 1
 
         def ask() -> None:
-            self._gpu_told = gpu.vitals(of)
+            reading = gpu_reading.read(self._nvml, of.uuid)
+            self._gpu_told = (number, reading, not reading.lost and self._nvml.tells_our_pids())
 
         self._gpu_thread = threading.Thread(target=ask, name="gpu-vitals", daemon=True)
         self._gpu_thread.start()
@@ -76,6 +97,6 @@ class Vitals:
                 found["clock_mhz"] = round(clock.current)
                 if clock.max:
                     found["clock_max_mhz"] = round(clock.max)
-        if self._gpu_told:
-            found["gpus"] = [dict(self._gpu_told)]
+        if self._gpu_told is not None:
+            found["gpus"] = [self._gpu_told[1].to_json()]
         return found

@@ -1,0 +1,94 @@
+"""Every shipped `Nvml` answers each question with a JSON value of the same form, or says why it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from nvml_answers import RECORDED
+
+from tunefarm_workers.device.nvml import Nvml, NvmlError, NvmlLibrary, Question
+from tunefarm_workers.device.nvml_recorded import RecordedNvml, record
+
+FORMS: dict[Question, Any] = {
+    Question.NAME: str,
+    Question.COMPUTE_CAPABILITY: [int, int],
+    Question.MEMORY: [int, int],
+    Question.CLOCK: int,
+    Question.CLOCK_MAX: int,
+    Question.MEMORY_CLOCK: int,
+    Question.MEMORY_CLOCK_MAX: int,
+    Question.TEMPERATURE: int,
+    Question.POWER: int,
+    Question.POWER_LIMIT: int,
+    Question.LOAD: int,
+    Question.EVENTS: int,
+    Question.MIG: bool,
+}
+
+
+def check(nvml: Nvml) -> int:
+    """Ask everything; return how many answers there were."""
+    assert nvml.driver()
+    assert nvml.tells_our_pids() in (True, False)
+    answers = 0
+    refused: list[NvmlError] = []
+    for uuid in nvml.uuids():
+        if isinstance(uuid, NvmlError):
+            assert uuid.name.startswith("NVML_ERROR_")
+            continue
+        assert uuid.startswith(("GPU-", "MIG-"))
+        for question in Question:
+            try:
+                answer = nvml.ask(uuid, question)
+            except NvmlError as error:
+                refused.append(error)
+                continue
+            answers += 1
+            assert json.loads(json.dumps(answer)) == answer
+            if question is Question.PROCESSES:
+                assert all(type(pid) is int and len(rest) == 2 for pid, *rest in answer)
+            elif question is Question.PROCESS_LOADS:
+                assert all(type(pid) is int and 0 <= load <= 100 for pid, load in answer)
+            elif isinstance(form := FORMS[question], list):
+                assert [type(one) for one in answer] == form
+            else:
+                assert type(answer) is form
+    with pytest.raises(NvmlError):
+        nvml.ask("GPU-that-there-is-not", Question.NAME)
+    assert all(error.code == "nvml" and error.name.startswith("NVML_ERROR_") for error in refused)
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("machine", "answers"), [("eight", 8 * 15), ("lost", 6 * 15 + 1), ("unsupported", 9), ("mig", 13 + 15)]
+)
+def test_recorded_answers(machine: str, answers: int) -> None:
+    assert check(RecordedNvml(RECORDED / f"{machine}.json")) == answers
+
+
+@pytest.mark.parametrize("machine", ["eight", "lost", "unsupported", "mig"])
+def test_a_recording_of_recorded_answers_says_the_same(machine: str) -> None:
+    path = RECORDED / f"{machine}.json"
+    assert record(RecordedNvml(path)) == json.loads(path.read_text())
+
+
+def test_the_drivers_own_answers() -> None:
+    nvml = NvmlLibrary()
+    why = refusal(nvml.driver)
+    if why:
+        assert why in ("NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED")
+        assert refusal(nvml.uuids) == refusal(lambda: nvml.ask("GPU-0", Question.NAME)) == why
+        pytest.skip("no NVIDIA driver on this machine: only that its absence is told was checked")
+    assert check(nvml) >= len(nvml.uuids())
+
+
+def refusal(ask: Callable[[], object]) -> str:
+    """Return why there is no answer; empty where there is one."""
+    try:
+        ask()
+    except NvmlError as error:
+        return error.name
+    return ""

@@ -1,0 +1,102 @@
+"""Is a GPU another's? A kernel that shares it is timed wrongly, and nothing in its samples says so.
+
+Not every process that holds the GPU keeps it busy: a notebook may sleep on it for days. One counts once it computes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+import psutil
+
+from tunefarm_workers.device.gpu_reading import GpuProcess, GpuReading
+
+BUSY_PROCESS = 0.05
+"""Load of another's process from which on it disturbs."""
+
+BUSY_GPU = 0.1
+"""Load of the whole GPU, nothing of ours running, from which on somebody must be at it."""
+
+_CALM_SEC = 10.0
+"""A GPU is free again after so long a rest: who works on it takes breaths."""
+
+_ECHO_SEC = 3.0
+"""The driver's load is of the last moments: those after a session of ours still have it."""
+
+_MOST_NAMED = 3
+
+
+class BusyGpu:
+    """Judges readings, one after the other.
+
+    Args:
+        clock: Monotonic seconds.
+        is_ours: Whether a process belongs to this agent, or is gone.
+    """
+
+    def __init__(self, clock: Callable[[], float], is_ours: Callable[[int], bool] | None = None) -> None:
+        self._clock = clock
+        self._is_ours = is_ours or is_ours_or_gone
+        self._who = ""
+        self._seen_at = 0.0
+
+    def judge(self, reading: GpuReading, *, tells_our_pids: bool, unused_for_sec: float) -> str:
+        """Return who keeps the GPU busy; empty where nobody does.
+
+        Args:
+            reading: How the GPU is.
+            tells_our_pids: Whether its processes are those that this one can look up.
+            unused_for_sec: How long no session of ours has run; 0 while one does.
+        """
+        now = self._clock()
+        who = self._who_computes(reading, tells_our_pids, unused_for_sec)
+        if who:
+            self._who, self._seen_at = who, now
+        elif who is not None and self._who and now - self._seen_at >= _CALM_SEC:
+            self._who = ""
+        return self._who
+
+    def _who_computes(self, reading: GpuReading, tells_our_pids: bool, unused_for_sec: float) -> str | None:
+        """Return who computes on it at the moment; None where that cannot be told now."""
+        loaded = reading.load is not None and reading.load >= BUSY_GPU
+        if tells_our_pids and reading.processes is not None:
+            others = [one for one in reading.processes if not self._is_ours(one.pid)]
+            if all(one.load is not None for one in reading.processes):
+                computing = computing_of(others)
+                if computing:
+                    return named(computing)
+                if reading.processes:
+                    return ""
+            elif not others:
+                return ""
+        else:
+            others = []
+        if unused_for_sec < _ECHO_SEC:
+            return None
+        if not loaded:
+            return ""
+        return named(others) if others else "a process that the driver does not name"
+
+
+def computing_of(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
+    """Return those that keep the GPU busy."""
+    return [one for one in processes if one.load is not None and one.load >= BUSY_PROCESS]
+
+
+def named(processes: Iterable[GpuProcess]) -> str:
+    """Return the processes as a person reads them, the busiest first."""
+    listed = sorted(processes, key=lambda one: (-(one.load or 0.0), one.pid))
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(str(one) for one in listed[:_MOST_NAMED]) + more
+
+
+def is_ours_or_gone(pid: int) -> bool:
+    """Whether a process is this one, one that it started, or none any more: a session ends between two looks."""
+    try:
+        process = psutil.Process(pid)
+        return pid == os.getpid() or os.getpid() in [parent.pid for parent in process.parents()]
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.AccessDenied:
+        return False

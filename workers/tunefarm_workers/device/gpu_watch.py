@@ -1,0 +1,53 @@
+"""Can the device's GPU be measured on? Whose is it, and does it answer at all?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from tunefarm_workers.device.gpu_busy import BusyGpu
+from tunefarm_workers.device.vitals import Vitals
+
+log = logging.getLogger("tunefarm.device")
+
+_PATIENCE_SEC = 60.0
+
+
+class GpuWatch:
+    """Judges what the vitals tell of the GPU, each reading once.
+
+    Args:
+        vitals: Of the device; somebody else has them read.
+        clock: Monotonic seconds.
+        busy: The judge of its readings.
+    """
+
+    def __init__(self, vitals: Vitals, *, clock: Callable[[], float], busy: BusyGpu | None = None) -> None:
+        self._vitals = vitals
+        self._busy = busy or BusyGpu(clock)
+        self._judged = 0
+        self._reason = "the GPU's driver has not answered yet"
+
+    def reason(self, unused_for_sec: float) -> str:
+        """Return why nothing can be measured on the GPU; empty where it can.
+
+        Args:
+            unused_for_sec: How long no session of ours has run; 0 while one does.
+        """
+        silent_sec = self._vitals.silent_sec()
+        if silent_sec >= _PATIENCE_SEC:
+            return self._note(f"the GPU's driver has not answered for over {_PATIENCE_SEC:g} s")
+        told = self._vitals.gpu()
+        if told is None or told[0] == self._judged:
+            return self._reason
+        self._judged, reading, tells_our_pids = told
+        if reading.lost:
+            return self._note(reading.lost)
+        who = self._busy.judge(reading, tells_our_pids=tells_our_pids, unused_for_sec=unused_for_sec)
+        return self._note(f"busy: the GPU is used by {who}" if who else "")
+
+    def _note(self, reason: str) -> str:
+        if reason != self._reason:
+            log.info("%s", reason or "the GPU is free")
+        self._reason = reason
+        return reason

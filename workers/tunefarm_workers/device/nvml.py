@@ -1,0 +1,218 @@
+"""What NVIDIA's driver answers, through NVML (``nvidia-ml-py``): the one place that asks it.
+
+Where the driver's library is missing there is no GPU. Nothing here interprets an answer; see `gpu` and `gpu_reading`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from tunefarm_tuning.errors import TunefarmError
+
+ANSWERS = "NVML_ANSWERS"
+"""Environment variable: a file of recorded answers, to be given in the driver's place."""
+
+_HOSTS_PIDS = "pid:[4026531836]"
+"""Linux' first namespace of processes. In any other the driver's pids are not those that we see."""
+
+
+class NvmlError(TunefarmError):
+    """NVML refused, as its own `name` says: ``NVML_ERROR_NOT_SUPPORTED``, ``NVML_ERROR_GPU_IS_LOST``, ..."""
+
+    default_code = "nvml"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name.removeprefix("NVML_ERROR_").replace("_", " ").lower())
+        self.name = name
+
+
+class Question(StrEnum):
+    """What a GPU can be asked. Answers are JSON values."""
+
+    NAME = "name"
+    COMPUTE_CAPABILITY = "compute_capability"  # [9, 0]
+    MEMORY = "memory"  # bytes: [total, used]
+    CLOCK = "clock"  # MHz of the multiprocessors
+    CLOCK_MAX = "clock_max"
+    MEMORY_CLOCK = "memory_clock"
+    MEMORY_CLOCK_MAX = "memory_clock_max"
+    TEMPERATURE = "temperature"  # degrees Celsius
+    POWER = "power"  # mW
+    POWER_LIMIT = "power_limit"
+    LOAD = "load"  # per cent of the last moments in which a kernel ran
+    EVENTS = "events"  # bits: why the clock is not higher
+    MIG = "mig"  # whether it is cut into slices
+    PROCESSES = "processes"  # that have a CUDA context: [[pid, bytes or null, name or null], ...]
+    PROCESS_LOADS = "process_loads"  # of the last seconds: [[pid, per cent], ...]
+
+
+class Nvml(Protocol):
+    """NVML's answers.
+
+    Concurrency: any thread.
+    Failure: `NvmlError`. A driver in trouble may not answer at all.
+    """
+
+    def driver(self) -> str:
+        """Return the driver's version."""
+        ...
+
+    def uuids(self) -> list[str | NvmlError]:
+        """Return the GPUs' UUIDs in the driver's order, or why one has none: it fell off the bus, say."""
+        ...
+
+    def ask(self, uuid: str, question: Question) -> Any:
+        """Return a GPU's answer."""
+        ...
+
+    def tells_our_pids(self) -> bool:
+        """Whether the pids that it tells are those by which this process knows others."""
+        ...
+
+
+def open_nvml(environment: Mapping[str, str] = os.environ) -> Nvml:
+    """Return the driver's answers, or those that were recorded, where the environment names such a file."""
+    if recorded := environment.get(ANSWERS):
+        from tunefarm_workers.device.nvml_recorded import RecordedNvml
+
+        return RecordedNvml(Path(recorded))
+    return NvmlLibrary()
+
+
+class NvmlLibrary:
+    """Implements `Nvml` (see there) with the driver's library; loads it at the first question."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._library: ModuleType | None = None
+
+    def driver(self) -> str:
+        return str(self._call(lambda nvml: nvml.nvmlSystemGetDriverVersion()))
+
+    def uuids(self) -> list[str | NvmlError]:
+        return [
+            self._uuid(number) for number in range(int(self._call(lambda nvml: nvml.nvmlDeviceGetCount())))
+        ]
+
+    def ask(self, uuid: str, question: Question) -> Any:
+        return self._call(lambda nvml: _ASKED[question](nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)))
+
+    def tells_our_pids(self) -> bool:
+        try:
+            return str(Path("/proc/self/ns/pid").readlink()) == _HOSTS_PIDS
+        except OSError:
+            return False
+
+    def _uuid(self, number: int) -> str | NvmlError:
+        try:
+            return str(
+                self._call(lambda nvml: nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(number)))
+            )
+        except NvmlError as error:
+            return error
+
+    def _call(self, asked: Callable[[Any], Any]) -> Any:
+        import pynvml
+
+        with self._lock:
+            if self._library is None:
+                try:
+                    pynvml.nvmlInit()
+                except pynvml.NVMLError as error:
+                    raise NvmlError(_name(pynvml, error.value)) from error
+                self._library = pynvml
+        try:
+            return asked(pynvml)
+        except pynvml.NVMLError as error:
+            name = _name(pynvml, error.value)
+            if name in _START_ANEW:
+                with self._lock:
+                    self._library = None
+            raise NvmlError(name) from error
+
+
+_START_ANEW = {
+    "NVML_ERROR_UNINITIALIZED",
+    "NVML_ERROR_DRIVER_NOT_LOADED",
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+}
+
+
+def _name(nvml: Any, code: int) -> str:
+    names = [name for name, value in vars(nvml).items() if name.startswith("NVML_ERROR_") and value == code]
+    return names[0] if names else f"NVML_ERROR_{code}"
+
+
+def _processes(nvml: Any, handle: Any) -> list[list[Any]]:
+    return [
+        [
+            int(one.pid),
+            None if one.usedGpuMemory is None else int(one.usedGpuMemory),
+            _process_name(nvml, one.pid),
+        ]
+        for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    ]
+
+
+def _process_name(nvml: Any, pid: int) -> str | None:
+    try:
+        return str(nvml.nvmlSystemGetProcessName(pid))
+    except (nvml.NVMLError, ValueError):  # it ended, it is another user's, or its name is no text
+        return None
+
+
+def _process_loads(nvml: Any, handle: Any) -> list[list[int]]:
+    try:
+        samples = nvml.nvmlDeviceGetProcessUtilization(handle, time.time_ns() // 1000 - _RECENT_MICROSEC)
+    except nvml.NVMLError as error:
+        # Nobody used it of late; with success and no samples, the binding raises success.
+        if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):
+            return []
+        raise
+    return [[int(one.pid), int(one.smUtil)] for one in samples]
+
+
+def _memory(nvml: Any, handle: Any) -> list[int]:
+    told = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return [int(told.total), int(told.used)]
+
+
+def _events(nvml: Any, handle: Any) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except nvml.NVMLError as error:
+        if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+    return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))  # as drivers before 535 call it
+
+
+_RECENT_MICROSEC = 2_000_000
+
+_ASKED: Mapping[Question, Callable[[Any, Any], Any]] = {
+    Question.NAME: lambda nvml, gpu: str(nvml.nvmlDeviceGetName(gpu)),
+    Question.COMPUTE_CAPABILITY: lambda nvml, gpu: list(nvml.nvmlDeviceGetCudaComputeCapability(gpu)),
+    Question.MEMORY: _memory,
+    Question.CLOCK: lambda nvml, gpu: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+    Question.CLOCK_MAX: lambda nvml, gpu: int(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+    Question.MEMORY_CLOCK: lambda nvml, gpu: int(nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM)),
+    Question.MEMORY_CLOCK_MAX: lambda nvml, gpu: int(
+        nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_MEM)
+    ),
+    Question.TEMPERATURE: lambda nvml, gpu: int(
+        nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
+    ),
+    Question.POWER: lambda nvml, gpu: int(nvml.nvmlDeviceGetPowerUsage(gpu)),
+    Question.POWER_LIMIT: lambda nvml, gpu: int(nvml.nvmlDeviceGetEnforcedPowerLimit(gpu)),
+    Question.LOAD: lambda nvml, gpu: int(nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+    Question.EVENTS: _events,
+    Question.MIG: lambda nvml, gpu: nvml.nvmlDeviceGetMigMode(gpu)[0] == nvml.NVML_DEVICE_MIG_ENABLE,
+    Question.PROCESSES: _processes,
+    Question.PROCESS_LOADS: _process_loads,
+}
