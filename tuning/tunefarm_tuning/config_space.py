@@ -20,6 +20,8 @@ import numpy.typing as npt
 from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.fitting_rows import draw_fitting
+from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
 
 _VERSION = 1
@@ -60,16 +62,24 @@ class ConfigSpace:
         sketches: At least one.
         computation: What the workload's main block computes; None where nobody knows. It tells a cost model more,
             and is no part of the space's identity.
+        gpu: For each sketch how it is shared out on a GPU, None where nobody knows: what is drawn at random then fits one,
+            and a cost model is told what it asks for. Empty for CPUs; no part of the identity either.
 
     Raises:
         ValueError: If there is no sketch.
     """
 
-    def __init__(self, sketches: Sequence[Sketch], computation: Computation | None = None) -> None:
+    def __init__(
+        self,
+        sketches: Sequence[Sketch],
+        computation: Computation | None = None,
+        gpu: Sequence[GpuNest | None] = (),
+    ) -> None:
         if not sketches:
             raise ValueError("a config space needs at least one sketch")
         self.sketches = tuple(sketches)
         self.computation = computation
+        self.gpu = tuple(gpu) if any(gpu) else ()
         self.width = 1 + max(len(sketch.knobs) for sketch in self.sketches)
         self._rows: dict[Config, IntArray | None] = {}
 
@@ -212,7 +222,23 @@ class ConfigSpace:
         return found
 
     def sample_rows(self, rng: np.random.Generator, n: int) -> IntArray:
-        """Draw `n` rows with repetition: a sketch, then each of its knobs on its own. Shape ``(n, width)``."""
+        """Draw `n` rows with repetition: a sketch, then each of its knobs on its own. Shape ``(n, width)``.
+
+        Rows that cannot be legal (`fits`) are drawn again, in vain where next to none is.
+        """
+        rows = self._draw(rng, n)
+        return rows if not self.gpu else draw_fitting(self, rows, lambda count: self._draw(rng, count))
+
+    def fits(self, rows: IntArray) -> npt.NDArray[np.bool_]:
+        """Return which rows a target can have room for, as far as that is known without a compiler. Shape ``(n,)``."""
+        found = np.ones(len(rows), dtype=np.bool_)
+        for number, nest in enumerate(self.gpu):
+            chosen = np.flatnonzero(rows[:, 0] == number)
+            if nest is not None and len(chosen):
+                found[chosen] = nest.fits(rows[chosen], self.sketches[number].knobs)
+        return found
+
+    def _draw(self, rng: np.random.Generator, n: int) -> IntArray:
         rows = np.zeros((n, self.width), dtype=np.int64)
         rows[:, 0] = rng.integers(len(self.sketches), size=n)
         for number, sketch in enumerate(self.sketches):
@@ -244,7 +270,7 @@ class ConfigSpace:
                 shift = rng.integers(1, len(knob), size=len(far))
                 changed[far, place] = (rows[far, place] + shift) % len(knob)
                 changed[near, place] = knob.step_indices(rows[near, place], rng)
-        return changed
+        return changed if not self.gpu else np.where(self.fits(changed)[:, None], changed, rows)
 
     def crossover_rows(self, ones: IntArray, others: IntArray, rng: np.random.Generator) -> IntArray:
         """Return children that take each knob from one of two parents, at even odds.
@@ -256,7 +282,7 @@ class ConfigSpace:
         take = alike & (rng.random(alike.shape) < 0.5)
         children = ones.copy()
         children[:, 1:][take] = others[:, 1:][take]
-        return children
+        return children if not self.gpu else np.where(self.fits(children)[:, None], children, ones)
 
     def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
         """Return in how many places each of `rows` differs from each of `others`, the sketch included.
@@ -278,6 +304,8 @@ class ConfigSpace:
         if self.computation is not None:
             data["computation"] = self.computation.to_json()
             data["nests"] = [[list(s.axes), s.structure, s.epilogue_level] for s in self.sketches]
+        if self.gpu:
+            data["gpu"] = [None if nest is None else nest.to_json() for nest in self.gpu]
         return data
 
     @classmethod
@@ -299,7 +327,11 @@ class ConfigSpace:
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a config space: its nests are {str(data.get('nests'))[:80]}") from error
-        return cls(nests, Computation.from_json(data["computation"]))
+        gpu = [
+            None if one is None else GpuNest.from_json(one, len(sketch))
+            for one, sketch in zip(data.get("gpu") or (), knobs, strict=False)
+        ]
+        return cls(nests, Computation.from_json(data["computation"]), gpu)
 
     # ---- inside
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,16 @@ import pytest
 from fake_nvcc import fake_nvcc
 from waiting import wait_until
 
+from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.measure import BuildInput, BuildResult, Outcome
+from tunefarm_tuning.measure import BuildInput, BuildResult, MeasureOption, Outcome
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.tune import tune
 
 pytest.importorskip("tvm")
 
@@ -44,18 +50,68 @@ def machine_codes(library: Path) -> list[int]:
     return found
 
 
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBuilder]:
+    with LocalBuilder(
+        workers=1, work_dir=tmp_path_factory.mktemp("cuda"), timeout_sec=300, cache_bytes=0
+    ) as made:
+        yield made
+
+
 @needs_nvcc
-@pytest.mark.parametrize("arch", [80, 90])
-def test_a_library_holds_machine_code_of_its_architecture_and_no_source(tmp_path: Path, arch: int) -> None:
-    task = sample_task("softmax", n=64, target=f"cuda/sm_{arch}")
-    with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=300, cache_bytes=0) as builder:
-        (result,) = first_builds(builder, task, 1)
-        assert result.failure is None
+@pytest.mark.parametrize(
+    ("arch", "kind", "sizes"),
+    [
+        (80, "softmax", {"n": 64}),
+        (90, "conv2d", {"size": 14, "channels": 16}),
+        (80, "matmul", {"n": 128, "dtype": "float32"}),
+        (80, "matmul", {"n": 128, "dtype": "float16"}),
+        (90, "matmul", {"n": 128, "dtype": "float16"}),
+    ],
+)
+def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
+    builder: LocalBuilder, arch: int, kind: str, sizes: dict[str, int | str]
+) -> None:
+    task = sample_task(kind, **sizes, target=f"cuda/sm_{arch}")
+    space = builder.config_space(task)
+    cores = [0 if nest is None else nest.tensor_cores for nest in space.gpu] or [0]
+    # A kernel of each way to use the GPU: no tensor cores, wmma, mma.
+    assert set(cores) == ({0, 1, 2} if sizes.get("dtype") == "float16" else {0})
+    rows = space.sample_rows(np.random.default_rng(0), 64)
+    for number, nest in enumerate(space.gpu):
+        if nest is not None:
+            rows[rows[:, 0] == number, nest.unroll_column] = 0  # unrolled code takes nvcc long
+    for wanted in set(cores):
+        chosen = [row for row in rows if (cores * len(space.sketches))[row[0]] == wanted]
+        # What looks as if it fits may be refused now and then.
+        for config in space.configs(np.array(chosen[:8])):
+            (result,) = builder.build([BuildInput(task=task, config=config)])
+            if result.failure is None:
+                break
+            assert result.failure.outcome is Outcome.INSTANTIATION_ERROR
         assert result.artifact_path is not None
         assert machine_codes(result.artifact_path) == [arch]
         text = result.artifact_path.read_bytes()
-    assert b"__global__" not in text
-    assert b".target sm_" not in text
+        assert b"__global__" not in text
+        assert b".target sm_" not in text
+
+
+def test_the_search_for_a_gpu_runs_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_nvcc(tmp_path / "bin")  # a space needs no compiler, but the builder is asked whether it has one
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    task = sample_task("matmul", n=256, dtype="float32", target="cuda/sm_90")
+    with LocalBuilder(workers=1, work_dir=tmp_path) as real:
+        space = real.config_space(task)
+    assert space.gpu
+    replayed = ReplayBuilder({task.workload.key: space})
+    with replayed, ReplayRunner(SyntheticLandscape(space, seed=3)) as runner:
+        option = MeasureOption(builder=replayed, runner=runner)
+        result = tune([task], budget=Budget(trials=48), measure_option=option, seed=5, confirm=False)
+    tried = np.array([space.row_of(record.config) for record in result.records])
+    assert len(tried) == 48
+    assert space.fits(tried).all()
+    costs = [record.cost_sec for record in result.records]
+    assert all(cost is not None for cost in costs)
 
 
 def test_without_the_compiler_no_candidate_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

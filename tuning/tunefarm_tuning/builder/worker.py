@@ -25,7 +25,7 @@ from tunefarm_tuning.measure import BuildInput, BuildResult, Failure, Outcome
 from tunefarm_tuning.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm_side.build_child"
-_OPEN_TIMEOUT_SEC = 120.0
+_OPEN_TIMEOUT_SEC = 300.0  # tensor cores' intrinsics alone take ten seconds of a fast machine
 _MAX_OPEN_TASKS = 128  # tvm_side.build_child's; importing that one would import tvm
 _GROWTH_BYTES = 1 << 30
 _LEAST_FREE_BYTES = 4 << 20

@@ -15,6 +15,7 @@ import numpy as np
 
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.cost_model.gpu_features import GpuFeatures
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
 from tunefarm_tuning.factorization import IntArray
 from tunefarm_tuning.knob import Knob, KnobKind
@@ -30,13 +31,14 @@ class FeatureMap:
 
     Attributes:
         names: One name per column. Spaces with equal names have comparable features.
-        shared: The first of them: features of the nest, comparable between spaces whose `shared` are equal.
+        shared: The first of them: features of the nest and of a GPU, comparable between spaces whose `shared` are equal.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space
         self._nest = NestFeatures(space)
-        self.shared = self._nest.names
+        self._gpu = GpuFeatures(space)
+        self.shared = (*self._nest.names, *self._gpu.names)
         names = [f"sketch{number}" for number in range(len(space.sketches))]
         self._blocks: list[
             tuple[int, int, FloatArray, int]
@@ -59,7 +61,7 @@ class FeatureMap:
 
     def __call__(self, rows: IntArray) -> FloatArray:
         """Return the features of rows; NaN where a sketch has no nest. Shape ``(n, len(names))``."""
-        return np.hstack([self._nest(rows), self._of_knobs(rows)])
+        return np.hstack([self._nest(rows), self._gpu(rows), self._of_knobs(rows)])
 
     def _of_knobs(self, rows: IntArray) -> FloatArray:
         features = np.zeros((len(rows), self._width), dtype=np.float32)

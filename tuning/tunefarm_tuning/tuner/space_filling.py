@@ -6,6 +6,7 @@ import numpy as np
 
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.fitting_rows import draw_fitting
 from tunefarm_tuning.knob import Knob
 
 
@@ -28,6 +29,8 @@ def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> 
         chosen = np.flatnonzero(rows[:, 0] == number)
         for column, knob in enumerate(sketch.knobs, start=1):
             rows[chosen, column] = _at_quantiles(knob, quantiles[chosen, column])
+    if space.gpu:  # next to nothing of such a plan is legal there
+        rows = draw_fitting(space, rows, lambda count: space.sample_rows(rng, count))
     return rows
 
 

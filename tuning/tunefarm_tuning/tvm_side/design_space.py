@@ -22,8 +22,11 @@ from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config, Decision
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of, is_tensorized
+from tunefarm_tuning.tvm_side.cuda_space import SpaceMaker, cuda_spaces
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.nest import Nest, block_of, computation_of
 from tunefarm_tuning.tvm_side.rest_tiles import axis_rests, leaves_weights, with_marks, with_rests
@@ -37,7 +40,7 @@ _SEED = 1
 _LOCATION_PROBES = 5
 _TILE, _CATEGORICAL, _LOCATION = "SamplePerfectTile", "SampleCategorical", "SampleComputeLocation"
 _PACKS_WEIGHTS = "RewriteLayout"
-_TENSOR_CORE_DTYPES = frozenset({"float16", "bfloat16", "int8"})
+_PARTITIONED = "SamplePartitionedTile"
 
 
 class DesignSpace:
@@ -49,47 +52,70 @@ class DesignSpace:
         mod: A normalised workload (`Workload.ir`): one PrimFunc, called ``main``.
         target: What to schedule for.
 
+    Attributes:
+        context: Of the last of its spaces; a GPU's workload can have several.
+        first_sketch: Number of that one's first sketch.
+
     Raises:
         InvalidInputError: If no rule of TVM's can schedule the workload; code ``"cannot-be-scheduled"``.
     """
 
     def __init__(self, mod: tvm.IRModule, target: Target) -> None:
-        tensor_cores = _uses_tensor_cores(mod, target)
-        import_intrinsics(target, tensor_cores=tensor_cores)
         self._mod = mod
         self._target = target
         self._probed: dict[tuple[str, ...], list[set[int]]] = {}
-        try:
-            self.context = ms.TuneContext(
-                mod,
-                target=tvm_target(target),
-                space_generator=_generator(target, tensor_cores=tensor_cores),
-                search_strategy=None,
-                num_threads=1,
-                rand_state=_SEED,
-            )
-            self._traces = [sketch.trace for sketch in self.context.generate_design_space()]
-        except Exception as error:
-            raise InvalidInputError(
-                f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
-                code="cannot-be-scheduled",
-            ) from error
-        self._postprocs = list(self.context.space_generator.postprocs)
+        self._traces: list[Trace] = []
+        self._spaces: list[SpaceMaker | None] = []  # of each trace
+        self._postprocs: list[list[Any]] = []  # of each trace
+        makers = list(cuda_spaces(mod, target)) if target.kind == "cuda" else [None]
+        for maker in makers:
+            try:
+                self.context = _context(mod, target) if maker is None else maker.context(mod, _SEED)
+                found = [sketch.trace for sketch in self.context.generate_design_space()]
+            except Exception as error:
+                if maker is not makers[-1]:
+                    continue  # rules for tensor cores fail on shapes that do not fit them
+                raise InvalidInputError(
+                    f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
+                    code="cannot-be-scheduled",
+                ) from error
+            if maker is not None and maker.tensor_cores:
+                found = [trace for trace in found if is_tensorized(trace)]
+            self.first_sketch = len(self._traces)
+            self._traces += found
+            self._spaces += [maker] * len(found)
+            self._postprocs += [list(self.context.space_generator.postprocs)] * len(found)
         self._threads = thread_knob(self._fresh_schedule(_SEED), target)
 
     @cached_property
     def config_space(self) -> ConfigSpace:
         """The space of all configs; made when first asked for (a second for a large convolution)."""
         sketches = []
-        for trace, nest, rests in zip(self._traces, self._nests, self._rests, strict=True):
+        gpu: list[GpuNest | None] = []
+        for trace, nest, rests, space in zip(
+            self._traces, self._nests, self._rests, self._spaces, strict=True
+        ):
             knobs = (*self._knobs(trace, rests), *self._own_knobs)
+            gpu.append(self._gpu_nest(trace, nest, space))
             axes = nest.axes if nest.block == self._block else (-1,) * len(nest.axes)
             axes += (-1,) * len(self._own_knobs)
-            if nest.block == self._block:
+            if nest.block == self._block and (space is None or not space.tensor_cores):
                 sketches.append(Sketch(knobs, axes, nest.structure, nest.epilogue_level))
             else:
                 sketches.append(Sketch(knobs, axes))
-        return ConfigSpace(sketches, self._computation)
+        return ConfigSpace(sketches, self._computation, gpu)
+
+    def _gpu_nest(self, trace: Trace, nest: Nest, space: SpaceMaker | None) -> GpuNest | None:
+        if space is None or nest.block != self._block:
+            return None
+        return gpu_nest_of(
+            trace,
+            list(sampling(trace)),
+            self._computation,
+            tensor_cores=space.tensor_cores,
+            target=self._target,
+            max_shared_bytes=space.max_shared_bytes,
+        )
 
     @cached_property
     def _nests(self) -> list[Nest]:
@@ -165,11 +191,13 @@ class DesignSpace:
 
     def _postprocs_for(self, sketch: int, with_rest: Collection[int]) -> list[Any]:
         if not with_rest:
-            return self._postprocs
+            return self._postprocs[sketch]
         axes = {self._nests[sketch].axes[place] for place in with_rest}
         block = block_of(self._mod, self._block)
         leaves = leaves_weights(self._mod, block, axes)
-        return [one for one in self._postprocs if not (leaves and type(one).__name__ == _PACKS_WEIGHTS)]
+        return [
+            one for one in self._postprocs[sketch] if not (leaves and type(one).__name__ == _PACKS_WEIGHTS)
+        ]
 
     def _decided(self, config: Config) -> tuple[Trace, tuple[int, ...], frozenset[int]]:
         """Return the sketch's trace with the config's decisions, those of our own knobs, and which tiles leave rests."""
@@ -214,6 +242,10 @@ class DesignSpace:
                 tile = decision_of(trace, inst)
                 assert isinstance(tile, tuple)
                 yield Knob.tile(name, prod(tile), len(tile), int(inst.attrs[1]), rests[number])
+            elif kind == _PARTITIONED:
+                tile = decision_of(trace, inst)
+                assert isinstance(tile, tuple)
+                yield Knob.tile(name, prod(tile), len(tile), prod(tile))
             elif kind == _CATEGORICAL:
                 candidates, probs = inst.attrs
                 yield Knob.categorical(name, [float(c) for c in candidates], [float(p) for p in probs])
@@ -261,20 +293,16 @@ def apply(mod: tvm.IRModule, target: Target, config: Config) -> tuple[Schedule, 
     return DesignSpace(mod, target).apply(config)
 
 
-def _generator(target: Target, *, tensor_cores: bool) -> Any:
-    if target.kind != "cuda":
-        return "post-order-apply"
-    rules = "cuda-tensorcore" if tensor_cores else "cuda"
-    return ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=rules, mutator_probs=rules)
-
-
-def _uses_tensor_cores(mod: tvm.IRModule, target: Target) -> bool:
-    """Return whether TVM's rules for tensor cores can match: they take seconds to load."""
-    architecture = str(target.get("arch") or "")
-    digits = "".join(c for c in architecture if c.isdigit())
-    if target.kind != "cuda" or not digits or int(digits) < 70:
-        return False
-    return any(str(param.ty.dtype.dtype) in _TENSOR_CORE_DTYPES for param in mod["main"].params)
+def _context(mod: tvm.IRModule, target: Target) -> ms.TuneContext:
+    import_intrinsics(target)
+    return ms.TuneContext(
+        mod,
+        target=tvm_target(target),
+        space_generator="post-order-apply",
+        search_strategy=None,
+        num_threads=1,
+        rand_state=_SEED,
+    )
 
 
 def _choice_of(inst: Any) -> str:
@@ -288,13 +316,13 @@ def sampling(trace: Trace) -> Iterator[Any]:
         name = inst.kind.name
         if name == "EnterPostproc":
             return
-        if name in (_TILE, _CATEGORICAL, _LOCATION):
+        if name in (_TILE, _PARTITIONED, _CATEGORICAL, _LOCATION):
             yield inst
 
 
 def decision_of(trace: Trace, inst: Any) -> Decision:
     decision = trace.get_decision(inst)
-    if inst.kind.name == _TILE:
+    if inst.kind.name in (_TILE, _PARTITIONED):
         return tuple(int(factor) for factor in decision)
     return int(decision)
 
@@ -310,6 +338,10 @@ def _is_legal(inst: Any, present: Decision, decision: Decision, rests: Collectio
             and len(decision) == len(present)
             and min(decision) >= 1
             and (prod(decision) == prod(present) or prod(decision) in rests)
+            and (
+                inst.kind.name != _PARTITIONED
+                or prod(decision[int(inst.attrs[1]) :]) % int(inst.attrs[2]) == 0
+            )
         )
     if isinstance(decision, tuple):
         return False

@@ -110,7 +110,7 @@ class Search:
         sketch = self._sketch_of.get(_shape(trace))
         if sketch is None:
             raise InvariantError("the search proposed a trace that is of no sketch")
-        return self._space.config_of(sketch, trace)
+        return self._space.config_of(self._space.first_sketch + sketch, trace)
 
 
 def _without_parallel_mutator(generator: Any) -> Any:

@@ -1,0 +1,102 @@
+"""Features of a GPU's configs that mean the same for every workload: threads, shared memory, registers, occupancy.
+
+They are computed from the config space (`gpu_nest`), without TVM.
+
+Source: what NVIDIA's CUDA C++ Best Practices Guide counts, beside those of Ansor (Zheng et al., OSDI 2020).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.cost_model.base import FloatArray
+from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.gpu_architecture import WARP_SIZE, GpuLimits
+from tunefarm_tuning.gpu_nest import FloatArray as Quantity
+from tunefarm_tuning.gpu_nest import GpuNest, GpuUse
+from tunefarm_tuning.knob import Knob
+
+_NAMES = (
+    "tensor_cores",
+    "blocks",
+    "threads",
+    "vthreads",
+    "warps",
+    "idle_lanes",
+    "shared_bytes",
+    "read_bytes",
+    "work_per_byte",
+    "work_per_thread",
+    "registers",
+    "occupancy",
+    "limited_by_registers",
+    "limited_by_shared",
+    "fetch_width",
+    "unroll",
+    "copies",
+)
+
+
+class GpuFeatures:
+    """Turns rows of one config space into features; NaN for sketches without tiles for a GPU.
+
+    Attributes:
+        names: One per column; empty where no sketch is for a GPU.
+    """
+
+    def __init__(self, space: ConfigSpace) -> None:
+        self._space = space
+        self.names: tuple[str, ...] = tuple(f"gpu.{one}" for one in _NAMES) if space.gpu else ()
+
+    def __call__(self, rows: IntArray) -> FloatArray:
+        """Return the features of rows. Shape ``(n, len(names))``."""
+        features = np.full((len(rows), len(self.names)), np.nan, dtype=np.float32)
+        for number, nest in enumerate(self._space.gpu):
+            chosen = np.flatnonzero(rows[:, 0] == number)
+            if nest is not None and len(chosen):
+                features[chosen] = _of(nest, rows[chosen], self._space.sketches[number].knobs)
+        return features
+
+
+def _of(nest: GpuNest, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
+    use = nest.use(rows, knobs)
+    ones = np.ones(len(rows))
+    resident = _resident_blocks(nest, use)
+    warps = np.ceil(use.threads / WARP_SIZE)
+    fetch = [_values(knobs, rows, column) for column in nest.fetch_columns]
+    columns = [
+        nest.tensor_cores * ones,
+        np.log2(use.blocks),
+        np.log2(use.threads),
+        np.log2(use.vthreads),
+        np.log2(warps),
+        warps * WARP_SIZE / use.threads - 1,
+        np.log2(1 + use.shared_bytes),
+        np.log2(1 + use.read_bytes),
+        np.log2(use.work) - np.log2(1 + use.read_bytes),
+        np.log2(use.work / use.threads),
+        np.log2(use.registers),
+        np.minimum(resident[0] * use.threads / nest.device.threads_per_sm, 1.0),
+        np.log2(resident[1]),
+        np.log2(resident[2]),
+        np.mean(fetch, axis=0) if fetch else ones,
+        np.log2(1 + _values(knobs, rows, nest.unroll_column)) if nest.unroll_column else 0 * ones,
+        max((one.copies for one in nest.shared), default=1) * ones,
+    ]
+    return np.stack(columns, axis=1).astype(np.float32)
+
+
+def _resident_blocks(nest: GpuNest, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
+    """Return how many blocks an SM holds at a time: by all that limits them, by registers, by shared memory."""
+    device: GpuLimits = nest.device
+    registers = np.minimum(use.registers, device.registers_per_thread)
+    by_registers = np.maximum(device.registers_per_sm / (registers * use.threads), 0.25)
+    by_shared = np.maximum(device.shared_per_sm_bytes / np.maximum(use.shared_bytes, 1024), 0.25)
+    by_threads = device.threads_per_sm / use.threads
+    together = np.minimum.reduce([by_registers, by_shared, by_threads, device.blocks_per_sm + 0 * by_threads])
+    return np.maximum(np.floor(together), 0), by_registers, by_shared
+
+
+def _values(knobs: tuple[Knob, ...], rows: IntArray, column: int) -> Quantity:
+    return np.array(knobs[column - 1].values, dtype=np.float64)[rows[:, column]]
