@@ -1,0 +1,152 @@
+"""Tiles that leave rests, beside perfect ones alone: the best kernel that equally many trials find.
+
+    taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.rest_tiles --trials 64 --seeds 2 > table.md
+
+Each side searches the same space, for one core; the one without rests is not told of them. Sides and seeds take turns, figures
+are medians over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import tvm
+from benchmarks.search.machine import one_core_target
+from benchmarks.search.markdown import table
+from tvm import te, topi
+
+from tunefarm_tuning import LocalBuilder, LocalRunner
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.round import run_round
+from tunefarm_tuning.task import TuningTask, Workload
+from tunefarm_tuning.tuner import make_tuner
+from tunefarm_tuning.tvm_side.extract import kernel_args, kernel_flops
+from tunefarm_tuning.tvm_side.ir_text import module_to_text
+from tunefarm_tuning.tvm_side.packing import with_weights
+from tunefarm_tuning.tvm_side.workload_key import workload_key
+
+_ROUND_SIZE = 8
+
+
+def dense(rows: int, columns: int, inner: int) -> Workload:
+    data, weight = _tensor("data", rows, inner), _tensor("weight", inner, columns)
+    bias = _tensor("bias", columns)
+    return _workload([data, weight, bias, topi.add(topi.matmul(data, weight), bias)], weight=1)
+
+
+def products(count: int, rows: int, columns: int, inner: int) -> Workload:
+    left, right = _tensor("left", count, rows, inner), _tensor("right", count, inner, columns)
+    return _workload([left, right, topi.nn.batch_matmul(left, right, transpose_b=False)])
+
+
+def conv(size: int, channels: int, kernel: int = 1) -> Workload:
+    data = _tensor("data", 1, size, size, channels)
+    weight, bias = _tensor("weight", kernel, kernel, channels, channels), _tensor("bias", 1, 1, 1, channels)
+    made = topi.nn.conv2d_nhwc(data, weight, 1, kernel // 2, 1)
+    return _workload([data, weight, bias, topi.nn.relu(topi.add(made, bias))], weight=1)
+
+
+FORMS: dict[str, Callable[[], Workload]] = {
+    "dense 197 x 768 x 768": lambda: dense(197, 768, 768),
+    "dense 197 x 3072 x 768": lambda: dense(197, 3072, 768),
+    "dense 197 x 768 x 3072": lambda: dense(197, 768, 3072),
+    "12 products 197 x 197 x 64": lambda: products(12, 197, 197, 64),
+    "12 products 197 x 64 x 197": lambda: products(12, 197, 64, 197),
+    "conv 1x1, 58 channels, 28²": lambda: conv(28, 58),
+    "conv 1x1, 116 channels, 28²": lambda: conv(28, 116),
+    "conv 1x1, 116 channels, 14²": lambda: conv(14, 116),
+    "dense 128 x 768 x 768": lambda: dense(128, 768, 768),
+    "conv 3x3, 64 channels, 56²": lambda: conv(56, 64, 3),
+}
+
+
+def _tensor(name: str, *shape: int) -> Any:
+    return te.placeholder(shape, "float32", name=name)
+
+
+def _workload(tensors: list[Any], weight: int | None = None) -> Workload:
+    func = te.create_prim_func(tensors).with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    func = func if weight is None else with_weights(func, [weight])
+    module = tvm.IRModule({"main": func})
+    return Workload(
+        key=workload_key(func),
+        name="form",
+        flops=kernel_flops(module),
+        args=kernel_args(module),
+        ir=module_to_text(module),
+    )
+
+
+def without_rests(space: ConfigSpace) -> ConfigSpace:
+    """Return a space with its perfect tiles alone; its configs are such of the space, too."""
+    sketches = [
+        replace(sketch, knobs=tuple(replace(knob, rest_extents=()) for knob in sketch.knobs))
+        for sketch in space.sketches
+    ]
+    return ConfigSpace(sketches, space.computation)
+
+
+def search(task: TuningTask, *, rests: bool, trials: int, seed: int) -> tuple[float, float]:
+    """Return the seconds of the best kernel, and those of the search."""
+    began = time.monotonic()
+    with LocalBuilder() as builder, LocalRunner(threads=1) as runner:
+        space = builder.config_space(task)
+        option = MeasureOption(builder=builder, runner=runner)
+        tuner = make_tuner("xgb", task, space if rests else without_rests(space), seed=seed)
+        best_sec: float | None = None
+        done = 0
+        while done < trials:
+            found = run_round(tuner, task, min(_ROUND_SIZE, trials - done), option, best_sec=best_sec)
+            if not found:
+                break
+            done += sum(one.is_trial for one in found)
+            costs = [one.cost_sec for one in found if one.cost_sec is not None]
+            best_sec = min([*costs, *([] if best_sec is None else [best_sec])], default=None)
+        tuner.close()
+    if best_sec is None:
+        raise SystemExit(f"no kernel of {task.workload.name} ran")
+    return best_sec, time.monotonic() - began
+
+
+def measure(name: str, trials: int, seeds: int) -> list[str]:
+    """Return a line of the table."""
+    task = TuningTask(workload=FORMS[name](), target=one_core_target(), weight=1)
+    sides: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for seed in range(1, seeds + 1):
+        for rests, found in sides.items():
+            found.append(search(task, rests=rests, trials=trials, seed=seed))
+    (before, before_took), (after, after_took) = (
+        [median(column) for column in zip(*found, strict=True)] for found in sides.values()
+    )
+    gflops = task.workload.flops / 1e9
+    return [
+        name,
+        f"{1e6 * before:,.0f} ({gflops / before:.0f})",
+        f"{1e6 * after:,.0f} ({gflops / after:.0f})",
+        f"{after / before:.2f}×",
+        f"{before_took:.0f} → {after_took:.0f}",
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=list(FORMS), metavar="FORM")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=2)
+    options = parser.parse_args(arguments)
+    head = ["Kernel", "Perfect tiles, µs (GFLOPS)", "With rests, µs (GFLOPS)", "Ratio", "Search, s"]
+    print(table(head, []), flush=True)
+    for name in options.forms:
+        print("| " + " | ".join(measure(name, options.trials, options.seeds)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
