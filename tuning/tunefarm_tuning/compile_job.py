@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
 from tunefarm_tuning.history import History
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
@@ -62,7 +63,7 @@ class Artifact:
 
 @dataclass(slots=True, kw_only=True)
 class CompileJob:
-    """One run of `compile`; the last eight fields fill up on the way. `direct` are the kernels without alternatives."""
+    """One run of `compile`; the last nine fields fill up on the way. `direct` are the kernels without alternatives."""
 
     model: Model
     target: Target
@@ -86,6 +87,7 @@ class CompileJob:
     plain: bool = False
     choice: AlternativeChoice | None = None
     as_model: ModelComparison | None = None
+    not_timed: dict[str, str] = field(default_factory=dict)
 
     def run(self, output: Path) -> Artifact:
         """Do it all; see `compile` for what can go wrong."""
@@ -153,12 +155,19 @@ class CompileJob:
             if self.precision is not Precision.AS_MODEL:
                 self.as_model = self._compare_as_model(runner, sets)
         with self.progress.phase("measure"):
-            timed = reference if self.baseline and is_this_machine(self.device) else None
+            on_gpu = device_kind(self.target) == "cuda"
+            timed = reference if self.baseline and is_this_machine(self.device) and not on_gpu else None
             fastest, latency = self._measure(runner, chosen, untuned, timed, sets[0], threads)
             if fastest != chosen:
                 fastest, comparison = self._check_untuned(runner, untuned, sets)
             if fastest not in (chosen, untuned):
                 _, latency = self._measure(runner, fastest, fastest, timed, sets[0], threads)
+            if on_gpu:
+                why_not = why_no_baseline(asked=self.baseline, here=is_this_machine(self.device), gpu=True)
+                others, self.not_timed = time_others(
+                    self.model, sets[0].inputs, why_not, self.limits.model_sec, self.cancellation
+                )
+                latency |= others
         runner.close()
         reference.close()
         with self.progress.phase("pack"):
@@ -318,14 +327,7 @@ class CompileJob:
         if self.choice is not None:
             self.choice.leave_out(self.choice.chosen, message)
         self.kernels = [
-            CheckedKernel(
-                task=kernel.task,
-                record=kernel.record,
-                miss=missed(kernel.task, reason, message),
-                evidence=kernel.evidence,
-            )
-            if kernel.miss is None
-            else kernel
+            kernel if kernel.miss else replace(kernel, miss=missed(kernel.task, reason, message))
             for kernel in self.direct
         ]
 
@@ -354,7 +356,8 @@ class CompileJob:
             comparison=comparison,
             latency=latency,
             rejected=self.rejected,
-            no_baseline=why_no_baseline(asked=self.baseline, here=here),
+            no_baseline=self.not_timed.get(ONNXRUNTIME) or why_no_baseline(asked=self.baseline, here=here),
+            no_torch_compile=self.not_timed.get(TORCH_COMPILE, ""),
             place=Place(device_model=self.device_model, this_machine=here, threads=threads, seed=self.seed),
             warnings=self.warnings,
             phases_sec=self.progress.phases_sec,

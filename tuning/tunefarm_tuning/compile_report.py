@@ -41,7 +41,8 @@ _UNTUNED = (
 )
 _ONNXRUNTIME = (
     "ONNX Runtime's CPU provider with all graph optimisations, as many threads within an operator as TVM has, one between "
-    "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs."
+    "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs. On a "
+    "GPU: its CUDA provider, inputs and outputs on the GPU, timed after the artifact."
 )
 _OUTPUTS = (
     "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "
@@ -93,6 +94,7 @@ def make_report(
     alternatives: Mapping[str, Any] | None = None,
     replaced: Sequence[CheckedKernel] = (),
     precision: Mapping[str, Any] | None = None,
+    no_torch_compile: str = "",
 ) -> dict[str, Any]:
     """Return the report.
 
@@ -101,7 +103,8 @@ def make_report(
         not_tunable: The kernels that are no tasks.
         coverage: The tasks, in short.
         comparison: The chosen library's outputs against ONNX Runtime's.
-        latency: Of ``"untuned"``, ``"tuned"`` (what is in the artifact) and, where it was timed, ``"onnxruntime"``.
+        latency: Of ``"untuned"``, ``"tuned"`` (what is in the artifact) and, where they were timed, ``"onnxruntime"`` and
+            ``"torch_compile"``.
         rejected: Of the tuned network, where all of it fell back for being slow.
         no_baseline: Why ONNX Runtime was not timed; empty where it was.
         place: Where all of this was measured.
@@ -110,6 +113,7 @@ def make_report(
         alternatives: `AlternativeChoice.to_json`, where there was a choice.
         replaced: The kernels that alternatives took the place of.
         precision: `precision_report`.
+        no_torch_compile: Why `torch.compile` was not timed, where the target is a GPU; empty where it was, and on CPUs.
     """
     times = {which: one.to_json() for which, one in latency.items()}
     return {
@@ -143,6 +147,7 @@ def make_report(
             **times,
             "rejected": rejected.to_json() if rejected else None,
             "onnxruntime_missing": no_baseline or None,
+            "torch_compile_missing": no_torch_compile or None,
             "speedup_over_untuned": latency["untuned"].median_sec / latency["tuned"].median_sec,
             "speedup_over_onnxruntime": latency["onnxruntime"].median_sec / latency["tuned"].median_sec
             if "onnxruntime" in latency
@@ -154,11 +159,17 @@ def make_report(
     }
 
 
-def why_no_baseline(*, asked: bool, here: bool) -> str:
-    """Return why ONNX Runtime is not timed; empty where it is."""
+def why_no_baseline(*, asked: bool, here: bool, gpu: bool = False) -> str:
+    """Return why nobody else is timed; empty where somebody may be."""
     if not asked:
         return "not asked for"
-    return "" if here else "the device is another machine, which has no ONNX Runtime"
+    if here:
+        return ""
+    return (
+        "the GPU is measured on through its device agent, which has no other runtime"
+        if gpu
+        else "the device is another machine, which has no ONNX Runtime"
+    )
 
 
 def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:

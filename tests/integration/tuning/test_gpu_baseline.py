@@ -1,0 +1,46 @@
+"""Others on a GPU where there is none: each says why, and no compile fails of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_models
+import pytest
+
+from tunefarm_tuning import import_model
+from tunefarm_tuning.array_file import save_arrays
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.compile_report import why_no_baseline
+from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.random_inputs import random_inputs
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="there may be a GPU to use"
+)
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    model = import_model(_mlp(tmp_path))
+    save_arrays(tmp_path / "inputs.npz", random_inputs(model.inputs, seed=0))
+    found, missing = time_others(model, tmp_path / "inputs.npz", "", 60.0, Cancellation())
+    assert ONNXRUNTIME not in found
+    assert "no CUDA provider" in missing[ONNXRUNTIME]
+    assert (TORCH_COMPILE in found) != bool(missing.get(TORCH_COMPILE))
+
+
+def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
+    why = why_no_baseline(asked=True, here=False, gpu=True)
+    model = import_model(_mlp(tmp_path))
+    assert time_others(model, tmp_path / "none", why, 60.0, Cancellation()) == (
+        {},
+        {ONNXRUNTIME: why, TORCH_COMPILE: why},
+    )
+    assert "device agent" in why
+    assert why_no_baseline(asked=False, here=True) == "not asked for"
+
+
+def _mlp(folder: Path) -> Path:
+    path = folder / "net"
+    path.write_bytes(onnx_models.mlp().SerializeToString())
+    return path

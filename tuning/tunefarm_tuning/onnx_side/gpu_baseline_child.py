@@ -1,0 +1,103 @@
+"""Child process: a network on this machine's GPU by somebody else: ONNX Runtime's CUDA provider, or `torch.compile`.
+
+Handlers: `open` first, which says what is missing where there is something; `sample` then returns seconds per inference,
+inputs and outputs on the GPU. Neither package is one of tunefarm's: what is installed is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tunefarm_tuning.array_file import load_arrays
+from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.onnx_side.model_file import onnx_source
+
+Arrays = Mapping[str, NDArray[Any]]
+_run: Callable[[], None] | None = None
+
+
+def open_(params: dict[str, Any]) -> dict[str, Any]:
+    """Open one: ``{"kind" ("onnxruntime" or "torch_compile"), "path", "names", "feeds" (a file)}``.
+
+    Returns:
+        ``missing``: why there is none, in words; empty where it runs. ``first_sec``: how long an inference takes, roughly.
+    """
+    global _run
+    feeds = dict(zip(params["names"], load_arrays(params["feeds"]), strict=True))
+    made = {"onnxruntime": _onnxruntime, "torch_compile": _torch_compile}[params["kind"]](
+        params["path"], feeds
+    )
+    if isinstance(made, str):
+        return {"missing": made, "first_sec": 0.0}
+    _run = made
+    _run()
+    return {"missing": "", "first_sec": sample({"number": 1, "repeat": 1})[0]}
+
+
+def sample(params: dict[str, Any]) -> list[float]:
+    """Return seconds per inference: ``{"number", "repeat"}``."""
+    if _run is None:
+        raise InvariantError("no model is open")
+    _run()
+    samples = []
+    for _ in range(params["repeat"]):
+        began = time.perf_counter()
+        for _ in range(params["number"]):
+            _run()
+        samples.append((time.perf_counter() - began) / params["number"])
+    return samples
+
+
+def _onnxruntime(path: str, feeds: Arrays) -> Callable[[], None] | str:
+    import onnxruntime
+
+    provider = "CUDAExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        return "the ONNX Runtime that is installed has no CUDA provider (onnxruntime-gpu has)"
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    session = onnxruntime.InferenceSession(
+        onnx_source(path), options, providers=[provider, "CPUExecutionProvider"]
+    )
+    if provider not in session.get_providers():  # it is left out without an error where a library is missing
+        return "ONNX Runtime's CUDA provider does not start here"
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cuda")
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+
+    return run
+
+
+def _torch_compile(path: str, feeds: Arrays) -> Callable[[], None] | str:
+    missing = [name for name in ("torch", "onnx2torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{' and '.join(missing)} not installed"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "PyTorch sees no GPU here"
+    onnx2torch: Any = importlib.import_module("onnx2torch")
+    module = torch.compile(onnx2torch.convert(path).eval().cuda(), mode="max-autotune")
+    inputs = [torch.from_numpy(array).cuda() for array in feeds.values()]
+
+    def run() -> None:
+        with torch.inference_mode():
+            module(*inputs)
+        torch.cuda.synchronize()
+
+    return run
+
+
+HANDLERS = {"open": open_, "sample": sample}
