@@ -8,7 +8,9 @@ import pytest
 from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.targets import parse_target
 from tunefarm_workers.device import gpu
+from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.fleet import child_environment, command_of
 from tunefarm_workers.device.gpu_devices import LentDevice, devices_of
 from tunefarm_workers.device.settings import read_settings
@@ -138,6 +140,15 @@ def test_the_agent_of_a_gpu_understands_its_command(driver: Driver, tmp_path: Pa
         for name in ("name", "target", "work_dir", "port", "tracker", "gpu"):
             assert getattr(again.settings, name) == getattr(device.settings, name)
         assert (again.settings.token, again.settings.api_key) == (None, "tfk_own")
+
+
+def test_a_gpu_tells_more_of_its_target_than_its_architecture(driver: Driver) -> None:
+    driver.is_as("eight")
+    (lone,) = lent("--target=cuda", "--gpu=0")
+    target = describe(lone.settings, lone.gpu).target
+    assert (target.get("arch"), target.get("l2_cache_size_bytes")) == ("sm_90", 50 << 20)
+    (said,) = lent("--target=cuda/sm_80", "--gpu=0")
+    assert describe(said.settings, said.gpu).target == parse_target("cuda/sm_80")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.gpu_names import gpu_target
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
@@ -68,7 +69,7 @@ def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescripti
         UnknownTargetError: If the target means nothing.
         InvalidInputError: ``invalid-device`` if a device model is needed and not given.
     """
-    target = parse_target(settings.target)
+    target = _target(parse_target(settings.target), gpu)
     model = settings.device_model or (gpu.model if gpu is not None else None)
     if model is None:
         if target.kind != "llvm":
@@ -95,6 +96,13 @@ def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescripti
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
     )
+
+
+def _target(said: Target, gpu: Gpu | None) -> Target:
+    """Return what is known of a GPU where only its architecture was said; else what was said."""
+    if gpu is None or not gpu.arch or said != gpu_target(gpu.arch):
+        return said
+    return gpu_target(gpu.arch, name=gpu.name, machine=platform.machine())
 
 
 def _cpu_name() -> str:
