@@ -19,7 +19,7 @@ from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.tvm_side import gpu_graph
+from tunefarm_tuning.tvm_side import gpu_graph, resize_kernels
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
@@ -177,7 +177,7 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        legalize_ops() if on_cpu else legalize_ops(gpu_graph.KERNELS),
+        legalize_ops(resize_kernels.KERNELS if on_cpu else gpu_graph.KERNELS),
         relax.get_pipeline("zero"),
     ]
     with tvm_target(target):
