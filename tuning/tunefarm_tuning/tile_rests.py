@@ -1,6 +1,6 @@
 """Which extents tiles may leave a rest of: those that no good tile divides.
 
-A tile knob lists factors whose product is the loop's extent. For 197 that is a tile of 1 or of 197, for 58 of 1, 2, 29 or 58:
+A tile knob lists factors whose product is the loop's extent. For 197 that is a tile of 1 or of 197, for 116 of 4, 29, 58 or 116:
 none of them fills registers and vectors. So such a knob lists tilings of some larger numbers too. A loop split by them runs
 over its end; what would lie behind it is left out.
 """
@@ -19,6 +19,8 @@ _ROWS = (12, 8, 14, 6, 16, 10, 9, 7, 15, 13, 11, 5, 4)
 """How many rows a register tile may have, what suits most machines first."""
 _VECTORS = (2.0, 4.0, 1.0, 3.0, 0.5)
 """How many vectors, likewise."""
+_WHOLE_VECTORS = 4
+"""A loop up to so many vectors long is one tile of them, its last vector not full: as good as with a rest."""
 _MOST_LISTED = 5
 _LARGE = 2048
 _MOST_LISTED_OF_LARGE = 2
@@ -38,7 +40,8 @@ def rest_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
     """
     if lanes > 1:
         tiles, most = [int(count * lanes) for count in _VECTORS], _VECTORS_OVER
-        good = extent <= lanes or (extent % max(2, lanes // 2) == 0 and _is_round(extent))
+        whole = extent <= _WHOLE_VECTORS * lanes
+        good = whole or (extent % max(2, lanes // 2) == 0 and _is_round(extent))
     else:
         tiles, most = list(_ROWS), _ROWS_OVER
         good = _is_round(extent)

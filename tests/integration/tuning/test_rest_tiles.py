@@ -66,7 +66,7 @@ def conv2d() -> Any:
 
 
 def conv1x1() -> Any:
-    data, matrix = tensor("data", 1, 7, 7, 58), tensor("matrix", 1, 1, 58, 58)
+    data, matrix = tensor("data", 1, 7, 7, 86), tensor("matrix", 1, 1, 86, 86)
     return module([data, matrix, topi.nn.conv2d_nhwc(data, matrix, 1, 0, 1)], 1)
 
 
@@ -89,7 +89,7 @@ def run(mod: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
 
 @pytest.mark.parametrize(
     "mod",
-    [dense(37, 24), dense(24, 58), dense(37, 58, weight=False), batch_matmul(), conv2d(), conv1x1()],
+    [dense(37, 24), dense(24, 86), dense(37, 86, weight=False), batch_matmul(), conv2d(), conv1x1()],
     ids=["rows", "columns", "both", "batches", "conv2d", "conv1x1"],
 )
 def test_configs_with_rests_compute_the_same(mod: Any) -> None:
@@ -109,7 +109,7 @@ def test_configs_with_rests_compute_the_same(mod: Any) -> None:
 
 
 def test_weights_are_packed_where_no_rest_is_along_them() -> None:
-    rows, columns = DesignSpace(dense(37, 64), CPU), DesignSpace(dense(24, 58), CPU)
+    rows, columns = DesignSpace(dense(37, 64), CPU), DesignSpace(dense(24, 86), CPU)
     assert any(unpacked(rows.apply(one)[0].mod).packings for one in configs_with_rests(rows, 4))
     for one in configs_with_rests(columns, 8):
         assert not unpacked(columns.apply(one)[0].mod).packings
@@ -120,7 +120,7 @@ def test_weights_are_packed_where_no_rest_is_along_them() -> None:
 
 
 def test_sums_and_sizes_that_tiles_divide_have_perfect_tiles_alone() -> None:
-    for mod, sizes in ((dense(24, 64), set()), (dense(37, 64), {37}), (dense(24, 58), {58})):
+    for mod, sizes in ((dense(24, 64), set()), (dense(37, 64), {37}), (dense(24, 86), {86})):
         for sketch in DesignSpace(mod, CPU).config_space.sketches:
             tiles = [knob for knob in sketch.knobs if knob.kind is KnobKind.TILE]
             assert {knob.extent for knob in tiles if knob.rest_extents} == sizes
@@ -131,7 +131,7 @@ def test_sums_and_sizes_that_tiles_divide_have_perfect_tiles_alone() -> None:
 
 
 def test_gpus_have_perfect_tiles_alone() -> None:
-    space = DesignSpace(dense(37, 58), GPU).config_space
+    space = DesignSpace(dense(37, 86), GPU).config_space
     assert not any(knob.rest_extents for sketch in space.sketches for knob in sketch.knobs)
 
 

@@ -18,7 +18,7 @@ from tunefarm_tuning.tile_rests import num_rests, rest_extents
 def test_extents_that_good_tiles_divide_have_none() -> None:
     for extent in (1, 3, 7, 12, 14, 28, 49, 56, 64, 77, 100, 112, 128, 196, 224, 1000, 1536):
         assert rest_extents(extent) == ()
-    for extent in (1, 3, 10, 16, 24, 40, 56, 64, 72, 96, 128, 200, 768, 1000, 1280, 3072):
+    for extent in (1, 3, 10, 16, 24, 40, 49, 56, 58, 64, 72, 96, 128, 200, 768, 1000, 1280, 3072):
         assert rest_extents(extent, lanes=16) == ()
 
 
@@ -29,15 +29,15 @@ def test_others_have_a_few_that_are_a_little_larger(extent: int, lanes: int) -> 
     assert list(found) == sorted(set(found))
     assert len(found) <= 5
     assert all(extent < one <= 1.3 * extent for one in found)
-    if extent > 17:
-        assert found
+    assert bool(found) == (extent > 4 * lanes)
 
 
 def test_vectors_do_not_run_along_every_loop() -> None:
     """Seven rows fill registers well, seven elements no vector."""
-    assert rest_extents(49) == ()
-    assert rest_extents(49, lanes=16) == (56,)
-    assert rest_extents(58, lanes=16) == (64,)
+    assert rest_extents(77) == ()
+    assert rest_extents(77, lanes=16) == (80, 96)
+    assert rest_extents(58, lanes=8) == (60, 64, 72)
+    assert rest_extents(58, lanes=16) == (), "four vectors are one tile"
 
 
 def test_rests_are_counted_level_by_level() -> None:
