@@ -95,7 +95,7 @@ def _as_given(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def is_bound(func: tirx.PrimFunc) -> bool:
     """Return whether threads do all of a kernel's work: every nest of its loops is bound to some."""
-    return all(_binds_threads(nest) for nest in _nests(func.body))
+    return all(_binds_threads(nest) for nest in _nests(func.body) if _writes(nest))
 
 
 def bind_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -165,6 +165,11 @@ def _binds_threads(nest: Any) -> bool:
         or (isinstance(node, tirx.AttrStmt) and node.attr_key == "thread_extent")
         for node in walk(nest)
     )
+
+
+def _writes(nest: Any) -> bool:
+    """Whether there is work in a nest: some kernels of TVM's name numbers and allocate between theirs."""
+    return any(isinstance(node, tirx.BufferStore) for node in walk(nest))
 
 
 def _is_done(func: tirx.PrimFunc) -> bool:
