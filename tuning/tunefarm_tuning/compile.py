@@ -16,6 +16,7 @@ from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.compile_job import Artifact, CompileJob
 from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.history import History, current_history
@@ -62,11 +63,13 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         InvalidModelError: If the model cannot be compiled or run (codes compile-failed, compile-crashed, compile-timeout,
             compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if what
             TVM makes of it, untuned, gives wrong results (code wrong-output). Nothing is written then.
-        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision).
+        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision); if
+            this machine lacks CUDA's compiler for the target (no-cuda-compiler, cuda-compiler-unfit).
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
     """
     target = parse_target(target)
+    check_can_build(target)
     path = Path(output)
     if path.suffix != SUFFIX:
         path = path.with_name(path.name + SUFFIX)

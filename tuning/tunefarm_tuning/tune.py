@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.events import TuneEvent
 from tunefarm_tuning.measure import MeasureOption
@@ -54,12 +55,16 @@ def tune(
             That is inside the wall-clock budget, and outside the budget of trials.
 
     Raises:
-        InvalidInputError: If the tuner is unknown, the log cannot be written, or no task at all can be tuned.
+        InvalidInputError: If the tuner is unknown, the log cannot be written, or no task at all can be tuned; if this machine
+            builds and lacks CUDA's compiler for a task (no-cuda-compiler, cuda-compiler-unfit).
         DeviceLostError: If nothing could be measured because the device is away.
     """
     check_tuner_name(tuner)
     if round_size < 1:
         raise InvalidInputError(f"round_size is {round_size}, but must be at least 1", code="bad-round-size")
+    if measure_option is None:
+        for target in {task.target for task in tasks}:
+            check_can_build(target)
     with ExitStack() as stack:
         log = stack.enter_context(RecordLog(log_path)) if log_path is not None else None
         option = measure_option or stack.enter_context(_this_machine())

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from fake_nvcc import fake_nvcc
 
-from tunefarm_tuning import cuda_toolkit
+from tunefarm_tuning import Budget, compile, cuda_toolkit, tune  # noqa: A004
 from tunefarm_tuning.cuda_toolkit import architectures, check_can_build, find_nvcc, plain_arch
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.model import Model
 from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.task import TuningTask, Workload
 
 
 @pytest.fixture
@@ -60,3 +62,25 @@ def test_one_that_does_not_answer_is_none(nowhere: Path) -> None:
 
 def test_suffixes_are_of_the_same_architecture() -> None:
     assert [plain_arch(one) for one in ("sm_90a", "sm_100f", "sm_86")] == ["sm_90", "sm_100", "sm_86"]
+
+
+def test_tuning_and_compiling_say_so_before_they_begin(nowhere: Path) -> None:
+    target = parse_target("cuda/sm_90")
+    task = TuningTask(
+        workload=Workload(key="k", name="matmul", flops=2.0, args=(), ir=""), target=target, weight=1
+    )
+    model = Model(
+        path=nowhere / "net.onnx",
+        sha256="0" * 64,
+        shapes={},
+        inputs=(),
+        outputs=(),
+        operators=(),
+        opset=17,
+        num_params=0,
+    )
+    with pytest.raises(InvalidInputError) as tuning:
+        tune([task], budget=Budget(trials=1))
+    with pytest.raises(InvalidInputError) as compiling:
+        compile(model, target, output=nowhere / "net.tunefarm")
+    assert tuning.value.code == compiling.value.code == "no-cuda-compiler"

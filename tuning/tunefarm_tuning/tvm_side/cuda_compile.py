@@ -19,6 +19,8 @@ _TIMEOUT_SEC = 600.0  # a builder's own is shorter, and ends the compiler with t
 def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
     """Return the machine code (an ELF file, a *cubin*) of CUDA C for a target's architecture.
 
+    Without ``--use_fast_math``, which TVM would give: its ``tanh`` is off by 5e-4, its divisions and roots by more than an ULP.
+
     ``nvcc`` stays in this process's group, so that whoever ends the group ends its compilers too.
 
     Args:
@@ -36,7 +38,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
         path.write_bytes(source)
         command = [
             str(nvcc),
-            *("-cubin", "-O3", "--use_fast_math", "-w", "--expt-relaxed-constexpr"),
+            *("-cubin", "-O3", "-w", "--expt-relaxed-constexpr"),
             *("-gencode", f"arch=compute_{number},code=sm_{number}"),
             *("-o", str(output), str(path)),
         ]
