@@ -129,12 +129,13 @@ def _compare_floats(
     absolute = max(share_of_rms * scale, _SMALLEST_ABSOLUTE[dtype])
     outside = kind_differs | (both & (error > rtol * np.abs(np.where(both, want, 0.0)) + absolute))
     mismatches = int(np.count_nonzero(outside))
-    if ties and mismatches <= max(1, int(_FORGIVEN_SHARE * want.size)):
+    if ties and 0 < mismatches <= int(_FORGIVEN_SHARE * want.size):
         step_rtol, step_share, _ = _ROUNDED[STEPS]
         far = kind_differs | (
             both & (error > step_rtol * np.abs(np.where(both, want, 0.0)) + step_share * scale)
         )
-        outside, mismatches = far, int(np.count_nonzero(far))
+        outside &= far
+        mismatches = int(np.count_nonzero(outside))
     worst = float(error.max(initial=0.0))
     mean = float(error[both].mean()) if both.any() else 0.0
     message = ""

@@ -192,7 +192,7 @@ class CompileJob:
         for number, task in enumerate(loaded.tasks):
             record, reason, message = self._find(task)
             if record is not None:
-                self.kernels.append(check.check(task, record))
+                self.kernels.append(check.check_any(task, [record, *self.history.others(record)]))
             else:
                 miss = missed(task, reason or MissReason.NO_RECORD, message)
                 self.kernels.append(CheckedKernel(task=task, record=None, miss=miss))

@@ -25,7 +25,7 @@ _current: ContextVar[History | None] = ContextVar("tunefarm_history", default=No
 
 
 class History:
-    """The best record of every workload, target, device model and toolchain.
+    """The best record of every workload, target, device model, toolchain and space.
 
     Args:
         records: In any order; failed trials may be among them.
@@ -34,14 +34,15 @@ class History:
     def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
         held = list(records)
         self._best: dict[str, list[TuningRecord]] = {}
-        for record in pick_best(held):
+        # Newest first: what was measured last is most likely of a space that still is one.
+        for record in sorted(pick_best(held), key=lambda one: -one.measured_at):
             self._best.setdefault(record.workload_key, []).append(record)
         self._failed = {record.workload_key for record in held} - self._best.keys()
         self._coverage: Coverage | None = None
 
     @property
     def records(self) -> tuple[TuningRecord, ...]:
-        """The best records, one per workload, target, device model and toolchain."""
+        """The best records, one per workload, target, device model, toolchain and space."""
         return tuple(record for group in self._best.values() for record in group)
 
     def find(
@@ -50,7 +51,8 @@ class History:
         """Return the record that holds here; else None, the reason, and what there is instead.
 
         The reason names what comes nearest: a record of another toolchain is nearer than one of another
-        device model, and that nearer than one of another target.
+        device model, and that nearer than one of another target. Of records of several spaces it is the newest;
+        `others` has the rest.
         """
         candidates = self._best.get(workload_key, [])
         if not candidates:
@@ -75,6 +77,16 @@ class History:
             MissReason.OTHER_TOOLCHAIN,
             _seen("toolchain", (r.toolchain for r in same_device), toolchain),
         )
+
+    def others(self, record: TuningRecord) -> list[TuningRecord]:
+        """Return the best records of other spaces that hold where this one holds, newest first."""
+        place = (record.target_key, record.device_model, record.toolchain)
+        return [
+            one
+            for one in self._best.get(record.workload_key, [])
+            if (one.target_key, one.device_model, one.toolchain) == place
+            and one.space_key != record.space_key
+        ]
 
     @property
     def coverage(self) -> Coverage:

@@ -123,6 +123,20 @@ class KernelCheck:
             for path in (tuned, untuned, plain):
                 path.unlink(missing_ok=True)
 
+    def check_any(self, task: KernelInfo, records: Sequence[TuningRecord]) -> CheckedKernel:
+        """Check the first record whose space still is one; the very first where none is.
+
+        Args:
+            task: The kernel's.
+            records: One at least; each of another space.
+        """
+        checked = [self.check(task, records[0])]
+        for record in records[1:]:
+            if not _is_of_a_gone_space(checked[-1]):
+                break
+            checked.append(self.check(task, record))
+        return checked[0] if _is_of_a_gone_space(checked[-1]) else checked[-1]
+
     def time_others(
         self, kernels: Sequence[CheckedKernel], on_step: Callable[[], None]
     ) -> list[CheckedKernel]:
@@ -245,6 +259,10 @@ class KernelCheck:
             )
         except RunFailed as error:
             raise _LeftOut(MissReason.CRASHED, error.message, code=error.code) from error
+
+
+def _is_of_a_gone_space(kernel: CheckedKernel) -> bool:
+    return kernel.miss is not None and kernel.miss.reason is MissReason.SPACE_CHANGED
 
 
 class _LeftOut(Exception):  # noqa: N818  (an outcome, caught in `KernelCheck.check`)

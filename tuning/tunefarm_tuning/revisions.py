@@ -12,5 +12,5 @@ IMPORTER = 1
 GRAPH_PASSES = 4
 """Which kernels a model has. Tasks that earlier passes found are not those that the compiler asks records for."""
 
-SPACES = 2
+SPACES = 3
 """Which configs a workload has. Those that a tuner asks for of an earlier space may apply to nothing."""

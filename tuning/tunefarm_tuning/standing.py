@@ -35,22 +35,20 @@ def standing(records: Iterable[TuningRecord]) -> list[TuningRecord]:
 
 
 def pick_best(records: Iterable[TuningRecord]) -> list[TuningRecord]:
-    """Return the fastest standing record of every (workload, target, device model, toolchain).
+    """Return the fastest standing record of every (workload, target, device model, toolchain, space).
 
-    A config that was confirmed counts by its newest confirming record alone (see `standing`). Where the records are of
-    several spaces, those of the space that was measured last count: an earlier release's configs may apply to nothing now.
+    A config that was confirmed counts by its newest confirming record alone (see `standing`). Of a workload that several
+    releases tuned there is one for each of their spaces: which of them still is one, `compile` finds out.
 
     Source: ``autotvm.record.pick_best`` (TVM v0.19), which keyed by target and workload alone.
     """
-    best: dict[_Place, TuningRecord] = {}
-    measured = [record for record in standing(records) if record.cost_sec is not None]
-    newest = {_place(record): record.space_key for record in sorted(measured, key=lambda r: r.measured_at)}
-    for record in measured:
-        key = _place(record)
+    best: dict[tuple[str, ...], TuningRecord] = {}
+    for record in standing(records):
+        if record.cost_sec is None:
+            continue
+        key = (*_place(record), record.space_key)
         held = best.get(key)
-        if record.space_key == newest[key] and (
-            held is None or (record.cost_sec or 0.0) < (held.cost_sec or float("inf"))
-        ):
+        if held is None or record.cost_sec < (held.cost_sec or float("inf")):
             best[key] = record
     return list(best.values())
 

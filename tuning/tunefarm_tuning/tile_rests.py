@@ -73,8 +73,8 @@ def _is_round(extent: int) -> bool:
 def _rounded(extent: int, tiles: Sequence[int], most: float) -> Iterator[int]:
     """Yield for each tile the roundest number that it divides, of those just above the extent."""
     for tile in tiles:
-        first = -(-extent // tile) * tile
-        if first <= most * extent and tile < extent:
+        first = (extent // tile + 1) * tile  # where the tile divides the extent, perfect tilings have it
+        if first <= most * extent and 1 < tile < extent:
             last = max(first, int(_ROUNDER_OVER * extent))
             near = range(first, last + 1, tile)[:_MOST_TRIED]
             yield min(near, key=lambda number: (max(prime_factors(number)), number))

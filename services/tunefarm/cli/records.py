@@ -117,7 +117,7 @@ def export_records(
     best: Annotated[
         bool,
         typer.Option(
-            "--best", help="Only the fastest of every workload, target, device model and toolchain."
+            "--best", help="Only the fastest of every workload, target, device model, toolchain and space."
         ),
     ] = False,
     output: OutFile = None,
@@ -152,7 +152,7 @@ def pick_best_records(
     file: Annotated[Path, typer.Argument(metavar="RECORDS.jsonl", help="Records, one JSON object a line.")],
     output: OutFile = None,
 ) -> None:
-    """Keep the fastest record of every workload, target, device model and toolchain of a file.
+    """Keep the fastest record of every workload, target, device model, toolchain and space of a file.
 
     Works on files alone, without a server. The records come out as JSON lines.
     """

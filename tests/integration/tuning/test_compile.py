@@ -118,6 +118,26 @@ def test_records_that_do_not_hold_are_missed_with_their_reason(tiny_net: TunedNe
     assert all(miss.message for miss in history.coverage.misses)
 
 
+def test_a_record_of_a_space_that_is_gone_gives_way_to_one_whose_space_is_there(
+    tiny_net: TunedNet, tmp_path: Path
+) -> None:
+    first = tiny_net.records[0]
+    gone = replace(first, space_key="0" * 32, measured_at=first.measured_at + 1.0, samples_sec=(1e-9,))
+    history = History([gone, first])
+    assert history.find(
+        first.workload_key,
+        target_key=first.target_key,
+        device_model=first.device_model,
+        toolchain=first.toolchain,
+    ) == (gone, None, "")
+    tunefarm_tuning.compile(
+        tiny_net.model, output=tmp_path / "a.tunefarm", history=history, baseline=False, limits=TAKE_ANY_SPEED
+    )
+    (hit,) = history.coverage.hits
+    assert hit.workload_key == first.workload_key
+    assert hit.record_cost_sec == first.cost_sec
+
+
 def test_over_rpc(tiny_net: TunedNet, tmp_path: Path) -> None:
     records = tiny_net.records_of("test")[:2]
     path = tmp_path / "remote.tunefarm"

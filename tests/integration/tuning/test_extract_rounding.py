@@ -16,14 +16,27 @@ from tunefarm_tuning.tvm_side.extract import rounds_values
     [
         (lambda x: tirx.round(x) * 0.5, True),
         (tirx.nearbyint, True),
+        (tirx.floor, True),
+        (tirx.ceil, True),
+        (tirx.trunc, True),
         (lambda x: x.astype("int8"), True),
         (lambda x: x * 2.0, False),
         (lambda x: x.astype("bfloat16"), False),
         (tirx.exp, False),
     ],
-    ids=["round", "nearbyint", "cast", "product", "narrow", "exp"],
+    ids=["round", "nearbyint", "floor", "ceil", "trunc", "cast", "product", "narrow", "exp"],
 )
 def test_which_kernels_round(compute: Callable[[Any], Any], rounds: bool) -> None:
     data = te.placeholder((8,), "float32", "data")
     func = te.create_prim_func([data, te.compute((8,), lambda i: compute(data[i]))])
     assert rounds_values(func) is rounds
+
+
+def test_rounding_where_to_read_from_is_none() -> None:
+    data = te.placeholder((8,), "float32", "data")
+
+    def neighbour(i: Any) -> Any:
+        place = tirx.floor(i.astype("float32") * 0.4)
+        return data[place.astype("int32")] * 0.5
+
+    assert not rounds_values(te.create_prim_func([data, te.compute((8,), neighbour)]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -143,9 +142,12 @@ def test_a_tile_that_the_knob_does_not_list_is_refused() -> None:
         for place, knob in enumerate(space.config_space.sketches[config.sketch].knobs)
         if knob.extent == 37
     )
-    for tile in ((1, 1, 1, 41), (1, 2, 1, 16), (0, 1, 5, 8), (40,)):
+    knob = space.config_space.sketches[config.sketch].knobs[rows]
+    assert 40 in knob.products
+    no_rest, two_rests = (1, 1, 1, 40), (1, 2, 4, 5)
+    for tile in ((1, 1, 1, 41), (1, 2, 1, 16), (0, 1, 5, 8), (40,), no_rest, two_rests):
         decisions = (*config.decisions[:rows], tile, *config.decisions[rows + 1 :])
-        assert prod(tile) not in space.config_space.sketches[0].knobs[rows].products or len(tile) != 4
+        assert knob.find(tile) is None
         with pytest.raises(InvalidInputError, match="cannot be"):
             space.apply(Config(config.sketch, decisions))
 

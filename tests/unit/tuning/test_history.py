@@ -32,18 +32,14 @@ def test_the_best_record_of_this_very_place_is_found() -> None:
     assert set(map(id, history.records)) == set(map(id, [*elsewhere, better]))
 
 
-def test_of_several_spaces_the_one_measured_last_counts() -> None:
-    gone = replace(RECORD, samples_sec=(1e-9,), space_key="gone", measured_at=RECORD.measured_at - 1.0)
-    failed = replace(
-        gone,
-        outcome=Outcome.RUN_CRASH,
-        samples_sec=(),
-        space_key="newer",
-        measured_at=RECORD.measured_at + 1.0,
-    )
-    for records in ([gone, RECORD, failed], [failed, RECORD, gone]):
-        assert History(records).find("w1", **HERE) == (RECORD, None, "")
-    assert History([gone]).find("w1", **HERE) == (gone, None, "")
+def test_of_several_spaces_each_has_its_best_and_the_newest_comes_first() -> None:
+    older = replace(RECORD, samples_sec=(1e-9,), space_key="older", measured_at=RECORD.measured_at - 1.0)
+    slower = replace(older, samples_sec=(1.0,), config=Config(0, (2,)))
+    elsewhere = replace(older, space_key="elsewhere", device_model="tower")
+    history = History([older, slower, RECORD, elsewhere])
+    assert history.find("w1", **HERE) == (RECORD, None, "")
+    assert history.others(RECORD) == [older]
+    assert history.others(elsewhere) == []
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,16 @@ def test_others_have_a_few_that_are_a_little_larger(extent: int, lanes: int) -> 
     assert bool(found) == (extent > 4 * lanes)
 
 
+@pytest.mark.parametrize("lanes", [0, 2, 4, 8, 16, 32])
+def test_none_of_them_is_the_extent_itself(lanes: int) -> None:
+    """Where the best tile divides a large extent of awkward primes, that one is rounder than what lies above it."""
+    large = (41_616, 83_232, 110_976, 115_600, 144_400, 166_464, 2_088_960, 27_744, 29_750, 38_250)
+    for extent in (*range(1, 300), *large):
+        rests = rest_extents(extent, lanes=lanes)
+        assert extent not in rests
+        Knob.tile("i", extent, 4, 64, rests)
+
+
 def test_vectors_do_not_run_along_every_loop() -> None:
     """Seven rows fill registers well, seven elements no vector."""
     assert rest_extents(77) == ()

@@ -13,6 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -25,8 +26,10 @@ from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tile_rests import num_rests
 from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of, is_tensorized
 from tunefarm_tuning.tvm_side.cuda_space import SpaceMaker, cuda_spaces
+from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.nest import Nest, block_of, computation_of
 from tunefarm_tuning.tvm_side.rest_tiles import axis_rests, leaves_weights, with_marks, with_rests
@@ -136,7 +139,7 @@ class DesignSpace:
         none: list[tuple[tuple[int, ...], ...]] = [((),) * len(nest.axes) for nest in self._nests]
         if self._target.kind != "llvm" or self._computation is None:
             return none
-        rests = axis_rests(self._computation)
+        rests = axis_rests(self._computation, Machine.of(self._target).vector_bytes)
         return [
             tuple(rests[axis] if axis >= 0 else () for axis in nest.axes)
             if nest.block == self._block
@@ -337,7 +340,10 @@ def _is_legal(inst: Any, present: Decision, decision: Decision, rests: Collectio
             isinstance(decision, tuple)
             and len(decision) == len(present)
             and min(decision) >= 1
-            and (prod(decision) == prod(present) or prod(decision) in rests)
+            and (
+                prod(decision) == prod(present)
+                or (prod(decision) in rests and _leaves_one_rest(inst, present, decision))
+            )
             and (
                 inst.kind.name != _PARTITIONED
                 or prod(decision[int(inst.attrs[1]) :]) % int(inst.attrs[2]) == 0
@@ -348,6 +354,11 @@ def _is_legal(inst: Any, present: Decision, decision: Decision, rests: Collectio
     if inst.kind.name == _CATEGORICAL:
         return 0 <= decision < len(inst.attrs[0])
     return -2 <= decision < 1 << 31
+
+
+def _leaves_one_rest(inst: Any, present: tuple[int, ...], decision: tuple[int, ...]) -> bool:
+    rests = num_rests(np.array([decision], dtype=np.int64), prod(present))
+    return int(rests[0]) == 1 and decision[-1] <= int(inst.attrs[1])
 
 
 def _legal_locations(schedule: Schedule, block: Any) -> set[int]:

@@ -24,6 +24,8 @@ _CALLS_OUT = {
     )
 }
 _ROUNDS = {f"tirx.{name}" for name in ("round", "nearbyint", "floor", "ceil", "trunc")}
+_PLACES = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
+"""Fields of TIR that say where something is read or written, and not what."""
 
 
 class NotTunable(StrEnum):
@@ -101,11 +103,14 @@ def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
 
 
 def rounds_values(func: tirx.PrimFunc) -> bool:
-    """Return whether a kernel rounds floats to integers, by a function or by a cast."""
+    """Return whether a kernel rounds floats that it computes with to integers, by a function or by a cast.
+
+    Where it reads from is no such value: the places that a resize takes its neighbours from are rounded in every kernel of it.
+    """
     return any(
         (isinstance(node, tvm.ir.Op) and node.name in _ROUNDS)
         or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
-        for node in walk(func.body)
+        for node in walk(func.body, leaving_out=_PLACES)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any
 
@@ -10,8 +10,13 @@ import tvm
 import tvm_ffi
 
 
-def walk(root: tvm_ffi.Object) -> Iterator[tvm_ffi.Object]:
-    """Yield every object reachable from `root`, each once, parents before children."""
+def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator[tvm_ffi.Object]:
+    """Yield every object reachable from `root`, each once, parents before children.
+
+    Args:
+        root: Where it starts.
+        leaving_out: Names of fields that are not entered.
+    """
     seen: dict[
         int, tvm_ffi.Object
     ] = {}  # the values keep the objects alive, so that no address is used twice
@@ -22,7 +27,9 @@ def walk(root: tvm_ffi.Object) -> Iterator[tvm_ffi.Object]:
             continue
         seen[value.__chandle__()] = value
         yield value
-        stack.extend(part for _, part in reversed(parts(value)) if is_node(part))
+        stack.extend(
+            part for name, part in reversed(parts(value)) if name not in leaving_out and is_node(part)
+        )
 
 
 def is_node(value: Any) -> bool:

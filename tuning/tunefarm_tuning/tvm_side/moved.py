@@ -74,15 +74,19 @@ def _elementwise(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved 
         argument if isinstance(argument, tirx.IntImm | tirx.FloatImm) else _like(argument, one, first, emit)
         for argument, one in zip(call.args, moved, strict=True)
     ]
+    if any(one is None for one in args):
+        return None
     return Moved(source=emit(_remade(call, *args)), order=first.order)
 
 
 def _like(argument: Any, moved: Moved | None, first: Moved, emit: Emit) -> Any:
-    """Return another operand as it stands beside the source of the first."""
+    """Return another operand as it stands beside the source of the first; None where its sizes are not known."""
     if moved is not None and moved.order == first.order:
         return moved.source
-    shape = sizes(argument) or ()
-    if len(shape) == 0:
+    shape = sizes(argument)
+    if shape is None:
+        return None
+    if not shape:
         return argument
     missing = len(first.order) - len(shape)
     if moved is not None and not missing:
@@ -98,9 +102,11 @@ def _like(argument: Any, moved: Moved | None, first: Moved, emit: Emit) -> Any:
 
 def _concat(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | None:
     first = next((one for one in moved if one is not None), None)
-    if first is None or not isinstance(call.args[0], relax.Tuple):
+    if first is None or not isinstance(call.args[0], relax.Tuple) or call.attrs.axis is None:
         return None
     parts = [_like(part, one, first, emit) for part, one in zip(call.args[0], moved, strict=True)]
+    if any(part is None for part in parts):
+        return None
     made = relax.op.concat(parts, axis=first.axis(int(call.attrs.axis)))
     return Moved(source=emit(made), order=first.order)
 

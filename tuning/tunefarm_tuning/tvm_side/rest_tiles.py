@@ -23,13 +23,18 @@ from tunefarm_tuning.tvm_side.packing import marked
 from tunefarm_tuning.tvm_side.unfused_rests import unfuse_rests
 
 
-def axis_rests(computation: Computation) -> tuple[tuple[int, ...], ...]:
-    """Return for each axis of a computation what its tilings may multiply to besides its extent."""
+def axis_rests(computation: Computation, vector_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each axis of a computation what its tilings may multiply to besides its extent.
+
+    Args:
+        computation: What is tiled.
+        vector_bytes: Of a register of the CPU. TVM's own answer, which features have, is 64 for every x86 CPU.
+    """
     writes = next((one for one in computation.accesses if one.writes), None)
     vector_axis = -1
     if writes is not None and writes.dims and len(writes.dims[-1]) == 1 and writes.dims[-1][0][1] == 1:
         vector_axis = writes.dims[-1][0][0]
-    lanes = 0 if writes is None else computation.vector_bytes // writes.itemsize_bytes
+    lanes = 0 if writes is None else vector_bytes // writes.itemsize_bytes
     # A sum that is cut into uneven parts is none the faster for it.
     return tuple(
         () if axis.reduces else rest_extents(axis.extent, lanes=lanes if place == vector_axis else 0)

@@ -23,12 +23,15 @@ from tunefarm_tuning.tvm_side.rewriting import rewritten
 def sink_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with those transposes moved down that are fewer, or smaller, for it.
 
-    Transposes that meet are moved together, or not at all.
+    Transposes that meet are moved together, or not at all. A network with branches stays as it is: what moves into one of
+    them is not run each time.
     """
     clean = tvm.transform.Sequential(
         [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
     )
     before = clean(plain_transposes(mod))
+    if _has_branches(before):
+        return before
     every = _Rewriter(before, lambda _: True)
     moved = rewritten(before, every)
     won = every.won(moved)
@@ -38,6 +41,14 @@ def sink_transposes(mod: tvm.IRModule) -> tvm.IRModule:
         moved = rewritten(before, _Rewriter(before, lambda number: every.group_of(number) in won))
     after = clean(plain_transposes(clean(moved)))
     return after if sum(_costs(after).values()) < sum(_costs(before).values()) else before
+
+
+def _has_branches(mod: tvm.IRModule) -> bool:
+    found: list[Any] = []
+    relax.analysis.post_order_visit(
+        mod["main"].body, lambda one: found.append(one) if isinstance(one, relax.If) else None
+    )
+    return bool(found)
 
 
 def _costs(

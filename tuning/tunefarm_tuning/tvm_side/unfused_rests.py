@@ -53,7 +53,7 @@ def _unfused(loop: Any) -> Any:
 
     body = _rebuilt(loop.body, placed)
     body = tirx.For(inner, loop.min, tirx.IntImm(dtype, inside), tirx.ForKind.SERIAL, body)
-    return tirx.For(
+    made = tirx.For(
         outer,
         loop.min,
         tirx.IntImm(dtype, extent // inside),
@@ -63,6 +63,7 @@ def _unfused(loop: Any) -> Any:
         loop.annotations,
         loop.step,
     )
+    return _unfused(made)  # another loop with a rest may be in it
 
 
 def _conditions(stmt: Any) -> Iterator[Any]:
