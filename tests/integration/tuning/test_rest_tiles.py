@@ -129,6 +129,14 @@ def test_sums_and_sizes_that_tiles_divide_have_perfect_tiles_alone() -> None:
         assert not any(knob.rest_extents for knob in sketch.knobs)
 
 
+def test_a_space_without_rests_has_the_key_that_it_had_before_there_were_any() -> None:
+    """Records of the first release name it."""
+    data, weight = te.placeholder((32, 64), "float32", "data"), te.placeholder((64, 96), "float32", "weight")
+    target = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 1})
+    space = DesignSpace(module([data, weight, topi.matmul(data, weight)]), target).config_space
+    assert space.key == "2803cbf77474f447"
+
+
 def test_gpus_have_perfect_tiles_alone() -> None:
     space = DesignSpace(dense(37, 86), GPU).config_space
     assert not any(knob.rest_extents for sketch in space.sketches for knob in sketch.knobs)

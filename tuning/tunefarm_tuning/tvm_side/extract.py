@@ -23,7 +23,8 @@ _CALLS_OUT = {
         *("tvm_call_packed", "tvm_call_cpacked", "tvm_call_packed_lowered", "tvm_call_cpacked_lowered"),
     )
 }
-_ROUNDS = {f"tirx.{name}" for name in ("round", "nearbyint", "floor", "ceil", "trunc")}
+_ROUNDS = frozenset({"round", "nearbyint", "floor", "ceil", "trunc"})
+"""Names of operators without what stands before them: TVM 0.27 has ``prim.ceil`` and ``tirx.floor``."""
 _PLACES = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
 """Fields of TIR that say where something is read or written, and not what."""
 
@@ -108,7 +109,7 @@ def rounds_values(func: tirx.PrimFunc) -> bool:
     Where it reads from is no such value: the places that a resize takes its neighbours from are rounded in every kernel of it.
     """
     return any(
-        (isinstance(node, tvm.ir.Op) and node.name in _ROUNDS)
+        (isinstance(node, tvm.ir.Op) and str(node.name).rpartition(".")[2] in _ROUNDS)
         or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
         for node in walk(func.body, leaving_out=_PLACES)
     )
