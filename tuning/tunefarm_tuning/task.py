@@ -14,8 +14,8 @@ class TensorSpec:
     """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar.
 
     Attributes:
-        constant: Whether it is a weight of the network, known when that is compiled: a kernel may then take it in
-            whatever order it likes.
+        constant: Whether it is a weight of the network, known when that is compiled: a CPU's kernel may then take it in
+            whatever order it likes, and a large one is read from memory and no cache.
     """
 
     name: str

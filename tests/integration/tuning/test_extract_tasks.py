@@ -90,6 +90,21 @@ def test_reshapes_are_no_tasks(tmp_path: Path) -> None:
     assert any("conv2d" in name for name in names)
 
 
+@pytest.mark.parametrize("target", ["cuda/sm_90", CPU])
+def test_weights_are_told_from_what_comes_of_inputs(tmp_path: Path, target: str) -> None:
+    """A GPU's kernels are timed with large weights out of its cache, though no schedule changes their order."""
+    path = tmp_path / "net"
+    path.write_bytes(onnx_models.mobile_block(channels=32).SerializeToString())
+    tasks = extract_tasks(import_model(path), target)
+    constant = {arg.shape for task in tasks for arg in task.workload.args if arg.constant}
+    assert constant == {(1, 1, 32, 128), (1, 1, 128, 32)}, "the others are small"
+    for task in tasks:
+        func = module_from_text(task.workload.ir)["main"]
+        assert workload_key(func) == task.workload.key
+        may_pack = target == CPU and any(arg.constant for arg in task.workload.args)
+        assert ("layout_free_buffers" in func.attrs) == may_pack
+
+
 def test_convolutions_are_channels_last_on_a_cpu_and_clips_fuse_with_them(tmp_path: Path) -> None:
     path = tmp_path / "net"
     path.write_bytes(onnx_models.mobile_block().SerializeToString())

@@ -13,7 +13,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
-from tunefarm_tuning.tvm_side.packing import kernel_calls, marked
+from tunefarm_tuning.tvm_side.packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
 _CALLS_OUT = {
@@ -91,7 +91,7 @@ def as_workload(kernel: Kernel) -> Workload:
 
 def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
     """Return the arguments of a normalised module whose shapes are all known."""
-    weights = marked(module["main"])
+    weights = weights_of(module["main"])
     return tuple(
         TensorSpec(
             name=f"arg{i}",

@@ -25,6 +25,8 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tunefarm_tuning.tvm_side.ir_walk import walk
 
 _FREE = "layout_free_buffers"
+_WEIGHTS = "tunefarm.weights"
+"""The same of a kernel that takes its weights as they lie: no rule of TVM's reads it. What it is timed with depends on it."""
 _PACKS = "meta_schedule.layout_rewrite_preproc"
 _LEAST_BYTES = 16 << 10
 """Less than this is in the innermost cache whatever its order."""
@@ -70,8 +72,13 @@ class PackedKernel:
     packings: Mapping[int, Packing] = field(default_factory=dict)
 
 
-def mark_constants(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return a lowered module, its PrimFuncs marked with those arguments that are weights wherever they are called."""
+def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
+    """Return a lowered module, its PrimFuncs marked with those arguments that are weights wherever they are called.
+
+    Args:
+        mod: The module.
+        may_pack: Whether schedules may have them in an order of their own.
+    """
     marks: dict[str, set[int]] = {}
     for name, args in kernel_calls(mod["main"].body):
         weights = {number for number, arg in enumerate(args) if _is_weight(arg)}
@@ -79,18 +86,27 @@ def mark_constants(mod: tvm.IRModule) -> tvm.IRModule:
     made = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     for name, weights in marks.items():
         if weights:
-            made.update_func(made.get_global_var(name), with_weights(mod[name], weights))
+            made.update_func(made.get_global_var(name), with_weights(mod[name], weights, may_pack=may_pack))
     return made
 
 
-def with_weights(func: tirx.PrimFunc, weights: Collection[int]) -> tirx.PrimFunc:
+def with_weights(func: tirx.PrimFunc, weights: Collection[int], *, may_pack: bool = True) -> tirx.PrimFunc:
     """Return a PrimFunc marked with those of its arguments that are weights."""
-    return func.with_attr(_FREE, sorted(weights))
+    return func.with_attr(_FREE if may_pack else _WEIGHTS, sorted(weights))
 
 
 def marked(func: tirx.PrimFunc) -> frozenset[int]:
+    """Return which arguments of a workload are weights that a schedule may pack."""
+    return _numbers(func, _FREE)
+
+
+def weights_of(func: tirx.PrimFunc) -> frozenset[int]:
     """Return which arguments of a workload are weights."""
-    found = func.attrs.get(_FREE) if func.attrs else None
+    return _numbers(func, _FREE) | _numbers(func, _WEIGHTS)
+
+
+def _numbers(func: tirx.PrimFunc, mark: str) -> frozenset[int]:
+    found = func.attrs.get(mark) if func.attrs else None
     return frozenset(int(number) for number in found or ())
 
 

@@ -183,8 +183,8 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     with tvm_target(target):
         lowered = tvm.transform.Sequential(passes)(mod)
     _refuse_leftovers(lowered)
-    # A GPU's rules of TVM's know nothing of it.
-    return mark_constants(lowered) if on_cpu else lowered
+    # TVM's rules for GPUs do not pack weights.
+    return mark_constants(lowered, may_pack=on_cpu)
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:
