@@ -31,6 +31,7 @@ from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.gpu_state import BUSY
 from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -103,6 +104,10 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
     """Return what a calibration that did not come to its end says about the device."""
+    if isinstance(error, DeviceLostError) and error.code == BUSY:
+        # Its agent says so too, soon. Until it is free nothing is known of the device, good or bad.
+        log.warning("device busy", device_id=lease.device.id, error=error.message)
+        return None, f"busy: {error.message}"
     if isinstance(error, DeviceLostError):
         return DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
     # Nothing that the device did: this worker has no linker for it, say.

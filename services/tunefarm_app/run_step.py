@@ -48,6 +48,7 @@ from tunefarm_tuning.errors import (
     TransientError,
     TunefarmError,
 )
+from tunefarm_tuning.gpu_state import BUSY
 from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -61,7 +62,7 @@ _HANDLERS: dict[StepKind, Callable[[StepContext], None]] = {
     StepKind.SOURCE: run_source,
 }
 _BACKOFF_SEC = (2.0, 10.0, 30.0)
-_FULL_DISK_SEC = 10.0
+_WAIT_SEC = 10.0
 
 
 def run_steps(step_id: str, services: Services) -> None:
@@ -184,7 +185,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
     )
     settings = services.settings
     final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
-    waits = is_full_disk(shown)
+    waits = is_full_disk(shown) or shown.code == BUSY
     fault = not isinstance(shown, TransientError) or shown.code == TOO_LONG
     tries, most = (step.faults + 1, settings.max_attempts) if fault else (step.attempts, settings.max_losses)
     failed = final or (tries >= most and not waits)
@@ -198,7 +199,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
                 repos.steps.release(
                     step.id,
                     step.fence,
-                    delay_sec=_FULL_DISK_SEC if waits else backoff_sec,
+                    delay_sec=_WAIT_SEC if waits else backoff_sec,
                     count_attempt=not waits,
                     fault=fault,
                     error=shown.to_json(),

@@ -59,7 +59,8 @@ def calibrate(
         cancellation: Ends the call within seconds.
 
     Raises:
-        DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time.
+        DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time; ``device-busy`` if
+            it is a GPU on which another process computes.
         InvalidInputError: If the kernel cannot be built for the target here.
     """
     # Its package brings NumPy, which the API, that only keeps what a calibration said, has no need of.

@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.untrusted_text import clean
+
 GPU_STATE = "tunefarm.gpu_state"
 """The function under which a device that is a GPU tells its state, as JSON."""
 
 SLOWED_BELOW = 0.85
 """Part of the clock at calibration under which a timing says more about the GPU than about the kernel."""
+
+BUSY = "device-busy"
+"""Code of the error where somebody else computes on the GPU: a fault neither of the device nor of what was to be measured."""
+
+_USED_BY = "the GPU is used by "
 
 _REASONS = {
     0x1: "idle",
@@ -27,7 +35,20 @@ _REASONS = {
 """NVML's bits of why a clock is not higher (``nvmlClocksEventReasons``)."""
 
 _THROTTLING = {"hardware-slowdown", "thermal", "hardware-thermal", "power-brake"}
-"""Those that come and go. A power cap is how many a GPU works all day: the clock tells whether it costs much."""
+"""Those that come and go."""
+
+_POWER_CAP = "power-cap"
+"""How many a GPU works all day, under a clock that it had at its calibration, short and cold, and never has in a network."""
+
+
+def busy(used_by: str) -> DeviceLostError:
+    """Return the error of a GPU that somebody else keeps busy."""
+    return DeviceLostError(f"{_USED_BY}{clean(used_by, 300)}", code=BUSY)
+
+
+def says_busy(message: str) -> bool:
+    """Return whether the message of a failed measurement is that of `busy`."""
+    return message.startswith(_USED_BY)
 
 
 def clock_reasons(bits: int) -> tuple[str, ...]:
@@ -90,10 +111,23 @@ class GpuState:
         reasons = [one for one in self.throttle if one in _THROTTLING]
         if reasons:
             return f"throttled: {', '.join(reasons)}"
-        if clock_mhz is not None and self.clock_mhz is not None and self.clock_mhz < SLOWED_BELOW * clock_mhz:
-            why = f" ({', '.join(self.throttle)})" if self.throttle else ""
-            return f"its clock was {self.clock_mhz:g} MHz, {clock_mhz:g} at calibration{why}"
-        return ""
+        if self.throttle == (_POWER_CAP,):
+            return ""
+        why = f" ({', '.join(self.throttle)})" if self.throttle else ""
+        return f"{slow}{why}" if (slow := self._slow(clock_mhz)) else ""
+
+    def capped(self, clock_mhz: float | None) -> str:
+        """Return how low its clock was under the power cap alone; empty where it was not. To wait would not change that.
+
+        Args:
+            clock_mhz: As of `held_back`.
+        """
+        return self._slow(clock_mhz) if self.throttle == (_POWER_CAP,) else ""
+
+    def _slow(self, clock_mhz: float | None) -> str:
+        if clock_mhz is None or self.clock_mhz is None or self.clock_mhz >= SLOWED_BELOW * clock_mhz:
+            return ""
+        return f"its clock was {self.clock_mhz:g} MHz, {clock_mhz:g} at calibration"
 
 
 def _number(value: object) -> float | None:

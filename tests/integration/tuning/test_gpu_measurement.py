@@ -16,13 +16,14 @@ from nvml_answers import Driver, uuid
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.child import ChildLimits
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.errors import DeviceLostError
 from tunefarm_tuning.gpu_state import GpuState
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, TimingOption
 from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tvm_side import measure_child
+from tunefarm_tuning.tvm_side import calibrate_child, measure_child
 from tunefarm_tuning.tvm_side.gpu_sampling import state_of
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
 from tunefarm_workers.device.nvml import ANSWERS
@@ -132,6 +133,12 @@ def test_nothing_is_measured_on_a_gpu_that_is_anothers(
     assert result.failure is not None
     assert result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR
     assert result.failure.message == f"the GPU is used by train (pid {me})"
+    assert result.run_sec == 0.0, (
+        "else the candidate would be the one that was at work when the device was lost"
+    )
+    with pytest.raises(DeviceLostError, match=rf"the GPU is used by train \(pid {me}\)") as caught:
+        calibrate_child._run(session, Path("nothing is loaded"), "cuda", 1)
+    assert caught.value.code == "device-busy"
     driver.answers_of(0, process_loads=[[me, 0]])  # it sleeps
     result = result_of(
         measure_child._measure(session, measure_child._samples, params(kernel, constant=False)), 1.0

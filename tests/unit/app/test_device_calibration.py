@@ -20,6 +20,7 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
+from tunefarm_tuning.gpu_state import busy
 from tunefarm_tuning.measure import Failure, Outcome
 
 
@@ -187,6 +188,33 @@ def test_a_device_that_cannot_be_reached_is_tried_again(farm: Farm, kernel: Kern
         "it could not be calibrated: nobody at home",
     )
     kernel.error = None
+    farm.calibrate()
+    assert farm.device(device.id).state is DeviceState.ONLINE
+
+
+def test_a_gpu_that_somebody_uses_is_calibrated_later(farm: Farm, kernel: Kernel) -> None:
+    device = farm.newcomer()
+    kernel.error = busy("train (pid 7)")
+    farm.calibrate()
+    waiting = farm.device(device.id)
+    assert (waiting.state, waiting.reason) == (
+        DeviceState.CHECKING,
+        "busy: the GPU is used by train (pid 7)",
+    )
+    assert waiting.lease_owner is None
+
+    # Its agent says so too, in the middle of the next calibration: its word stands.
+    class Told(ReplayEngine):
+        def calibrate(self, device: Device, *, cancellation: Any) -> CalibrationRun:
+            heartbeat(farm.services, device.id, ready=False, reason="busy: the agent's word")
+            raise busy("train (pid 7)")
+
+    ask_for_calibrations(farm.services)
+    calibrate_device(*farm.inbox.calibrations.pop(), farm.with_engine(Told()).services)
+    told = farm.device(device.id)
+    assert (told.state, told.reason) == (DeviceState.OFFLINE, "busy: the agent's word")
+    kernel.error = None
+    heartbeat(farm.services, device.id)
     farm.calibrate()
     assert farm.device(device.id).state is DeviceState.ONLINE
 

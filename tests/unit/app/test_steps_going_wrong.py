@@ -27,6 +27,7 @@ from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
 from tunefarm_tuning.builder.worker import FULL_DISK
 from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.gpu_state import busy
 from tunefarm_tuning.measure import Closing, Failure, MeasureResult, Outcome
 
 
@@ -254,6 +255,25 @@ def test_a_device_that_measures_nothing_is_quarantined_and_the_job_goes_on_elsew
     assert job.state is JobState.SUCCEEDED
     assert job.trials == 24
     assert farm.trials(job.id)[0].outcome == "ok"
+
+
+def test_a_gpu_that_somebody_uses_is_waited_for(farm, tuning_job) -> None:
+    """Neither device, nor job, nor candidate is at fault."""
+
+    def used(task, config):
+        return Failure(Outcome.INFRASTRUCTURE_ERROR, busy("train (pid 7)").message)
+
+    farm.with_engine(ReplayEngine(answer=used)).run()
+    for _ in range(4):
+        _again(farm, ReplayEngine(answer=used))
+    (device,) = _pool(farm)
+    assert device.state is DeviceState.ONLINE
+    assert farm.steps(tuning_job.id)[-1].error["code"] == "device-busy"
+    assert farm.events(tuning_job.id).count("retry") == 1
+    assert farm.job(tuning_job.id).trials == 0
+    _again(farm, ReplayEngine())
+    job = farm.job(tuning_job.id)
+    assert (job.state, job.trials) == (JobState.SUCCEEDED, 24)
 
 
 class RefusingEveryOther(Closing):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
+from tunefarm_tuning.adaptive_timing import TimingPlan, time_adaptively
 from tunefarm_tuning.errors import DeviceLostError
-from tunefarm_tuning.gpu_state import GpuState
+from tunefarm_tuning.gpu_state import GpuState, says_busy
 from tunefarm_tuning.tvm_side.gpu_sampling import LAUNCH_SEC, cold_sampler, flush_bytes, take_steadily
 
 WELL = GpuState(clock_mhz=1980.0, temperature_celsius=41.0)
@@ -73,24 +72,40 @@ def test_it_is_said_where_that_did_not_help() -> None:
     assert facts["slowed"] == "its clock was 600 MHz, 1980 at calibration"
 
 
+def test_a_power_cap_alone_is_told_and_no_reason_to_wait() -> None:
+    gpu = Gpu(GpuState(clock_mhz=1200.0, throttle=("power-cap",)))
+    taken, facts = gpu.steadily()
+    assert (taken, gpu.waited) == (1, [])
+    assert facts["capped"] == "its clock was 1200 MHz, 1980 at calibration"
+    assert not {"slowed", "retaken"} & set(facts)
+
+
 def test_a_gpu_that_is_shared_is_no_place_to_measure() -> None:
     assert Gpu(WELL, SHARED, WELL, WELL).steadily()[0] == 2
-    with pytest.raises(DeviceLostError, match=r"the GPU is used by python3 \(pid 7\)"):
+    with pytest.raises(DeviceLostError, match=r"the GPU is used by python3 \(pid 7\)") as caught:
         Gpu(SHARED).steadily()
+    assert caught.value.code == "device-busy"
+    assert says_busy(caught.value.message)
 
 
-def evaluator(*, call: float, cold: float, launch: float) -> Callable[..., list[float]]:
-    def evaluate(*, number: int, repeat: int, cache_flush_bytes: int) -> list[float]:
+class Evaluator:
+    """Of a kernel that takes so long, with its data in the cache and without."""
+
+    def __init__(self, *, call: float, cold: float, launch: float) -> None:
+        self.call, self.cold, self.launch = call, cold, launch
+        self.calls = 0
+
+    def __call__(self, *, number: int, repeat: int, cache_flush_bytes: int) -> list[float]:
         assert number == 1 or not cache_flush_bytes, "only the first of several finds the cache empty"
-        once = (cold if cache_flush_bytes else call) + (launch if number == 1 else 0.0)
+        self.calls += 1 + number * repeat
+        once = (self.cold if cache_flush_bytes else self.call) + (self.launch if number == 1 else 0.0)
         return [once] * repeat
-
-    return evaluate
 
 
 def test_cold_calls_are_timed_by_themselves() -> None:
     told: list[float] = []
-    sample = cold_sampler(evaluator(call=10e-6, cold=14e-6, launch=5e-6), flush=1 << 20, warm=told.append)
+    evaluate = Evaluator(call=10e-6, cold=14e-6, launch=5e-6)
+    sample = cold_sampler(evaluate, flush=1 << 20, warm=told.append)
     for _ in range(2):
         assert sample(number=300, repeat=3, min_repeat_ms=3) == pytest.approx([14e-6] * 3)
         assert sample(number=1, repeat=1, min_repeat_ms=0) == pytest.approx([14e-6])
@@ -98,14 +113,26 @@ def test_cold_calls_are_timed_by_themselves() -> None:
 
 
 def test_no_more_is_taken_off_than_a_launch_takes() -> None:
-    (slow,) = cold_sampler(evaluator(call=1e-3, cold=2e-3, launch=1e-3), flush=1 << 20)(
-        number=1, repeat=1, min_repeat_ms=0
+    (slow,) = cold_sampler(Evaluator(call=1e-3, cold=2e-3, launch=1e-3), flush=1 << 20)(
+        number=2, repeat=1, min_repeat_ms=0
     )
     assert slow == pytest.approx(3e-3 - LAUNCH_SEC)
-    (odd,) = cold_sampler(evaluator(call=1e-3, cold=5e-4, launch=0.0), flush=1 << 20)(
-        number=1, repeat=1, min_repeat_ms=0
+    (odd,) = cold_sampler(Evaluator(call=1e-3, cold=5e-4, launch=0.0), flush=1 << 20)(
+        number=2, repeat=1, min_repeat_ms=0
     )
     assert odd == 1e-3, "nothing is faster for finding less in its cache"
+
+
+def test_a_hopeless_kernel_is_called_hardly_ever() -> None:
+    plan = TimingPlan(repeat=10, number=1, min_repeat_ms=10, max_timing_ms=100, launch_sec=LAUNCH_SEC)
+    slow = Evaluator(call=0.2, cold=0.2, launch=5e-6)
+    samples, truncated = time_adaptively(cold_sampler(slow, flush=1 << 20), plan, 1e-3)
+    assert (samples, truncated, slow.calls) == ([0.2 + 5e-6], True, 2)
+    # The only one that there is so far is timed all the same, within the time of a measurement.
+    samples, truncated = time_adaptively(cold_sampler(slow, flush=1 << 20), plan, None)
+    assert samples == pytest.approx([0.2] * 3, rel=1e-3)
+    assert not truncated
+    assert slow.calls < 20
 
 
 def test_the_whole_cache_is_flushed() -> None:

@@ -45,7 +45,8 @@ def test_reasons_have_names() -> None:
     [
         (0x1, 1980.0, ""),
         (0x4, 1900.0, ""),  # a power cap is where many a GPU works all day
-        (0x4, 1200.0, "its clock was 1200 MHz, 1980 at calibration (power-cap)"),
+        (0x4, 1200.0, ""),
+        (0x4 | 0x2, 1200.0, "its clock was 1200 MHz, 1980 at calibration (application-clocks, power-cap)"),
         (0x0, 1200.0, "its clock was 1200 MHz, 1980 at calibration"),
         (0x8, 1980.0, "throttled: hardware-slowdown"),
         (0x20 | 0x40, 1980.0, "throttled: thermal, hardware-thermal"),
@@ -57,6 +58,13 @@ def test_what_holds_a_gpu_back(bits: int, clock_mhz: float, held_back: str) -> N
     assert state.held_back(1980.0) == held_back
     if "calibration" in held_back:
         assert state.held_back(None) == ""
+
+
+def test_a_power_cap_is_told_where_it_costs_much() -> None:
+    capped = GpuState(clock_mhz=1200.0, throttle=("power-cap",))
+    assert capped.capped(1980.0) == "its clock was 1200 MHz, 1980 at calibration"
+    assert capped.capped(1300.0) == capped.capped(None) == ""
+    assert GpuState(clock_mhz=1200.0).capped(1980.0) == ""
 
 
 @pytest.mark.parametrize(

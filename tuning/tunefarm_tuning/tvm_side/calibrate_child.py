@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.tirx import build as build_module
 
-from tunefarm_tuning.errors import DeviceLostError, InvariantError
+from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.gpu_state import GpuState, busy
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.gpu_sampling import state_of
@@ -61,7 +63,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
     a GPU; ``clock_mhz`` of any but a GPU that tells it.
 
     Raises:
-        DeviceLostError: If another process computes on the GPU.
+        DeviceLostError: ``device-busy`` if another process computes on the GPU.
     """
     if _library is None:
         raise InvariantError("the calibration kernel was not built")
@@ -150,19 +152,15 @@ def cores(target: Target) -> int:
 
 
 def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> dict[str, Any]:
+    read = state_of(session) if kind == "cuda" else None
+    _check_free(read)
     device = session.device(kind)
     left, right = operands(SIZE[kind])
     arrays = [_on(device, array) for array in (left, right, np.zeros_like(left))]
     module = session.load(library)
     evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
     times = [float(one) for one in evaluator(*arrays).results]
-    read = state_of(session) if kind == "cuda" else None
-    clock_mhz: float | None = None
-    if read is not None:
-        state = read()
-        clock_mhz = state.clock_mhz
-        if state.used_by:
-            raise DeviceLostError(f"the GPU is used by {state.used_by}")
+    clock_mhz = _check_free(read)
     # Whole numbers of this size are exact in float32, in whatever order they are summed up.
     if not min(times) > 0:
         raise RuntimeError(f"its timer says {min(times)} s")
@@ -172,6 +170,16 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
     if num_cores > 1 and wrong is None:
         all_cores_sec, wrong = _run_all_cores(module, device, arrays, num_cores)
     return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong, "clock_mhz": clock_mhz}
+
+
+def _check_free(read: Callable[[], GpuState] | None) -> float | None:
+    """Return the clock of a GPU that tells its state; raise where it is another's."""
+    if read is None:
+        return None
+    state = read()
+    if state.used_by:
+        raise busy(state.used_by)
+    return state.clock_mhz
 
 
 def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) -> tuple[float, str | None]:

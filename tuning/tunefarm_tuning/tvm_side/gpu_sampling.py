@@ -9,10 +9,8 @@ from statistics import mean, median
 from typing import Any, TypeVar
 
 from tunefarm_tuning.adaptive_timing import Sampler
-from tunefarm_tuning.errors import DeviceLostError
-from tunefarm_tuning.gpu_state import GPU_STATE, GpuState
+from tunefarm_tuning.gpu_state import GPU_STATE, GpuState, busy
 from tunefarm_tuning.tvm_side.session import DeviceSession
-from tunefarm_tuning.untrusted_text import clean
 
 LAUNCH_SEC = 20e-6
 """What the timing of a single call can have beside the kernel: the GPU waits for the launch. No more than this."""
@@ -26,6 +24,8 @@ _PAUSES_SEC = (0.3, 1.0)
 _L2_BYTES = 64 << 20
 _MOST_FLUSHED_BYTES = 1 << 30
 _WARM_CALLS = 50
+_WARM_SEC = 0.1
+"""Of a kernel that takes long, fewer are called: beside it a launch is nothing."""
 _SINGLE_CALLS = 9
 _COLD_CALLS = 4
 
@@ -70,10 +70,11 @@ def take_steadily(
 
     Returns:
         What was taken last, and the facts of it: the state of the GPU after it and ``before``; ``retaken``, how often it was
-        taken again; ``slowed``, why it cannot be believed, where that is so all the same.
+        taken again; ``slowed``, why it cannot be believed, where that is so all the same; ``capped``, how low the clock was
+        under the power cap alone.
 
     Raises:
-        DeviceLostError: If the GPU is another's all the time.
+        DeviceLostError: ``device-busy`` if the GPU is another's all the time.
     """
     started = clock()
     retaken = 0
@@ -93,10 +94,12 @@ def take_steadily(
         wait(pause_sec)
         retaken += 1
     if used_by:
-        raise DeviceLostError(f"the GPU is used by {clean(used_by, 300)}")
+        raise busy(used_by)
     facts: dict[str, Any] = {**after.to_json(), "before": before.to_json(), "retaken": retaken}
     if slowed:
         facts["slowed"] = slowed
+    if capped := after.capped(clock_mhz):
+        facts["capped"] = capped
     return taken, {name: value for name, value in facts.items() if value not in (0, {})}
 
 
@@ -111,7 +114,8 @@ def cold_sampler(
     """Return what times calls that find nothing in the GPU's L2 cache.
 
     Each call is timed by itself, after a copy that fills the cache. The GPU waits for such a call's launch, and that is in its
-    time: as much as a single call that finds its data in the cache takes longer than one of many in a row. It is taken off.
+    time: as much as a single call that finds its data in the cache takes longer than one of many in a row. It is taken off,
+    but from the one call that says whether a kernel is worth to be timed at all.
 
     Args:
         evaluate: Takes ``number``, ``repeat`` and ``cache_flush_bytes``; returns seconds per call, one per repeat.
@@ -122,13 +126,17 @@ def cold_sampler(
 
     def launch() -> tuple[float, float]:
         if not known:
-            in_a_row = evaluate(number=_WARM_CALLS, repeat=1, cache_flush_bytes=0)[0]
-            alone = median(evaluate(number=1, repeat=_SINGLE_CALLS, cache_flush_bytes=0))
+            once = evaluate(number=1, repeat=1, cache_flush_bytes=0)[0]
+            fitting = max(1, int(_WARM_SEC / max(once, 1e-9)))
+            in_a_row = evaluate(number=min(_WARM_CALLS, fitting), repeat=1, cache_flush_bytes=0)[0]
+            alone = median(evaluate(number=1, repeat=min(_SINGLE_CALLS, fitting), cache_flush_bytes=0))
             known.append((in_a_row, min(max(alone - in_a_row, 0.0), LAUNCH_SEC)))
             warm(in_a_row)
         return known[0]
 
-    def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:  # noqa: ARG001
+    def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:
+        if not known and (number, repeat, min_repeat_ms) == (1, 1, 0):
+            return evaluate(number=1, repeat=1, cache_flush_bytes=flush)
         in_a_row, launch_sec = launch()
         each = min(number, _COLD_CALLS)
         calls = evaluate(number=1, repeat=each * repeat, cache_flush_bytes=flush)

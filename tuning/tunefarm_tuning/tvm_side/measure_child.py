@@ -18,6 +18,7 @@ import tvm
 from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons
 from tunefarm_tuning.errors import DeviceLostError, InvariantError
+from tunefarm_tuning.gpu_state import BUSY
 from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import gpu_sampling
@@ -70,7 +71,7 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
     (the last two are of `gpu_sampling.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
     ``{"samples_sec", "truncated", "facts"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
     other side went away in the middle, with ``"poisoned": true`` where nothing more can run in this session, or in this very
-    process where that was its device.
+    process where that was its device; with ``"busy": true`` where somebody else uses the device.
     """
     return _over_rpc(_samples, params)
 
@@ -118,7 +119,7 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
     except MemoryError:
         raise
     except DeviceLostError as error:
-        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message]}
+        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message], "busy": error.code == BUSY}
     except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
         whole = str(error)
         text = f"{type(error).__name__}: {clean(whole, 500)}"
