@@ -41,7 +41,7 @@ class Driver:
         self._write()
 
     def is_as(self, name: str) -> None:
-        """Let the machine be one of the recorded ones."""
+        """Let the machine be one of those in the folder."""
         self.answers = json.loads((RECORDED / f"{name}.json").read_text())
         self._write()
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nvml_answers import RECORDED
+from nvml_answers import uuid as uuid_of
 
 from tunefarm_workers.device.nvml import Nvml, NvmlError, NvmlLibrary, Question
 from tunefarm_workers.device.nvml_recorded import RecordedNvml, record
@@ -83,6 +89,48 @@ def test_the_drivers_own_answers() -> None:
         assert refusal(nvml.uuids) == refusal(lambda: nvml.ask("GPU-0", Question.NAME)) == why
         pytest.skip("no NVIDIA driver on this machine: only that its absence is told was checked")
     assert check(nvml) >= len(nvml.uuids())
+
+
+@pytest.mark.parametrize("options", [[], ["-DOLD"]])
+def test_the_binding_on_a_stub_of_the_drivers_library(tmp_path: Path, options: list[str]) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    compiler = shutil.which("cc") or shutil.which("gcc") or "clang"
+    stub = [compiler, "-shared", "-fPIC", *options, "-o", str(library), str(RECORDED / "stub.c")]
+    subprocess.run(stub, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-m", "tunefarm_workers.device.nvml_recorded"],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    (only,) = told["gpus"]
+    assert (told["driver"], only) == (
+        "550.54.15",
+        {
+            "uuid": uuid_of(0),
+            "name": "NVIDIA H100 80GB HBM3",
+            "compute_capability": [9, 0],
+            "memory": [85520809984, 4194304],
+            "clock": 1755,
+            "clock_max": 1980,
+            "memory_clock": 2619,
+            "memory_clock_max": 2620,
+            "temperature": 41,
+            "power": 70500,
+            "power_limit": 700000,
+            "load": 97,
+            "events": 0x4,
+            "mig": {"error": "NVML_ERROR_NOT_SUPPORTED"},
+            "processes": [[4242, 1 << 30, "/usr/bin/python3"], [4343, None, None]],
+            "process_loads": [[4242, 96]],
+        },
+    )
+    path = tmp_path / "told.json"
+    path.write_text(done.stdout)
+    assert check(RecordedNvml(path)) == len(Question) - 1
 
 
 def refusal(ask: Callable[[], object]) -> str:

@@ -11,7 +11,7 @@ from nvml_answers import Driver
 
 from tunefarm_workers.device import gpu
 from tunefarm_workers.device.gpu_watch import GpuWatch
-from tunefarm_workers.device.nvml import Question
+from tunefarm_workers.device.nvml import NvmlError, Question
 from tunefarm_workers.device.nvml_recorded import RecordedNvml
 from tunefarm_workers.device.vitals import Vitals
 
@@ -98,6 +98,46 @@ def test_a_driver_that_does_not_answer_holds_up_nothing(driver: Driver) -> None:
     vitals.wait(60.0)
     assert watch.reason(1e9) == ""
     assert frozen.asked > 1
+
+
+class OddNvml(RecordedNvml):
+    """Fails as nobody foresaw once it is told."""
+
+    odd: bool | None = False
+
+    def ask(self, uuid: str, question: Question) -> Any:
+        if self.odd:
+            raise NvmlError("NVML_ERROR_UNKNOWN", "nobody knows why")
+        return super().ask(uuid, question)
+
+    def tells_our_pids(self) -> bool:
+        if self.odd is None:
+            raise AttributeError("no such thing")
+        return super().tells_our_pids()
+
+
+def test_what_nobody_foresaw_is_told(driver: Driver) -> None:
+    """The last reading must not stand for ever."""
+    driver.has("H100")
+    (only,) = gpu.find()
+    now = [0.0]
+    odd = OddNvml(driver.path)
+    vitals = Vitals(only, every_sec=5.0, clock=lambda: now[0], nvml=odd)
+    watch = GpuWatch(vitals, clock=lambda: now[0])
+
+    def reason(at: float) -> str:
+        now[0] = at
+        vitals.read()
+        vitals.wait(60.0)
+        return watch.reason(1e9)
+
+    assert reason(0.0) == ""
+    odd.odd = True
+    assert reason(10.0) == "the GPU's driver fails: nobody knows why"
+    odd.odd = None
+    assert reason(20.0) == "the GPU's driver cannot be asked: AttributeError: no such thing"
+    odd.odd = False
+    assert reason(30.0) == ""
 
 
 def test_a_gpu_that_falls_off_the_bus_is_told(driver: Driver) -> None:

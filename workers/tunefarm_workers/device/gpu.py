@@ -12,7 +12,7 @@ from typing import Any
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.untrusted_text import clean
 from tunefarm_workers.device.gpu_reading import told
-from tunefarm_workers.device.nvml import Nvml, NvmlError, Question, open_nvml
+from tunefarm_workers.device.nvml import NOT_INSTALLED, Nvml, NvmlError, Question, open_nvml
 
 log = logging.getLogger("tunefarm.device")
 
@@ -55,15 +55,22 @@ class Gpu:
 
 
 def find(nvml: Nvml | None = None) -> list[Gpu]:
-    """Return the GPUs of this machine that answer, in the driver's order."""
+    """Return the GPUs of this machine that answer, in the driver's order.
+
+    Raises:
+        InvalidInputError: ``no-nvml`` if what asks the driver is not installed.
+    """
     asked = nvml or open_nvml()
     found: list[Gpu] = []
+    missing: list[NvmlError] = []
 
     def look() -> None:
         try:
             found.extend(_find(asked))
         except NvmlError as error:
             log.debug("no GPUs: %s", error.message)
+            if error.name == NOT_INSTALLED:
+                missing.append(error)
 
     looking = threading.Thread(target=look, name="gpus", daemon=True)
     looking.start()
@@ -71,6 +78,8 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
     if looking.is_alive():
         log.warning("the GPUs' driver does not answer")
         return []
+    if missing:
+        raise InvalidInputError(missing[0].message, code="no-nvml")
     return found
 
 

@@ -131,10 +131,10 @@ def read_processes(nvml: Nvml, uuid: str) -> tuple[GpuProcess, ...] | None:
 
 
 def told(nvml: Nvml, uuid: str, question: Question, read_as: Callable[[Any], _Value]) -> _Value | None:
-    """Return an answer; None where the driver, or the GPU, has none."""
+    """Return an answer; None where the driver, or the GPU, has none, or one that cannot be read."""
     try:
         return read_as(nvml.ask(uuid, question))
-    except (NvmlError, TypeError, ValueError, LookupError):
+    except Exception:  # noqa: BLE001  (whatever it is, the rest can be told)
         return None
 
 

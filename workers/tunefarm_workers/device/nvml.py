@@ -5,6 +5,8 @@ Where the driver's library is missing there is no GPU. Nothing here interprets a
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import threading
 import time
@@ -15,6 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.untrusted_text import clean
 
 ANSWERS = "NVML_ANSWERS"
 """Environment variable: a file of recorded answers, to be given in the driver's place."""
@@ -28,9 +31,13 @@ class NvmlError(TunefarmError):
 
     default_code = "nvml"
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name.removeprefix("NVML_ERROR_").replace("_", " ").lower())
+    def __init__(self, name: str, message: str = "") -> None:
+        super().__init__(message or name.removeprefix("NVML_ERROR_").replace("_", " ").lower())
         self.name = name
+
+
+NOT_INSTALLED = "NVML_ERROR_NOT_INSTALLED"
+"""Name of ours: there may be a driver, and nothing here to ask it with."""
 
 
 class Question(StrEnum):
@@ -119,23 +126,36 @@ class NvmlLibrary:
             return error
 
     def _call(self, asked: Callable[[Any], Any]) -> Any:
-        import pynvml
-
-        with self._lock:
-            if self._library is None:
-                try:
-                    pynvml.nvmlInit()
-                except pynvml.NVMLError as error:
-                    raise NvmlError(_name(pynvml, error.value)) from error
-                self._library = pynvml
         try:
-            return asked(pynvml)
-        except pynvml.NVMLError as error:
-            name = _name(pynvml, error.value)
-            if name in _START_ANEW:
+            nvml = importlib.import_module(_BINDING)
+        except ImportError as error:
+            raise NvmlError(
+                NOT_INSTALLED,
+                "nvidia-ml-py, which asks NVIDIA's driver, is missing: install tunefarm[device]",
+            ) from error
+        try:
+            with self._lock:
+                if self._library is None:
+                    nvml.nvmlInit()
+                    self._library = nvml
+            return asked(nvml)
+        except NvmlError:
+            raise
+        except Exception as error:
+            known = _known(nvml, error)
+            if known.name in _START_ANEW:
                 with self._lock:
                     self._library = None
-            raise NvmlError(name) from error
+            raise known from error
+
+
+_BINDING = "pynvml"
+
+
+def preload() -> None:
+    """Import what asks the driver, and ask nothing: processes that this one forks need not import it then."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module(_BINDING)
 
 
 _START_ANEW = {
@@ -143,6 +163,15 @@ _START_ANEW = {
     "NVML_ERROR_DRIVER_NOT_LOADED",
     "NVML_ERROR_LIB_RM_VERSION_MISMATCH",
 }
+
+
+def _known(nvml: Any, error: Exception) -> NvmlError:
+    """Return what the binding raised as an error of ours: it has more kinds than its own, and meets drivers of any age."""
+    if isinstance(error, nvml.NVMLError):
+        return NvmlError(_name(nvml, getattr(error, "value", -1)))
+    if isinstance(error, nvml.NVMLLibraryMismatchError):
+        return NvmlError("NVML_ERROR_FUNCTION_NOT_FOUND")
+    return NvmlError("NVML_ERROR_UNKNOWN", f"{type(error).__name__}: {clean(str(error), 200)}")
 
 
 def _name(nvml: Any, code: int) -> str:
@@ -157,8 +186,22 @@ def _processes(nvml: Any, handle: Any) -> list[list[Any]]:
             None if one.usedGpuMemory is None else int(one.usedGpuMemory),
             _process_name(nvml, one.pid),
         ]
-        for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        for one in _running(nvml, handle)
     ]
+
+
+def _running(nvml: Any, handle: Any) -> list[Any]:
+    # By version: the name without one is of whatever version the binding is, and drivers are older.
+    for version in ("v3", "v2"):
+        ask = getattr(nvml, f"nvmlDeviceGetComputeRunningProcesses_{version}", None)
+        if ask is None:
+            continue
+        try:
+            return list(ask(handle))
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_FUNCTION_NOT_FOUND:
+                raise
+    raise NvmlError("NVML_ERROR_FUNCTION_NOT_FOUND")
 
 
 def _process_name(nvml: Any, pid: int) -> str | None:

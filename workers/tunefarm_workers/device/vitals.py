@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import psutil
 
+from tunefarm_tuning.errors import reason_of
+from tunefarm_tuning.untrusted_text import clean
 from tunefarm_workers.device import gpu_reading
 from tunefarm_workers.device.gpu import Gpu
 from tunefarm_workers.device.gpu_reading import GpuReading
 from tunefarm_workers.device.nvml import Nvml, open_nvml
+
+log = logging.getLogger("tunefarm.device")
 
 
 class Vitals:
@@ -78,8 +83,14 @@ class Vitals:
         number = 1 if self._gpu_told is None else self._gpu_told[0] + 1
 
         def ask() -> None:
-            reading = gpu_reading.read(self._nvml, of.uuid)
-            self._gpu_told = (number, reading, not reading.lost and self._nvml.tells_our_pids())
+            try:
+                reading = gpu_reading.read(self._nvml, of.uuid)
+                ours = not reading.lost and self._nvml.tells_our_pids()
+            except Exception as error:  # else the last reading would be believed for ever
+                log.exception("the GPU's driver could not be asked")
+                reading = GpuReading(lost=f"the GPU's driver cannot be asked: {clean(reason_of(error), 200)}")
+                ours = False
+            self._gpu_told = (number, reading, ours)
 
         self._gpu_thread = threading.Thread(target=ask, name="gpu-vitals", daemon=True)
         self._gpu_thread.start()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tunefarm_tuning.gpu_state import GPU_STATE
 from tunefarm_workers.device.gpu_busy import computing_of, is_ours_or_gone, named
 from tunefarm_workers.device.gpu_reading import read_processes, read_state
-from tunefarm_workers.device.nvml import Nvml, open_nvml
+from tunefarm_workers.device.nvml import Nvml, open_nvml, preload
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -23,6 +23,7 @@ def offer(environment: Mapping[str, str] = os.environ) -> None:
     import tvm
 
     nvml = open_nvml(environment)
+    preload()
     tvm.register_global_func(GPU_STATE, lambda: gpu_state(nvml, uuid), override=True)
 
 
