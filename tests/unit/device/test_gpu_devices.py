@@ -9,7 +9,7 @@ from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.targets import parse_target
-from tunefarm_workers.device import gpu
+from tunefarm_workers.device import gpu, nvml
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.fleet import child_environment, command_of
 from tunefarm_workers.device.gpu_devices import LentDevice, devices_of
@@ -77,6 +77,14 @@ def test_a_driver_that_does_not_work_is_none(driver: Driver) -> None:
     assert gpu.find() == []
 
 
+def test_what_asks_the_driver_may_not_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "_BINDING", "no_such_binding")
+    with pytest.raises(InvalidInputError, match=r"nvidia-ml-py.*install tunefarm\[device\]") as caught:
+        gpu.find(nvml.NvmlLibrary())
+    assert caught.value.code == "no-nvml"
+    nvml.preload()
+
+
 def test_gpus_are_chosen(driver: Driver) -> None:
     driver.has("H100", "H100", "H100")
     found = gpu.find()
@@ -102,12 +110,12 @@ def test_the_cpu_is_lent_by_default(driver: Driver) -> None:
 
 def test_one_gpu_has_the_machines_name(driver: Driver) -> None:
     driver.has("H100")
-    for said in ("--target=cuda", "--gpu=all", "--gpu=0", "--target=cuda/sm_80"):
+    for said in ("--target=cuda", "--gpu=all", "--gpu=0", "--target=cuda/sm_90a"):
         (device,) = lent("--name=box", said)
         assert device.gpu is not None
         assert device.settings.name == "box"
         assert device.settings.gpu == device.gpu.uuid == uuid(0)
-    assert device.settings.target == "cuda/sm_80"  # what a person said, as long as it can run there
+    assert device.settings.target == "cuda/sm_90a"  # what a person said, as long as it can run there
     (device,) = lent("--target=cuda")
     assert (device.settings.target, "gpu0" in device.settings.name) == ("cuda/sm_90", False)
 
@@ -147,8 +155,8 @@ def test_a_gpu_tells_more_of_its_target_than_its_architecture(driver: Driver) ->
     (lone,) = lent("--target=cuda", "--gpu=0")
     target = describe(lone.settings, lone.gpu).target
     assert (target.get("arch"), target.get("l2_cache_size_bytes")) == ("sm_90", 50 << 20)
-    (said,) = lent("--target=cuda/sm_80", "--gpu=0")
-    assert describe(said.settings, said.gpu).target == parse_target("cuda/sm_80")
+    (said,) = lent("--target=cuda/sm_90a", "--gpu=0")
+    assert describe(said.settings, said.gpu).target == parse_target("cuda/sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -160,6 +168,7 @@ def test_a_gpu_tells_more_of_its_target_than_its_architecture(driver: Driver) ->
         (["H100", "A10"], ["--target=cuda"], "gpus-differ"),
         (["H100"], ["--gpu=0", "--target=llvm"], "invalid-device"),
         (["A10"], ["--target=cuda/sm_90"], "invalid-device"),
+        (["H100"], ["--target=cuda/sm_80"], "invalid-device"),
         (["odd"], ["--target=cuda"], "invalid-device"),
         (["H100", "H100"], ["--gpu=all", f"--name={'x' * 98}"], "invalid-device"),
     ],
@@ -171,6 +180,22 @@ def test_what_cannot_be_lent_has_a_code(
     with pytest.raises(InvalidInputError) as caught:
         lent(*arguments)
     assert caught.value.code == code
+
+
+def test_a_target_of_another_architecture_is_refused_by_both_names(driver: Driver) -> None:
+    """Libraries hold the machine code of one architecture: not even an older one's runs."""
+    driver.has("H100")
+    with pytest.raises(InvalidInputError, match=r"sm_80 .* NVIDIA H100 80GB HBM3, which is sm_90"):
+        lent("--target=cuda/sm_80")
+
+
+def test_an_empty_list_of_gpus_is_none(driver: Driver) -> None:
+    driver.has("H100")
+    for empty in ("", " "):
+        with pytest.raises(InvalidInputError, match="CUDA_VISIBLE_DEVICES is empty") as caught:
+            lent("--target=cuda", CUDA_VISIBLE_DEVICES=empty)
+        assert caught.value.code == "no-such-gpu"
+        assert names("--name=box", "--gpu=0", CUDA_VISIBLE_DEVICES=empty) == ["box"]
 
 
 def test_credentials_are_the_gpus_own(driver: Driver, tmp_path: Path) -> None:

@@ -35,18 +35,21 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
     after its name where the machine has others, and nobody chose the name for it alone.
 
     Raises:
-        InvalidInputError: ``no-such-gpu``, ``gpus-differ`` if those chosen cannot be one pool, ``invalid-device`` or
+        InvalidInputError: ``no-such-gpu``, ``no-nvml``, ``gpus-differ`` if those chosen cannot be one pool, ``invalid-device`` or
             ``no-api-key``.
         UnknownTargetError: If the target means nothing.
     """
     if settings.gpu is None and not _is_cuda(settings.target):
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
+    visible = environment.get(_VISIBLE)
+    if not settings.gpu and visible is not None and not visible.strip():
+        raise InvalidInputError(f"{_VISIBLE} is empty: no GPU is to be seen", code="no-such-gpu")
     found = gpu.find()
     if not found and settings.gpu is None:
         # No driver that could be asked. The target has to be complete then.
         parse_target(settings.target)
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
-    chosen = gpu.choose(found, settings.gpu or environment.get(_VISIBLE) or "all")
+    chosen = gpu.choose(found, settings.gpu or visible or "all")
     if not chosen:
         raise InvalidInputError("the driver lists no GPU on this machine", code="no-such-gpu")
     _check_alike(chosen)
@@ -98,9 +101,11 @@ def _target(settings: AgentSettings, one: Gpu) -> str:
             field="target",
         )
     asked = str(target.get("arch"))
-    if one.arch and _number(asked) > _number(one.arch):
+    if one.arch and _number(asked) != _number(one.arch):
+        # Libraries hold machine code, and nothing that a driver could translate.
         raise InvalidInputError(
-            f"code for {asked} does not run on the {one.name}, which is {one.arch}",
+            f"code for {asked} does not run on the {one.name}, which is {one.arch}: "
+            f"give --target cuda, or cuda/{one.arch}",
             code="invalid-device",
             field="target",
         )
