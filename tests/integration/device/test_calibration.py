@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.targets import parse_target
 
@@ -140,7 +140,7 @@ def test_a_frozen_device_is_quarantined_and_comes_back(lab: Lab) -> None:
     wait_until(lab.comes_back, lambda: f"{lab.device()} to be online again")
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs CUDA's compiler")
+@pytest.mark.skipif(find_nvcc() is None, reason="needs CUDA's compiler")
 def test_the_kernel_builds_for_a_gpu(tmp_path: Path) -> None:
     with ChildProcess("tunefarm_tuning.tvm_side.calibrate_child") as child:
         target = parse_target("cuda/sm_90").to_json()

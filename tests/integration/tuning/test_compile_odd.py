@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tunefarm_tuning import Model, import_model, verify
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.coverage import MissReason
+from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.testing.records import TunedNet
 
@@ -143,7 +143,7 @@ def test_integers_that_not_any_value_will_do_for(
     assert said in artifact.report["warnings"][0]
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
+@pytest.mark.skipif(find_nvcc() is None, reason="building for CUDA needs nvcc")
 def test_untuned_kernels_build_for_a_gpu_too(tiny_net: TunedNet, tmp_path: Path) -> None:
     session = CompileSession(tiny_net.model, parse_target("cuda/sm_90"), tmp_path, CompileLimits())
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,10 @@ from waiting import wait_until
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.builder import worker as build_worker
 from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.cuda_toolkit import find_nvcc
+from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.measure import BuildInput, BuildResult, MeasureOption, Outcome
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import ReplayRunner
@@ -26,13 +27,21 @@ from tunefarm_tuning.tune import tune
 
 pytest.importorskip("tvm")
 
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="building for CUDA needs nvcc")
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="building for CUDA needs nvcc")
 _MACHINE_CUDA = 190
 
 
 def first_builds(builder: LocalBuilder, task: TuningTask, n: int, *, seed: int = 0) -> list[BuildResult]:
     configs = builder.config_space(task).sample(np.random.default_rng(seed), n)
     return builder.build([BuildInput(task=task, config=one) for one in configs])
+
+
+def build_in(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Have children build with one of the modules in ``child_handlers``."""
+    folder = Path(__file__).parent / "child_handlers"
+    known = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{known}" if known else str(folder))
+    monkeypatch.setattr(build_worker, "_MODULE", module)
 
 
 def machine_codes(library: Path) -> list[int]:
@@ -82,6 +91,7 @@ def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
         if nest is not None:
             rows[rows[:, 0] == number, nest.unroll_column] = 0  # unrolled code takes nvcc long
     for wanted in set(cores):
+        result: BuildResult | None = None
         chosen = [row for row in rows if (cores * len(space.sketches))[row[0]] == wanted]
         # What looks as if it fits may be refused now and then.
         for config in space.configs(np.array(chosen[:8])):
@@ -89,11 +99,32 @@ def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
             if result.failure is None:
                 break
             assert result.failure.outcome is Outcome.INSTANTIATION_ERROR
+        assert result is not None
         assert result.artifact_path is not None
         assert machine_codes(result.artifact_path) == [arch]
         text = result.artifact_path.read_bytes()
         assert b"__global__" not in text
         assert b".target sm_" not in text
+
+
+@needs_nvcc
+def test_where_tvm_has_a_cuda_runtime_it_still_leaves_the_compiling_to_nvcc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_in(monkeypatch, "gpu_machine_build")
+    with LocalBuilder(workers=1, work_dir=tmp_path, timeout_sec=300, cache_bytes=0) as builder:
+        (result,) = first_builds(builder, sample_task("softmax", n=64, target="cuda/sm_80"), 1)
+        assert result.failure is None, result.failure
+        assert result.artifact_path is not None
+        assert machine_codes(result.artifact_path) == [80]
+
+
+def test_what_tvm_compiled_itself_is_refused() -> None:
+    from tunefarm_tuning.tvm_side.device_code import PackedModule, PackedModules
+
+    form = struct.pack("<Q", 5) + b"cubin"
+    with pytest.raises(InvariantError, match="TVM compiled it itself"):
+        PackedModules(b"", (PackedModule("cuda", form),)).compiled([], bytes)
 
 
 def test_the_search_for_a_gpu_runs_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +145,23 @@ def test_the_search_for_a_gpu_runs_without_one(tmp_path: Path, monkeypatch: pyte
     assert all(cost is not None for cost in costs)
 
 
-def test_without_the_compiler_no_candidate_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_no_candidate_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = sample_task("softmax", n=64, target="cuda/sm_90")
+    build_in(monkeypatch, "no_nvcc_build")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        LocalBuilder(workers=1, work_dir=tmp_path) as builder,
+        pytest.raises(InvalidInputError, match="install the CUDA toolkit") as caught,
+    ):
+        builder.config_space(task)
+    assert caught.value.code == "no-cuda-compiler"
+
+
+def test_with_one_that_does_not_know_the_architecture_no_candidate_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_nvcc(tmp_path / "bin", architectures=("75",))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     with (

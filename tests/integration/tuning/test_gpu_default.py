@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from onnxruntime import InferenceSession
 from tvm import relax, tirx
 
 from tunefarm_tuning.comparison import compare_outputs
+from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
@@ -38,7 +38,7 @@ EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
 NETS = onnx_zoo.names() if EVERY else ["log_sum_exp", "roi_align", "rotary"]
 BUILT = ["half", *(onnx_zoo.names() if EVERY else [])]
 
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="machine code for GPUs needs nvcc")
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="machine code for GPUs needs nvcc")
 
 
 def load(model: onnx.ModelProto, folder: Path, target: Target = A100) -> LoadedModel:

@@ -1,7 +1,7 @@
 """Machine code for GPUs in the place of CUDA C: what runs a kernel then needs no compiler.
 
-TVM 0.27 leaves the C source of a GPU's kernels in the library, to be compiled on the device when it is loaded. Here it is
-compiled with ``nvcc`` while the library is made, and the library's list of modules carries the machine code (a cubin).
+TVM 0.27 leaves the C source of a GPU's kernels in the library, to be compiled on the device when it is loaded (on a machine
+with a GPU only because `tvm_target` says so). Here it is compiled with ``nvcc`` while the library is made, and the library's list of modules carries the machine code (a cubin).
 The list is a table of bytes in the library; its form is that of TVM's ``ModulePackImports`` and is checked while read.
 """
 
@@ -84,7 +84,7 @@ class PackedModules:
             compile_: Makes machine code of one.
 
         Raises:
-            InvariantError: If a CUDA module holds none of the sources.
+            InvariantError: If a CUDA module holds none of the sources, or something else than source.
         """
         return replace(self, modules=tuple(_compiled(one, sources, compile_) for one in self.modules))
 
@@ -92,9 +92,11 @@ class PackedModules:
 def _compiled(
     one: PackedModule, sources: Sequence[bytes], compile_: Callable[[bytes], bytes]
 ) -> PackedModule:
-    head = _chunk(_SOURCE.encode())
-    if one.kind != "cuda" or one.data is None or not one.data.startswith(head):
+    if one.kind != "cuda":
         return one
+    head = _chunk(_SOURCE.encode())
+    if one.data is None or not one.data.startswith(head):
+        raise InvariantError("a CUDA module of TVM's is not in source form: TVM compiled it itself")
     for source in sources:
         # Between the form's name and the source is the table of functions, which stays as it is.
         before, found, after = one.data[len(head) :].partition(_chunk(source))

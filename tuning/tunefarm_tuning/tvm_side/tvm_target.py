@@ -5,12 +5,17 @@ Apart from the pipeline, which needs ONNX: a child that builds single kernels st
 
 from __future__ import annotations
 
+import os
+
 import tvm
 
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.vector_math import register
 
-register()  # every process that builds kernels comes through here
+# Every process that builds kernels comes through here.
+register()
+# On a machine with a GPU TVM would compile CUDA C itself, with NVRTC, while it builds (see `device_code`). Read at every build.
+os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
 
 
 def pipeline_name(target: Target) -> str:

@@ -1,0 +1,18 @@
+"""`build_child` as it is on a machine with a GPU: TVM has a CUDA runtime there, and asks it to make modules of CUDA C."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import tvm_ffi
+
+from tunefarm_tuning.tvm_side import build_child
+
+
+def create(*_: Any) -> NoReturn:
+    raise RuntimeError("TVM compiles CUDA C itself")
+
+
+tvm_ffi.register_global_func("ffi.Module.create.cuda", create, override=True)
+
+HANDLERS = build_child.HANDLERS

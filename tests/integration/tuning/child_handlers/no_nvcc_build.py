@@ -1,0 +1,13 @@
+"""`build_child` as it is on a machine where no CUDA toolkit is at its usual place."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tunefarm_tuning import cuda_toolkit
+from tunefarm_tuning.tvm_side import build_child
+
+cuda_toolkit._USUAL = Path(os.devnull)
+
+HANDLERS = build_child.HANDLERS
