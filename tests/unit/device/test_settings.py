@@ -59,8 +59,13 @@ def test_what_is_wrong_has_a_code(arguments: list[str], environment: dict[str, s
 def test_the_servers_environment_holds_no_credentials() -> None:
     environment = server_environment({**ENVIRONMENT, "PATH": "/bin"}, num_threads=3)
     assert environment == {
-        "PATH": "/bin", "TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3", "TVM_BIND_THREADS": "0"
-    }  # fmt: skip
+        "PATH": "/bin",
+        "TVM_NUM_THREADS": "3",
+        "OMP_NUM_THREADS": "3",
+        "TVM_BIND_THREADS": "0",
+        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
     bound = server_environment({"TVM_BIND_THREADS": "1"}, num_threads=3)
     assert bound["TVM_BIND_THREADS"] == "1"
 

@@ -30,6 +30,17 @@ HANDLERS_DIR = Path(__file__).parent / "child_handlers"
 MODULE = "misbehaving_handlers"
 ENV = {"PYTHONPATH": str(HANDLERS_DIR)}
 LONG_SEC = 120.0
+PYTORCH = """
+def __getattr__(name):
+    if name.startswith("_"): raise AttributeError(name)
+    return name  # dtypes
+class Tensor: pass
+class dtype: pass
+class version: cuda = "13.0"
+class cuda:
+    Stream = object
+    def is_available(): raise RuntimeError("CUDA has been started")
+"""
 
 
 @pytest.fixture
@@ -244,3 +255,16 @@ def test_tvm_binds_no_threads_in_a_child_unless_told(monkeypatch: pytest.MonkeyP
     assert child_environment({})["TVM_BIND_THREADS"] == "0"
     monkeypatch.setenv("TVM_BIND_THREADS", "1")
     assert child_environment({})["TVM_BIND_THREADS"] == "1"
+
+
+def test_tvms_import_in_a_child_leaves_pytorch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tvm")
+    for name in ("TVM_FFI_DISABLE_TORCH_C_DLPACK", "PYTORCH_NVML_BASED_CUDA_CHECK"):
+        monkeypatch.delenv(name, raising=False)
+    environment = child_environment({})
+    assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    (tmp_path / "torch.py").write_text(PYTORCH)
+    paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {"PYTHONPATH": os.pathsep.join(paths)}
+    host = call_in_child("tunefarm_tuning.tvm_side.host_child", "describe", {}, env=env, timeout_sec=LONG_SEC)
+    assert host["kind"] == "llvm"

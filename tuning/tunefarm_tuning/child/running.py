@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tunefarm_tuning.child.error_output import ErrorOutput
 from tunefarm_tuning.child.limits import ChildLimits
+from tunefarm_tuning.child.tvm_environment import TVM_ENVIRONMENT
 
 _PIPE_BYTES = 1 << 20
 _SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
@@ -26,9 +27,6 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
     A child runs strangers' models, and a device that it talks to can call back into it: it gets no
     database, broker or API credentials.
-
-    TVM's pool, even one of a single thread, binds the thread that makes it to the machine's first cores, out of a
-    ``taskset`` even, where every other process's does the same: not here, unless who started us says so.
     """
     kept = {
         name: value
@@ -36,7 +34,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(("TUNEFARM_", "CELERY_"))
         and not any(word in name.upper() for word in _SECRET_WORDS)
     }
-    return {"TVM_BIND_THREADS": "0", **kept, **extra}
+    return {**TVM_ENVIRONMENT, **kept, **extra}
 
 
 class RunningChild:

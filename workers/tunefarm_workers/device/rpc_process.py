@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.child.orphans import end_orphans
+from tunefarm_tuning.child.tvm_environment import TVM_ENVIRONMENT
 from tunefarm_workers.device.rpc_wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30
@@ -67,8 +68,7 @@ def server_environment(
     if gpu_uuid is not None:
         kept["CUDA_VISIBLE_DEVICES"] = gpu_uuid
     threads = {"TVM_NUM_THREADS": str(num_threads), "OMP_NUM_THREADS": str(num_threads)}
-    # Else TVM binds its threads to the machine's first cores: other devices' there, and those of who limited us to others.
-    return {"TVM_BIND_THREADS": "0", **kept, **threads}
+    return {**TVM_ENVIRONMENT, **kept, **threads}
 
 
 class RpcProcess:
