@@ -84,7 +84,7 @@ def check_gpu_of(manifest: Mapping[str, Any], compute_version: str | None) -> No
     compiled = str(target.get("arch") or "")
     if target.get("kind") != "cuda" or not compiled or not compute_version:
         return
-    here = f"sm_{str(compute_version).replace('.', '')}"
+    here = f"sm_{compute_version.replace('.', '')}"
     if compiled.rstrip("abcdefghijklmnopqrstuvwxyz") != here:
         raise ArtifactError(
             f"the artifact is compiled for GPUs of {compiled} ({manifest['target_key']}); the GPU here is {here}. "

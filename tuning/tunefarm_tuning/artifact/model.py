@@ -265,7 +265,7 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     if not device.exist:
         raise ArtifactError(f"the artifact needs a {kind} device; there is none here", code="no-device")
     if kind == "cuda":
-        check_gpu_of(manifest, str(device.compute_version))
+        check_gpu_of(manifest, device.compute_version)
     try:
         return tvm.runtime.load_module(str(library)), device
     except _TVM_ERRORS as error:
