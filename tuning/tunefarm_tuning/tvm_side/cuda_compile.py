@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
+
+import psutil
 
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.errors import InvalidInputError
@@ -21,7 +24,8 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
 
     Without ``--use_fast_math``, which TVM would give: its ``tanh`` is off by 5e-4, its divisions and roots by more than an ULP.
 
-    ``nvcc`` stays in this process's group, so that whoever ends the group ends its compilers too.
+    ``nvcc`` stays in this process's group, so that whoever ends the group ends its compilers too. What takes longer than
+    anybody waits is ended here.
 
     Args:
         source: What TVM generated.
@@ -29,7 +33,8 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
         work_dir: What the compiler makes on the way is there, in a folder that goes again.
 
     Raises:
-        InvalidInputError: ``no-cuda-compiler``, ``cuda-compiler-unfit``; ``cuda-compile-failed`` if it refuses the source.
+        InvalidInputError: ``no-cuda-compiler``, ``cuda-compiler-unfit``; ``cuda-compile-failed`` if it refuses the source,
+            or is not done in time.
     """
     nvcc = check_can_build(target)
     number = str(target.get("arch")).removeprefix("sm_")
@@ -42,18 +47,43 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
             *("-gencode", f"arch=compute_{number},code=sm_{number}"),
             *("-o", str(output), str(path)),
         ]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_SEC,
-            env={**os.environ, "TMPDIR": folder},
-            check=False,
-        )
-        if done.returncode != 0 or not output.is_file():
-            text = (done.stderr + done.stdout).decode("utf-8", "replace").replace(folder, "")
-            raise InvalidInputError(f"nvcc: {_reason(text)}", code="cuda-compile-failed")
+        code, text = _run(command, {**os.environ, "TMPDIR": folder})
+        if code != 0 or not output.is_file():
+            raise InvalidInputError(f"nvcc: {_reason(text.replace(folder, ''))}", code="cuda-compile-failed")
         return output.read_bytes()
+
+
+def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Return a compiler's exit code, and all that it says."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=_TIMEOUT_SEC)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            raise InvalidInputError(
+                f"nvcc: it was not done within {_TIMEOUT_SEC:g} s", code="cuda-compile-failed"
+            ) from None
+        except BaseException:
+            _end(process)
+            raise
+    return process.returncode, (errors + output).decode("utf-8", "replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End ``nvcc`` with the compilers that it runs; their group is ours."""
+    started: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        started = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for one in started:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
 
 
 def _reason(text: str) -> str:
