@@ -43,6 +43,18 @@ _DEVICES_FAULT = re.compile(
     re.IGNORECASE,
 )
 
+_SETUPS_FAULT = {
+    "CUDA driver version is insufficient|CUDA_ERROR_INSUFFICIENT_DRIVER": (
+        "the GPU's driver is older than the CUDA runtime here: install a newer driver"
+    ),
+    "CUDA driver is a stub library|CUDA_ERROR_STUB_LIBRARY": (
+        "libcuda.so.1 is the CUDA toolkit's stub: let the driver's own be found before it"
+    ),
+    "no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU": (
+        "what was built is not for this GPU's architecture: look at the target"
+    ),
+}
+
 
 def poisons(text: str) -> bool:
     """Whether nothing can run any more on the GPU in the process that this error happened in."""
@@ -50,5 +62,13 @@ def poisons(text: str) -> bool:
 
 
 def is_devices_fault(text: str) -> bool:
-    """Whether the GPU is to blame, whatever ran on it."""
-    return _DEVICES_FAULT.search(text) is not None
+    """Whether the GPU is to blame, or how its machine is set up, whatever ran on it."""
+    return _DEVICES_FAULT.search(text) is not None or setups_fault(text) is not None
+
+
+def setups_fault(text: str) -> str | None:
+    """Return what is wrong with the set-up where that is to blame: anything else would fail there as well. None where it is not."""
+    for pattern, reason in _SETUPS_FAULT.items():
+        if re.search(pattern, text, re.IGNORECASE):
+            return reason
+    return None

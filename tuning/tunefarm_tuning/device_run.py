@@ -91,11 +91,15 @@ class DeviceRun:
         Raises:
             RunFailed: If what was run is to blame.
             DeviceLostError: If the device is.
+            InvalidInputError: If its machine's set-up is: nothing runs there (code gpu-set-up).
         """
         self.connect()
         try:
             reply: dict[str, Any] = self._child.call(method, params, timeout_sec=timeout_sec)
         except ChildClosed:
+            raise
+        except InvalidInputError:
+            self._connected = False
             raise
         except ChildTimedOut as error:
             self._blame(RunFailed(f"was not done within {timeout_sec:g} s", code="run-timeout"), error)
@@ -106,6 +110,9 @@ class DeviceRun:
         if reply["poisoned"]:
             if self._device is None:
                 self._child.kill()
+            if reply["devices_fault"]:
+                self._connected = False
+                raise DeviceLostError(f"device {self._name}: {reply['failure']}")
             self._blame(RunFailed(reply["failure"]), None)
         if not reply["session_lost"]:
             raise RunFailed(reply["failure"])

@@ -16,7 +16,7 @@ from nvml_answers import Driver, uuid
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.child import ChildLimits
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.gpu_state import GpuState
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, TimingOption
 from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
@@ -186,3 +186,21 @@ def test_what_an_illegal_access_leaves_is_thrown_away(tmp_path: Path) -> None:
             try_both(device)
         finally:
             device.close()
+
+
+def test_a_kernel_is_not_blamed_for_a_broken_gpu_or_for_another_one(tmp_path: Path) -> None:
+    def run(kind: str) -> Any:
+        args = {"path": str(bad_kernel(kind, tmp_path)), "args": [], "seed": 0, "kind": "normal"}
+        return device.call("run_untuned", args, timeout_sec=120.0)
+
+    limits = ChildLimits(memory_bytes=None)
+    device = DeviceRun(None, kind="cpu", threads=1, limits=limits, connect_timeout_sec=120.0)
+    try:
+        with pytest.raises(DeviceLostError, match="uncorrectable ECC error"):
+            run("broken-gpu")
+        with pytest.raises(InvalidInputError, match="not for this GPU's architecture") as caught:
+            run("other-gpu")
+        assert caught.value.code == "gpu-set-up"
+        assert run("idle")["call_sec"] >= 0
+    finally:
+        device.close()

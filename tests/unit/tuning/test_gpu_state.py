@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.cuda_errors import is_devices_fault, poisons
+from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.gpu_state import GpuState, clock_reasons
 
 
@@ -96,3 +96,17 @@ def test_errors_of_the_gpu() -> None:
     assert is_devices_fault("CUDA: uncorrectable ECC error encountered")
     assert is_devices_fault("CUDA: CUDA-capable device(s) is/are busy or unavailable")
     assert is_devices_fault("CUDA_ERROR_NO_DEVICE")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("CUDA: CUDA driver version is insufficient for CUDA runtime version", "install a newer driver"),
+        ("cuModuleLoadData failed with error: CUDA_ERROR_NO_BINARY_FOR_GPU", "this GPU's architecture"),
+        ("CUDA: no kernel image is available for execution on the device", "this GPU's architecture"),
+    ],
+)
+def test_errors_of_the_set_up(text: str, says: str) -> None:
+    assert says in str(setups_fault(text))
+    assert is_devices_fault(text)
+    assert setups_fault("CUDA: an illegal memory access was encountered") is None

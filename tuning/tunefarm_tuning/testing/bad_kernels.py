@@ -7,7 +7,13 @@ import subprocess
 from pathlib import Path
 
 _RAISE = "void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);"
-_ERROR = 'TVMFFIErrorSetRaisedFromCStr("RuntimeError", "CUDA: an illegal memory access was encountered"); return -1;'
+
+
+def _raise(message: str) -> str:
+    return f'TVMFFIErrorSetRaisedFromCStr("RuntimeError", "{message}"); return -1;'
+
+
+_ERROR = _raise("CUDA: an illegal memory access was encountered")
 BODIES = {
     "crash": "*(volatile int *)0 = 1;",
     "divide": "volatile int zero = 0; zero = 7 / zero;",
@@ -20,6 +26,9 @@ BODIES = {
     # Fails as a CUDA kernel does that reads out of bounds: nothing that uses the GPU works in its process afterwards.
     "illegal": f'setenv("POISONED", "1", 1); {_ERROR}',
     "after-illegal": f'if (getenv("POISONED")) {{ {_ERROR} }}',  # uses the GPU
+    # What is no kernel's fault.
+    "broken-gpu": _raise("CUDA: uncorrectable ECC error encountered"),
+    "other-gpu": _raise("cuModuleLoadData failed with error: CUDA_ERROR_NO_BINARY_FOR_GPU"),
 }
 
 

@@ -2,9 +2,9 @@
 
 What is loaded is kept by path, so that every call can be the first one of a fresh child, but for
 `compare_kernel`, which needs `run_untuned` before it: two calls, so that a crash is of the one or of the other.
-What fails inside of TVM is a value, ``{"failure", "session_lost", "poisoned"}``: whether the device is to blame is asked of it
-afterwards, by its parent. After one that is poisoned nothing can run any more in its session, or in this process where that
-was the device.
+What fails inside of TVM is a value, ``{"failure", "session_lost", "poisoned", "devices_fault"}``: whether the device is to blame
+is asked of it afterwards, by its parent, unless the failure says so itself. After one that is poisoned nothing can run any more in
+its session, or in this process where that was the device. Where the machine's set-up is to blame it is an error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tvm import relax
 
 from tunefarm_tuning.array_file import load_arrays
 from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.cuda_errors import poisons
-from tunefarm_tuning.errors import InvariantError, TunefarmError
+from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
+from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.kernel_timing import time_both
@@ -192,11 +192,14 @@ def _failure_as_value(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dic
             whole = " ".join(str(error).split())
             text = f"{type(error).__name__}: {clean(whole, 500)}"
         # Outside of the block: the traceback held on to what came from the session.
-        poisoned = poisons(whole)
+        devices_fault = is_devices_fault(whole)
+        poisoned = devices_fault or poisons(whole)
         lost = not poisoned and not _get().is_alive()
         if lost or poisoned:
             hang_up({})
-        return {"failure": text, "session_lost": lost, "poisoned": poisoned}
+        if (reason := setups_fault(whole)) is not None:
+            raise InvalidInputError(f"{reason} ({text})", code="gpu-set-up")
+        return {"failure": text, "session_lost": lost, "poisoned": poisoned, "devices_fault": devices_fault}
 
     return call
 
