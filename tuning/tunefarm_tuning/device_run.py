@@ -80,7 +80,8 @@ class DeviceRun:
         except ChildFailed as error:
             raise DeviceLostError(f"no session with device {self._name}: {error.message}") from error
         if not reply["device_exists"]:
-            raise InvalidInputError(f"{self._name} has no {self._kind} device", code="no-device")
+            why = f": {reply['why']}" if reply["why"] else ""
+            raise InvalidInputError(f"{self._name} has no {self._kind} device{why}", code="no-device")
         self._connected = True
         self._threads = int(reply["threads"])
         return self._threads

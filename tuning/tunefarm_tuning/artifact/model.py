@@ -31,6 +31,7 @@ if __package__:
         open_zip,
         unpack_library,
     )
+    from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime, why_no_gpu
     from tunefarm_tuning.artifact.machine_check import (
         check_gpu_of,
         check_machine_of,
@@ -53,6 +54,10 @@ else:  # beside this file, in the zip
         numpy_dtype,
     )
     from tunefarm_batches import run_in_batches  # type: ignore[import-not-found,no-redef]
+    from tunefarm_cuda_runtime import (  # type: ignore[import-not-found,no-redef]
+        preload_cuda_runtime,
+        why_no_gpu,
+    )
     from tunefarm_machine_check import (  # type: ignore[import-not-found,no-redef]
         check_gpu_of,
         check_machine_of,
@@ -105,6 +110,8 @@ class TunedModel:
             if check_versions:
                 check_versions_of(self.manifest)
             check_machine_of(self.manifest)
+            if self.manifest["target"]["kind"] == "cuda":
+                preload_cuda_runtime()
             # A fresh folder: a library that was loaded once is never read again from the same path. It can go as soon
             # as it is loaded: the system keeps a mapped file's contents. Nothing is left behind, even after a crash.
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
@@ -263,7 +270,8 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
     except _TVM_ERRORS as error:
         raise ArtifactError(f"TVM knows no device {kind!r}: {_why(error)}", code="no-device") from error
     if not device.exist:
-        raise ArtifactError(f"the artifact needs a {kind} device; there is none here", code="no-device")
+        why = f": {why_no_gpu()}" if kind == "cuda" else ""
+        raise ArtifactError(f"the artifact needs a {kind} device; there is none here{why}", code="no-device")
     if kind == "cuda":
         check_gpu_of(manifest, device.compute_version)
     try:

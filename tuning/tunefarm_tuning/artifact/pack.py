@@ -25,7 +25,7 @@ PROGRAMS = {
     # On the path of whoever uses the loader: names that nobody else has.
     **{
         f"tunefarm_{part}.py": f"{part}.py"
-        for part in ("arrays", "batches", "machine_check", "model", "session", "threads")
+        for part in ("arrays", "batches", "cuda_runtime", "machine_check", "model", "session", "threads")
     },
 }
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say

@@ -29,7 +29,7 @@ Outputs:
 
 ## Run it
 
-    pip install apache-tvm=={versions["apache-tvm"]} apache-tvm-ffi=={versions["apache-tvm-ffi"]} numpy
+    pip install apache-tvm=={versions["apache-tvm"]} apache-tvm-ffi=={versions["apache-tvm-ffi"]} numpy{_more(manifest)}
 
 From the shell, each input in a .npy file:
 
@@ -67,3 +67,7 @@ def _table(specs: Sequence[Mapping[str, Any]]) -> str:
 def _threads(manifest: Mapping[str, Any]) -> str:
     threads = manifest.get("threads") or 1
     return f"{threads} thread{'s' if threads != 1 else ''}"
+
+
+def _more(manifest: Mapping[str, Any]) -> str:
+    return " nvidia-cuda-runtime" if manifest["target"]["kind"] == "cuda" else ""

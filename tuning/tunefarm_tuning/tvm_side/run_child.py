@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from tunefarm_tuning.array_file import load_arrays
+from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
@@ -38,7 +39,7 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     """Open the session: ``{"address", "kind", "threads", "timeout_sec"}``; with no address it is this process.
 
     Returns:
-        ``threads``: on how many kernels run.
+        ``threads``: on how many kernels run; ``device_exists``, and ``why`` not.
     """
     global _session, _kind
     hang_up({})
@@ -47,7 +48,9 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     session.function("runtime.config_threadpool")(0, params["threads"])
     threads = int(session.function("runtime.NumThreads")())
     _session, _kind = session, params["kind"]
-    return {"threads": threads, "device_exists": bool(session.device(_kind).exist)}
+    exists = bool(session.device(_kind).exist)
+    why = why_no_gpu() if not exists and address is None and _kind == "cuda" else ""
+    return {"threads": threads, "device_exists": exists, "why": why}
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
+from tunefarm_workers.device.cuda_check import check_cuda
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.enrolment import credential, enrol_all
 from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
@@ -54,6 +55,8 @@ def _lend(device: LentDevice, fields: dict[str, str], wait: Callable[[float], bo
     key = credential(device.settings, wait)
     if key is not None:
         described = describe(device.settings, device.gpu)
+        if described.kind == "cuda":
+            check_cuda(None if device.gpu is None else device.gpu.uuid)
         Agent(device.settings, key, described, gpu=device.gpu, emit=lambda event: _emit(event, fields)).run(
             wait
         )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
 from tunefarm_workers.device.hardened_server import session_functions, tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
 from tunefarm_workers.device.rpc_wire import parse_address
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     events = _take_over_stdout()
+    preload_cuda_runtime()
     tvm_private.check()
     session_functions.offer()
     try:

@@ -1,0 +1,41 @@
+"""Whether kernels can run on a GPU of this machine at all: asked before the farm is told of it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from tunefarm_tuning.child import ChildFailed, ChildLimits, call_in_child
+from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_workers.device.nvml import ANSWERS
+
+log = logging.getLogger("tunefarm.device")
+
+_MODULE = "tunefarm_tuning.tvm_side.gpu_look_child"
+_TIMEOUT_SEC = 60.0
+
+
+def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) -> None:
+    """Make sure that TVM sees a GPU: it takes a missing library for no GPU, and every kernel would fail.
+
+    A GPU whose driver does not answer is not refused: it may come to itself, and is not measured on until it has been calibrated.
+
+    Args:
+        uuid: Which GPU; None for the first.
+        environment: The agent's. A GPU of recorded answers is not looked for.
+
+    Raises:
+        InvalidInputError: ``no-cuda``; the message names what is missing.
+    """
+    if environment.get(ANSWERS):
+        return
+    visible = {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}
+    limits = ChildLimits(memory_bytes=None)
+    try:
+        seen = call_in_child(_MODULE, "look", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible)
+    except ChildFailed as error:
+        log.warning("whether TVM sees the GPU is not known: %s", error.message)
+        return
+    if not seen["exists"]:
+        raise InvalidInputError(f"TVM sees no GPU here: {seen['why']}", code="no-cuda")
