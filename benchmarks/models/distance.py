@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from tunefarm_tuning import Peak, roofline
@@ -22,20 +23,30 @@ class TaskFacts:
 
 
 def task_rows(
-    facts: Mapping[str, TaskFacts], records: Sequence[Mapping[str, Any]], peak: Peak | None, *, threads: int
+    facts: Mapping[str, TaskFacts],
+    records: Sequence[Mapping[str, Any]],
+    peak: Peak | None,
+    *,
+    threads: int,
+    kernels: Sequence[Mapping[str, Any]] = (),
 ) -> list[dict[str, Any]]:
-    """Return each task, its record's cost, and its share of the roofline; what is not known is None.
+    """Return each task, its kernel's cost, and its share of the roofline; what is not known is None.
+
+    The cost is the record's; of a kernel without one in the artifact, that of its default schedule.
 
     Args:
         facts: The tasks, by workload.
         records: Those of the artifact, from its manifest.
         peak: What was measured of this machine.
         threads: Of a kernel.
+        kernels: Those of the artifact's report, with samples of the default schedule.
     """
     costs = {record["workload_key"]: record["cost_sec"] for record in records}
+    defaults = {one["workload_key"]: median(one["untuned_sec"]) for one in kernels if one["untuned_sec"]}
     rows = []
     for key, task in facts.items():
-        cost_sec = costs.get(key)
+        tuned = key in costs
+        cost_sec = costs[key] if tuned else defaults.get(key)
         line = roofline(
             task.flops, cost_sec, peak=peak, threads=threads, dtype=task.dtype, moved_bytes=task.moved_bytes
         )
@@ -46,6 +57,7 @@ def task_rows(
                 "weight": task.weight,
                 "flops": task.flops,
                 "moved_bytes": task.moved_bytes,
+                "tuned": tuned,
                 "cost_sec": cost_sec,
                 "share_of_peak": line.share_of_peak if line else None,
                 "share_of_roofline": line.share_of_bound if line else None,
@@ -57,15 +69,15 @@ def task_rows(
 
 def kernel_sum_sec(rows: Sequence[Mapping[str, Any]]) -> float:
     """Return what the kernels with records take by them, in one inference."""
-    return sum(row["weight"] * row["cost_sec"] for row in rows if row["cost_sec"] is not None)
+    return sum(row["weight"] * row["cost_sec"] for row in rows if row["tuned"])
 
 
 def weighted_share(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the share of the roofline over all tasks of which it is known: the mean, weighted by time."""
+    """Return the share of the roofline over all kernels with records of which it is known: the mean, weighted by time."""
     known = [
         (row["weight"] * row["cost_sec"], row["share_of_roofline"])
         for row in rows
-        if row["cost_sec"] is not None and row["share_of_roofline"] is not None
+        if row["tuned"] and row["share_of_roofline"] is not None
     ]
     total_sec = sum(sec for sec, _ in known)
     return sum(sec * share for sec, share in known) / total_sec if total_sec else None

@@ -69,7 +69,13 @@ class ModelsBenchmark:
             if not options.retime or not network.artifact_path.exists():
                 network.compile()
             manifest = read_manifest(network.artifact_path)
-            rows = task_rows(network.task_facts(), manifest["records"], self._peak(threads), threads=threads)
+            rows = task_rows(
+                network.task_facts(),
+                manifest["records"],
+                self._peak(threads),
+                threads=threads,
+                kernels=network.report_kernels(),
+            )
             timing = self._time(network, model, file, folder, threads)
         minutes = options.minutes
         if again:

@@ -30,6 +30,12 @@ NOTE = (
     "Runtime. `off by` is the largest difference from ONNX Runtime without graph optimisations, over the output's RMS."
 )
 
+TASKS_NOTE = (
+    "`schedule` is what the artifact has: a record's kernel, or the default. A convolution whose place Winograd's algorithm takes has its "
+    "default here, beside the `_winograd` products; one of these that was given up early has no time. What only moves data has "
+    "no share of a peak."
+)
+
 
 def geomean(values: Iterable[float]) -> float | None:
     """Return the geometric mean; None of nothing."""
@@ -75,6 +81,7 @@ def task_table(lines: Iterable[Mapping[str, Any]]) -> str:
         rows = [
             [
                 row["name"],
+                "tuned" if row["tuned"] else "default",
                 str(row["weight"]),
                 _ms(None if row["cost_sec"] is None else 1e3 * row["cost_sec"]),
                 f"{row['flops'] / 1e6:.1f}",
@@ -84,7 +91,7 @@ def task_table(lines: Iterable[Mapping[str, Any]]) -> str:
             ]
             for row in ranked
         ]
-        head = ["task", "calls", "ms", "MFLOP", "of the peak", "of the roofline", "bound by"]
+        head = ["task", "schedule", "calls", "ms", "MFLOP", "of the peak", "of the roofline", "bound by"]
         parts.append(
             f"## {line['model']}, {line['threads']} thread(s)\n\n{_peak(line)}\n\n{table(head, rows)}"
         )
@@ -209,7 +216,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     head = f"`{_command(lines)}`, then `python -m benchmarks.models.table out/models.jsonl`."
     _write(options.output, f"# Whole networks\n\n{head}\n\n{make_table(lines)}\n")
     if options.tasks:
-        _write(options.tasks, f"# Every task of the whole networks\n\n{head}\n\n{task_table(lines)}\n")
+        _write(
+            options.tasks,
+            f"# Every task of the whole networks\n\n{head}\n\n{TASKS_NOTE}\n\n{task_table(lines)}\n",
+        )
 
 
 def _command(lines: Iterable[Mapping[str, Any]]) -> str:

@@ -6,6 +6,7 @@ Of each model and number of threads there are its records, a summary of its tuni
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -131,6 +132,12 @@ class TunedNetwork:
             for task in self.tasks
             for key, args in [(task.workload.key, [spec.to_json() for spec in task.workload.args])]
         }
+
+    def report_kernels(self) -> list[dict[str, Any]]:
+        """Return what the artifact's report says of each kernel."""
+        with zipfile.ZipFile(self.artifact_path) as artifact:
+            found: list[dict[str, Any]] = json.loads(artifact.read("report.json"))["kernels"]
+        return found
 
     def _note(self, before: Tuning, wall_sec: float, trials: int, failures: int) -> None:
         self.tuning.wall_sec = before.wall_sec + wall_sec

@@ -142,11 +142,25 @@ def test_the_distance_to_the_roofline() -> None:
     text = task_table([line("net", 1, 0.5, tasks=[pool | {"share_of_roofline": 0.61}, conv, move])])
     rows = [row for row in text.splitlines() if row.startswith("| ") and "calls" not in row]
     assert rows == [  # a task without a kernel may be the worst of all
-        "| move | 1 | – | 0.0 | – | – | – |",
-        "| conv | 2 | 1 | 50.0 | 50 % | 50 % | arithmetic |",
-        "| pool | 1 | 0.2 | 1.0 | 5 % | 61 % | memory |",
+        "| move | default | 1 | – | 0.0 | – | – | – |",
+        "| conv | tuned | 2 | 1 | 50.0 | 50 % | 50 % | arithmetic |",
+        "| pool | tuned | 1 | 0.2 | 1.0 | 5 % | 61 % | memory |",
     ]
     assert "float32 100 GFLOP/s, 10 GB/s over 0.000977 MiB" in text
+
+
+def test_a_kernel_without_a_record_has_the_time_of_its_default_schedule() -> None:
+    kernels = [
+        {"workload_key": "a", "untuned_sec": [9.0]},
+        {"workload_key": "b", "untuned_sec": [1e-4, 9.0, 5e-5]},
+        {"workload_key": "c", "untuned_sec": []},
+    ]
+    conv, pool, move = task_rows(FACTS, RECORDS[:1], PEAK, threads=1, kernels=kernels)
+    assert (conv["cost_sec"], pool["cost_sec"], move["cost_sec"]) == (1e-3, 1e-4, None)
+    assert (conv["tuned"], pool["tuned"]) == (True, False)
+    assert pool["share_of_roofline"] == pytest.approx(1.0)
+    assert kernel_sum_sec([conv, pool, move]) == pytest.approx(2e-3)
+    assert weighted_share([conv, pool, move]) == pytest.approx(0.5)
 
 
 def test_a_ratio_is_of_rounds_and_against_the_faster_settings() -> None:
