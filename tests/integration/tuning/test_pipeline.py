@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_models
-import onnxruntime
 import pytest
 import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from onnx_models import GraphBuilder
+from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
 from tunefarm_tuning.errors import InvalidModelError
@@ -43,25 +43,13 @@ def kernel_names(loaded: LoadedModel) -> list[str]:
 
 def check_numbers(model: onnx.ModelProto, folder: Path) -> LoadedModel:
     loaded = load(model, folder)
-    build_model(loaded.module, parse_target("host"), folder / "lib.so")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
     inputs = random_inputs(loaded.inputs, seed=1)
-    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
-    outputs = [made] if len(loaded.outputs) == 1 else list(made)
-    expected = reference(folder / "model", loaded, inputs)
+    outputs = built_outputs(loaded, inputs, folder)
+    expected = reference_outputs(folder / "model", loaded, inputs)
     for spec, ours, theirs in zip(loaded.outputs, outputs, expected, strict=True):
         assert (spec.shape, spec.dtype) == (theirs.shape, str(theirs.dtype))
-        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     return loaded
-
-
-def reference(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
-    return list(session.run([spec.name for spec in loaded.outputs], feed))
 
 
 @pytest.mark.parametrize("name", sorted(onnx_models.ORDINARY))

@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import tvm
-from numpy.typing import NDArray
 from onnx_models import GraphBuilder
+from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
 from tunefarm_tuning.comparison import compare_arrays
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm_side.reshape_groups import groups_of
 from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
@@ -33,27 +31,15 @@ def check_numbers(g: GraphBuilder, folder: Path, *, special: bool = False) -> Lo
     path = folder / "model"
     path.write_bytes(g.model().SerializeToString())
     loaded = load_relax(path, {}, HOST)
-    build_model(loaded.module, HOST, folder / "lib.so")
     inputs = random_inputs(loaded.inputs, seed=1)
     if special:
         for value in inputs:
             value.reshape(-1)[:3] = [np.nan, np.inf, -np.inf]
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
-    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
-    outputs = [made] if len(loaded.outputs) == 1 else list(made)
-    for ours, theirs in zip(outputs, reference(path, loaded, inputs), strict=True):
-        found = compare_arrays("y", ours.numpy(), theirs)
+    outputs = built_outputs(loaded, inputs, folder)
+    for ours, theirs in zip(outputs, reference_outputs(path, loaded, inputs), strict=True):
+        found = compare_arrays("y", ours, theirs)
         assert found.ok, found.message
     return loaded
-
-
-def reference(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
-    return list(session.run([spec.name for spec in loaded.outputs], feed))
 
 
 def shuffle(g: GraphBuilder, x: str, channels: int, size: int) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
+
+from tunefarm_tuning.tvm_side.rebuilding import rebuilt
 
 SPLIT_RESTS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
 """For the context of a build, which splits them."""
@@ -18,37 +20,12 @@ SPLIT_RESTS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": T
 
 def mark_rests(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a scheduled kernel with the conditions on its loops marked as likely."""
-    return func.with_body(_marked(func.body))
+    return func.with_body(rebuilt(func.body, _marked))
 
 
 def _marked(stmt: Any) -> Any:
-    if isinstance(stmt, tirx.For):
-        return tirx.For(
-            stmt.loop_var,
-            stmt.min,
-            stmt.extent,
-            stmt.kind,
-            _marked(stmt.body),
-            stmt.thread_binding,
-            stmt.annotations,
-            stmt.step,
-        )
-    if isinstance(stmt, tirx.SeqStmt):
-        return tirx.SeqStmt([_marked(one) for one in stmt.seq])
     if isinstance(stmt, SBlockRealize):
-        return SBlockRealize(stmt.iter_values, _likely(stmt.predicate), _marked(stmt.block))
-    if isinstance(stmt, SBlock):
-        return SBlock(
-            stmt.iter_vars,
-            stmt.reads,
-            stmt.writes,
-            stmt.name_hint,
-            _marked(stmt.body),
-            stmt.init,
-            stmt.alloc_buffers,
-            stmt.match_buffers,
-            stmt.annotations,
-        )
+        return SBlockRealize(stmt.iter_values, _likely(stmt.predicate), stmt.block)
     return stmt
 
 

@@ -6,20 +6,21 @@ cannot: the loops inside are as long as it says then, and those that are to be v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Range
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer
 
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.rebuilding import rebuilt
 
 
 def unfuse_rests(func: tirx.PrimFunc) -> tirx.PrimFunc:
     """Return a scheduled kernel whose parallel loops are in no condition as a remainder: that part is a loop inside."""
-    return func.with_body(_rebuilt(func.body, _unfused))
+    return func.with_body(rebuilt(func.body, _unfused))
 
 
 def _unfused(loop: Any) -> Any:
@@ -51,7 +52,7 @@ def _unfused(loop: Any) -> Any:
 
         return SBlockRealize([of(one) for one in realize.iter_values], of(realize.predicate), realize.block)
 
-    body = _rebuilt(loop.body, placed)
+    body = rebuilt(loop.body, placed)
     body = tirx.For(inner, loop.min, tirx.IntImm(dtype, inside), tirx.ForKind.SERIAL, body)
     made = tirx.For(
         outer,
@@ -80,37 +81,3 @@ def _periods(condition: Any, variable: Any) -> Iterator[int]:
                 yield int(node.b)
             elif isinstance(node.a, tirx.FloorDiv) and node.a.a.same_as(variable):
                 yield int(node.b) * int(node.a.b)
-
-
-def _rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a statement with its loops and blocks changed, the inner ones first."""
-    if isinstance(stmt, tirx.For):
-        return change(
-            tirx.For(
-                stmt.loop_var,
-                stmt.min,
-                stmt.extent,
-                stmt.kind,
-                _rebuilt(stmt.body, change),
-                stmt.thread_binding,
-                stmt.annotations,
-                stmt.step,
-            )
-        )
-    if isinstance(stmt, tirx.SeqStmt):
-        return tirx.SeqStmt([_rebuilt(one, change) for one in stmt.seq])
-    if isinstance(stmt, SBlockRealize):
-        return change(SBlockRealize(stmt.iter_values, stmt.predicate, _rebuilt(stmt.block, change)))
-    if isinstance(stmt, SBlock):
-        return SBlock(
-            stmt.iter_vars,
-            stmt.reads,
-            stmt.writes,
-            stmt.name_hint,
-            _rebuilt(stmt.body, change),
-            stmt.init,
-            stmt.alloc_buffers,
-            stmt.match_buffers,
-            stmt.annotations,
-        )
-    return stmt
