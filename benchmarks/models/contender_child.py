@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.idle import wait_until_idle
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -162,17 +163,23 @@ def open_(params: dict[str, Any]) -> dict[str, float]:
 
 def sample(params: dict[str, Any]) -> float:
     """Return seconds per inference: ``{"number", "warm"}``."""
-    return _get().sample(params["number"], warm=params["warm"])
+    return _then_rest(_get().sample(params["number"], warm=params["warm"]))
 
 
 def call_sample(params: dict[str, Any]) -> float:
     """Return seconds per call of a user: ``{"number", "warm"}``."""
-    return timed(_get().call, params["number"], warm=params["warm"])
+    return _then_rest(timed(_get().call, params["number"], warm=params["warm"]))
 
 
 def outputs(params: dict[str, Any]) -> None:
     """Run it and write its outputs: ``{"path"}``."""
     save_arrays(Path(params["path"]), _get().call())
+
+
+def _then_rest(seconds: float) -> float:
+    """Return what is given once our threads have stopped asking for work: another's turn is next."""
+    wait_until_idle()
+    return seconds
 
 
 def _get() -> Contender:

@@ -22,8 +22,8 @@ _SLOW_BUDGET_SEC = 2.5
 _MAX_CALLS = 10_000
 
 METHOD = (
-    f"Whole inferences on one set of random inputs, the contenders in turns, so that a busy machine slows all of them: up "
-    f"to {_ROUNDS} samples each. A sample is the mean of as many inferences in a row as take {_SAMPLE_SEC:g} s (at least "
+    f"Whole inferences on one set of random inputs, the contenders in turns, there and back, so that a busy machine slows all "
+    f"of them, and each once the threads of the one before are at rest: up to {_ROUNDS} samples each. A sample is the mean of as many inferences in a row as take {_SAMPLE_SEC:g} s (at least "
     f"one), after one that does not count. What takes over {_SLOW_SEC:g} s per inference gets as many samples as fit into "
     f"{_SLOW_BUDGET_SEC:g} s, its first inference among them. The latency is the median of the samples."
 )
@@ -129,8 +129,10 @@ def time_models(
         timers["onnxruntime"] = _Timer(
             lambda number: ready.sample(number=number, repeat=1)[0], ready.open_timed(inputs), least_samples
         )
+    in_turn = list(timers.values())
     for number in range(_ROUNDS):
-        for timer in timers.values():
+        # There and back, so that nobody always follows the same one.
+        for timer in in_turn if number % 2 == 0 else reversed(in_turn):
             timer.turn(number)
         on_round((number + 1) / _ROUNDS)
     return {name: Latency.of(timer.samples, threads, timer.inferences) for name, timer in timers.items()}

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
 from tunefarm_tuning.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.idle import wait_until_idle
 from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
@@ -113,11 +114,13 @@ def open_timed(params: dict[str, Any]) -> dict[str, Any]:
     session.run(None, feeds)
     started = time.perf_counter()
     session.run(None, feeds)
-    return {"first_sec": time.perf_counter() - started}
+    first_sec = time.perf_counter() - started
+    wait_until_idle()
+    return {"first_sec": first_sec}
 
 
 def sample(params: dict[str, Any]) -> list[float]:
-    """Return seconds per inference: ``{"number", "repeat"}``."""
+    """Return seconds per inference, once its threads rest: ``{"number", "repeat"}``."""
     if _timed is None:
         raise InvariantError("no model is open")
     session, feeds = _timed
@@ -128,6 +131,7 @@ def sample(params: dict[str, Any]) -> list[float]:
         for _ in range(params["number"]):
             session.run(None, feeds)
         samples.append((time.perf_counter() - started) / params["number"])
+    wait_until_idle()
     return samples
 
 

@@ -22,6 +22,7 @@ from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
+from tunefarm_tuning.idle import wait_until_idle
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.kernel_timing import time_both
@@ -123,13 +124,18 @@ def check_model(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a model: ``{"path", "inputs", "number", "repeat"}``; each repeat is a sample, after one warm-up."""
+    """Time a model: ``{"path", "inputs", "number", "repeat"}``; each repeat is a sample, after one warm-up.
+
+    It returns once the threads rest; those of another machine are not waited for.
+    """
     machine = _model(params["path"])
     machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
     timer = machine.time_evaluator(
         "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
     )
-    return {"samples_sec": [float(one) for one in timer("main").results]}
+    samples = [float(one) for one in timer("main").results]
+    wait_until_idle()
+    return {"samples_sec": samples}
 
 
 def _model(path: str) -> Any:

@@ -1,0 +1,33 @@
+"""Nobody's turn begins while another's threads still ask for work."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from tunefarm_tuning import idle
+from tunefarm_tuning.idle import wait_until_idle
+
+
+def test_it_waits_until_processor_time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = itertools.chain([0.0, 1.0, 1.0, 2.0, 2.0], itertools.repeat(2.0))
+    looks: list[float] = []
+    monkeypatch.setattr(idle.time, "process_time", lambda: next(spent))
+    monkeypatch.setattr(idle.time, "sleep", looks.append)
+    monkeypatch.setattr(idle.time, "monotonic", lambda: 0.02 * len(looks))
+    wait_until_idle()
+    assert len(looks) == 3, "busy in two looks, at rest in the third"
+
+
+def test_a_process_that_never_rests_is_not_waited_for_without_end() -> None:
+    stop = threading.Event()
+    busy = threading.Thread(target=lambda: all(not stop.is_set() for _ in itertools.count()))
+    busy.start()
+    try:
+        wait_until_idle(0.1)
+        assert busy.is_alive()
+    finally:
+        stop.set()
+        busy.join()
