@@ -102,6 +102,7 @@ class TorchContender:
     def __init__(self, path: Path, inputs: Arrays, threads: int, *, compiled: bool) -> None:
         import onnx2torch
         import torch
+        from benchmarks.models.torch_shapes import with_known_shapes
 
         torch.set_num_threads(threads)
         if compiled:
@@ -110,7 +111,7 @@ class TorchContender:
             inductor.freezing = (
                 True  # weights packed once, as the others do: 1.5 times as fast on a ResNet-18
             )
-        module = onnx2torch.convert(str(path)).eval()
+        module = with_known_shapes(onnx2torch.convert(str(path)).eval())
         self._run = torch.compile(module) if compiled else module
         self._inputs = [torch.from_numpy(array) for array in inputs.values()]
         self._torch = torch
