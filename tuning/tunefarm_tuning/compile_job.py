@@ -163,15 +163,22 @@ class CompileJob:
             if fastest not in (chosen, untuned):
                 _, latency = self._measure(runner, fastest, fastest, timed, sets[0], threads)
             if on_gpu:
-                why_not = why_no_baseline(asked=self.baseline, here=is_this_machine(self.device), gpu=True)
                 others, self.not_timed = time_others(
-                    self.model, sets[0].inputs, why_not, self.limits.model_sec, self.cancellation
+                    self.model,
+                    sets[0].inputs,
+                    why_no_baseline(asked=self.baseline, here=True),
+                    self.limits.model_sec,
+                    self.cancellation,
+                    runner if self.device is not None else None,
                 )
                 latency |= others
-        runner.close()
         reference.close()
+        if self.device is None or not on_gpu:
+            runner.close()
         with self.progress.phase("pack"):
-            return self._pack(output, fastest, loaded, comparison, latency, sets, threads)
+            return self._pack(
+                output, fastest, loaded, comparison, latency, sets, threads, runner if on_gpu else None
+            )
 
     @property
     def device_model(self) -> str:
@@ -340,6 +347,7 @@ class CompileJob:
         latency: dict[str, Latency],
         sets: list[InputSet],
         threads: int,
+        runner: DeviceRun | None,
     ) -> Artifact:
         coverage = Coverage(
             hits=tuple(kernel.hit for kernel in self.kernels if kernel.hit is not None),
@@ -356,7 +364,9 @@ class CompileJob:
             comparison=comparison,
             latency=latency,
             rejected=self.rejected,
-            no_baseline=self.not_timed.get(ONNXRUNTIME) or why_no_baseline(asked=self.baseline, here=here),
+            no_baseline=self.not_timed.get(ONNXRUNTIME, "")
+            if device_kind(self.target) == "cuda"
+            else why_no_baseline(asked=self.baseline, here=here),
             no_torch_compile=self.not_timed.get(TORCH_COMPILE, ""),
             place=Place(device_model=self.device_model, this_machine=here, threads=threads, seed=self.seed),
             warnings=self.warnings,
@@ -385,7 +395,9 @@ class CompileJob:
             report=report,
             records=[k.record for k in self.kernels if k.hit is not None and k.record is not None],
             # Once more the way its user will: by its own loader, in a fresh process.
-            check=packed_check(sets, self.limits, self.cancellation) if here else None,
+            check=packed_check(sets, self.limits, self.cancellation, None if here else runner)
+            if here or runner is not None
+            else None,
         )
         self.history.coverage = coverage
         return Artifact(path=output, manifest=complete, report=report)

@@ -126,6 +126,18 @@ class DeviceRun:
             self.connect()
         raise failed from cause
 
+    def hang_up(self) -> None:
+        """Close the session: the next call has a fresh one, and what was loaded is gone."""
+        self._connected = False
+        if not self._child.alive:
+            return
+        try:
+            self._child.call("hang_up", {}, timeout_sec=self._connect_timeout_sec)
+        except ChildClosed:
+            raise
+        except ChildFailed:
+            return  # the session ended with the child
+
     def close(self) -> None:
         """End the child and its session; a call under way then raises `ChildClosed`."""
         self._child.close()

@@ -15,8 +15,14 @@ from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildPr
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.errors import (
+    InvalidInputError,
+    InvalidModelError,
+    InvariantError,
+    TunefarmError,
+    error_from_json,
+)
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_error import model_error
@@ -123,6 +129,8 @@ def compare_packed(
 ) -> ModelComparison:
     """Run an artifact on this machine by its own loader, in a child, and compare its outputs.
 
+    See `compare_on_device` for another machine.
+
     Raises:
         InvalidInputError: If the loader refuses the file.
         InvalidModelError: If the child died: run-crashed, run-timeout or run-memory.
@@ -152,6 +160,54 @@ def compare_packed(
             raise
         except ChildFailed as error:
             raise model_error("run", "running the artifact", error) from error
+    return _compared(sets, replies)
+
+
+def compare_on_device(
+    path: Path, sets: Sequence[InputSet], limits: CompileLimits, runner: DeviceRun
+) -> ModelComparison | None:
+    """Run an artifact on a device's machine by its own loader, in a child there, and compare its outputs.
+
+    Args:
+        path: Of the artifact; it is uploaded.
+        sets: Inputs and what is expected.
+        limits: Of a run.
+        runner: With the device; what it had loaded is gone then.
+
+    Returns:
+        None where the device does not offer it.
+
+    Raises:
+        InvalidInputError: If the loader refuses the file there.
+        InvalidModelError: If the child died there (code run-crashed).
+        DeviceLostError: If the device went away.
+    """
+    params = {
+        "path": str(path.absolute()),
+        "sets": [
+            {"inputs": str(one.inputs), "expected": str(one.expected), "rounding": one.rounding}
+            for one in sets
+        ],
+        "timeout_sec": limits.model_sec,
+    }
+    try:
+        runner.hang_up()
+        reply = runner.call("check_artifact", params, timeout_sec=limits.model_sec * (1 + len(sets)))
+    except RunFailed as error:
+        raise _does_not_run(error) from error
+    if "not_offered" in reply:
+        return None
+    if "error" in reply:
+        why = error_from_json(reply["error"])
+        raise why if isinstance(why, InvalidInputError) else _does_not_run(why)
+    return _compared(sets, reply["replies"])
+
+
+def _does_not_run(error: TunefarmError) -> InvalidModelError:
+    return InvalidModelError(f"running the artifact on the device: {error.message}", code="run-crashed")
+
+
+def _compared(sets: Sequence[InputSet], replies: Sequence[Mapping[str, Any]]) -> ModelComparison:
     return ModelComparison(
         sets=tuple(
             (one, tuple(Comparison.from_json(c) for c in reply["comparisons"]))
@@ -161,12 +217,27 @@ def compare_packed(
 
 
 def packed_check(
-    sets: Sequence[InputSet], limits: CompileLimits, cancellation: Cancellation
+    sets: Sequence[InputSet],
+    limits: CompileLimits,
+    cancellation: Cancellation,
+    runner: DeviceRun | None = None,
 ) -> Callable[[Path], None]:
-    """Return what refuses an artifact whose outputs, by its own loader, are not within the tolerance."""
+    """Return what refuses an artifact whose outputs, by its own loader, are not within the tolerance.
+
+    Args:
+        sets: Inputs and what is expected.
+        limits: Of a run.
+        cancellation: Ends a check on this machine.
+        runner: With the device where it is to run; None is this machine.
+    """
 
     def check(path: Path) -> None:
-        comparison = compare_packed(path, sets, limits, cancellation)
+        if runner is None:
+            comparison = compare_packed(path, sets, limits, cancellation)
+        elif (found := compare_on_device(path, sets, limits, runner)) is not None:
+            comparison = found
+        else:
+            return
         if not comparison.ok:
             raise InvariantError(
                 f"the packed artifact gives other results than its library: {comparison.message}"

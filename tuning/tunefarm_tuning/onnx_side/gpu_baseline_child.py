@@ -6,7 +6,7 @@ inputs and outputs on the GPU. Neither package is one of tunefarm's: what is ins
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -81,9 +81,6 @@ def _onnxruntime(path: str, feeds: Arrays) -> Callable[[], None] | str:
 
 
 def _torch_compile(path: str, feeds: Arrays) -> Callable[[], None] | str:
-    missing = [name for name in ("torch", "onnx2torch") if importlib.util.find_spec(name) is None]
-    if missing:
-        return f"{' and '.join(missing)} not installed"
     import torch
 
     if not torch.cuda.is_available():

@@ -10,6 +10,7 @@ its session, or in this process where that was the device. Where the machine's s
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from tunefarm_tuning import device_offers
 from tunefarm_tuning.array_file import load_arrays
 from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.comparison import compare_outputs
@@ -138,6 +140,46 @@ def time_model(params: dict[str, Any]) -> dict[str, Any]:
     return {"samples_sec": samples}
 
 
+def time_other(params: dict[str, Any]) -> dict[str, Any]:
+    """Have the device time another runtime with a network: parameters and answer as those of `device_offers.time_other`."""
+    why_not = _offered(device_offers.NOT_INSTALLED)
+    run = _offered(device_offers.TIME_OTHER)
+    if why_not is None or run is None:
+        return {"missing": "the device's agent is older than this farm, or not a GPU's: it times nobody else"}
+    if missing := str(why_not(params["kind"])):
+        return {"missing": f"{missing} where the device's agent runs"}
+    uploaded = {name: _get().upload(params[name]) for name in ("model", "inputs")}
+    reply: dict[str, Any] = json.loads(str(run(json.dumps({**params, **uploaded}))))
+    return reply
+
+
+def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
+    """Have the device run an artifact by its own loader: parameters and answer as those of `device_offers.check_artifact`.
+
+    Returns:
+        ``{"not_offered": true}`` where the device does not do that.
+    """
+    run = _offered(device_offers.CHECK_ARTIFACT)
+    if run is None:
+        return {"not_offered": True}
+    sets = [
+        {**one, **{name: _get().upload(one[name]) for name in ("inputs", "expected")}}
+        for one in params["sets"]
+    ]
+    reply: dict[str, Any] = json.loads(
+        str(run(json.dumps({**params, "path": _get().upload(params["path"]), "sets": sets})))
+    )
+    return reply
+
+
+def _offered(name: str) -> Any | None:
+    """Return a function of the device's; None where it has none of that name."""
+    try:
+        return _get().function(name)
+    except AttributeError:
+        return None
+
+
 def _model(path: str) -> Any:
     if path not in _models:
         _models[path] = relax.VirtualMachine(_get().load(path), _get().device(_kind))
@@ -216,6 +258,8 @@ def _failure_as_value(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dic
 HANDLERS = {
     "connect": connect,
     "hang_up": hang_up,
+    "time_other": _failure_as_value(time_other),
+    "check_artifact": _failure_as_value(check_artifact),
     "run_untuned": _failure_as_value(run_untuned),
     "compare_kernel": _failure_as_value(compare_kernel),
     "check_model": _failure_as_value(check_model),

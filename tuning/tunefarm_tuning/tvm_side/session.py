@@ -20,7 +20,7 @@ import tvm
 from tvm import rpc
 from tvm.rpc import base
 
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.untrusted_text import clean
 
 _INT = struct.Struct("<i")
@@ -55,9 +55,15 @@ class DeviceSession:
         """Return a shared library of this machine as a module of the device."""
         if self._remote is None:
             return tvm.runtime.load_module(str(path))
+        return self._remote.load_module(self.upload(path))
+
+    def upload(self, path: Path | str) -> str:
+        """Give a remote session a file of this machine; return its name in the folder that the session works in."""
+        if self._remote is None:
+            raise InvariantError("there is no other side to upload to")
         name = f"{next(_uploads)}-{Path(path).name}"
         self._remote.upload(str(path), name)
-        return self._remote.load_module(name)
+        return name
 
     def function(self, name: str) -> Any:
         """Return a function that is registered on the device by name."""

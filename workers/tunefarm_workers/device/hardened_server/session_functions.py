@@ -1,4 +1,4 @@
-"""What a session can ask its device beside what TVM has: how its GPU is."""
+"""What a session can ask its device beside what TVM has: how its GPU is, and what `device_offers` has."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tunefarm_tuning.device_offers import OFFERS
 from tunefarm_tuning.gpu_state import GPU_STATE
 from tunefarm_workers.device.gpu_busy import computing_of, is_ours_or_gone, named
 from tunefarm_workers.device.gpu_reading import read_processes, read_state
@@ -25,6 +26,8 @@ def offer(environment: Mapping[str, str] = os.environ) -> None:
     nvml = open_nvml(environment)
     preload()
     tvm.register_global_func(GPU_STATE, lambda: gpu_state(nvml, uuid), override=True)
+    for name, function in OFFERS.items():
+        tvm.register_global_func(name, function, override=True)
 
 
 def gpu_state(nvml: Nvml, uuid: str) -> str:

@@ -1,0 +1,214 @@
+"""What a GPU's device does in a job beside running kernels, on a CPU that says it is one: others are timed, an artifact is run.
+
+PyTorch is a stand-in here, found before any that is installed: what is tested is the way to it and back.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nvml_answers import Driver, uuid
+
+import tunefarm_tuning
+from tunefarm_tuning import Artifact, compile_job
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.child import ChildLimits
+from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.coverage import Coverage
+from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.model import Model
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
+from tunefarm_tuning.testing.records import TunedNet
+from tunefarm_tuning.verify import compare_on_device, packed_check
+from tunefarm_workers.device.nvml import ANSWERS
+
+LIMITS = CompileLimits()
+
+TORCH = """
+import contextlib, sys
+if "tunefarm_tuning.onnx_side.gpu_baseline_child" not in sys.modules:
+    raise ImportError("TVM looks for PyTorch, too")
+class cuda:
+    is_available = staticmethod(lambda: True)
+    synchronize = staticmethod(lambda: None)
+class _Array:
+    def __init__(self, array): self.array = array
+    def cuda(self): return self
+from_numpy = _Array
+inference_mode = contextlib.nullcontext
+def compile(module, mode): return module
+"""
+ONNX2TORCH = """
+import os, time, onnx
+class _Module:
+    def __init__(self, graph): self.graph = graph
+    def eval(self): return self
+    def cuda(self): return self
+    def __call__(self, *inputs):
+        shapes = [[d.dim_value for d in one.type.tensor_type.shape.dim] for one in self.graph.input]
+        assert [list(one.array.shape) for one in inputs] == shapes
+        time.sleep(0.002)
+def convert(path):
+    assert os.environ["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+    {trouble}
+    return _Module(onnx.load(path).graph)
+"""
+
+
+@pytest.fixture
+def onnx2torch(tmp_path: Path) -> Path:
+    """The stand-in's file."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "torch.py").write_text(TORCH)
+    (packages / "onnx2torch.py").write_text(ONNX2TORCH.format(trouble="pass"))
+    return packages / "onnx2torch.py"
+
+
+@pytest.fixture
+def farm(tmp_path: Path, onnx2torch: Path) -> Iterator[LocalRpc]:
+    """A device whose server is that of a GPU."""
+    driver = Driver(tmp_path / "nvml.json")
+    driver.has("H100")
+    found = os.pathsep.join(filter(None, [str(onnx2torch.parent), os.environ.get("PYTHONPATH")]))
+    server = [
+        *("env", f"CUDA_VISIBLE_DEVICES={uuid(0)}", f"{ANSWERS}={driver.path}", f"PYTHONPATH={found}"),
+        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+        *("--tracker", "{tracker}", "--key", "{key}", "--work-dir", str(tmp_path / "sessions")),
+    ]
+    with local_rpc(server_command=server) as farm:
+        yield farm
+
+
+def run_on(farm: LocalRpc) -> DeviceRun:
+    return DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=120.0)
+
+
+@pytest.fixture
+def runner(farm: LocalRpc) -> Iterator[DeviceRun]:
+    runner = run_on(farm)
+    yield runner
+    runner.close()
+
+
+def others(runner: DeviceRun, model: Model, folder: Path, timeout_sec: float = 120.0) -> Any:
+    save_arrays(folder / "inputs.npz", random_inputs(model.inputs, seed=0))
+    return time_others(model, folder / "inputs.npz", "", timeout_sec, Cancellation(), runner)
+
+
+def test_others_are_timed_where_the_gpu_is(
+    runner: DeviceRun, tiny_net: TunedNet, onnx2torch: Path, tmp_path: Path
+) -> None:
+    found, missing = others(runner, tiny_net.model, tmp_path)
+    assert found[TORCH_COMPILE].median_sec >= 0.002
+    assert len(found[TORCH_COMPILE].samples_sec) == 9
+    assert "no CUDA provider" in missing[ONNXRUNTIME]
+
+    # Whatever goes wrong with them is a reason, and the device is as it was.
+    for trouble, reason in (
+        (
+            "raise RuntimeError('CUDA error: an illegal memory access was encountered')",
+            "illegal memory access",
+        ),
+        ("os.abort()", "SIGABRT"),
+        ("time.sleep(3600)", "not done within 3 s"),
+    ):
+        onnx2torch.write_text(ONNX2TORCH.format(trouble=trouble))
+        found, missing = others(runner, tiny_net.model, tmp_path, 120.0 if "sleep" not in trouble else 3.0)
+        assert not found
+        assert reason in missing[TORCH_COMPILE]
+    assert runner.connect() == 1
+    assert not list((tmp_path / "sessions").glob("*/*.npz")), "a session's files go with it"
+
+
+def test_a_device_that_is_gone_is_a_reason_too(farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path) -> None:
+    runner = DeviceRun(farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=10.0)
+    try:
+        runner.connect()
+        farm.signal_server("SIGKILL")
+        found, missing = others(runner, tiny_net.model, tmp_path)
+    finally:
+        runner.close()
+    assert not found
+    assert all(why.startswith("it does not run on the device") for why in missing.values())
+
+
+@pytest.fixture
+def sets(tiny_net: TunedNet, tmp_path: Path) -> list[InputSet]:
+    reference = Reference(tiny_net.model, tmp_path, threads=1, limits=LIMITS)
+    try:
+        return reference.make(0)
+    finally:
+        reference.close()
+
+
+def test_an_artifact_is_run_where_the_gpu_is(
+    runner: DeviceRun, compiled: tuple[Artifact, Coverage], sets: list[InputSet], tmp_path: Path
+) -> None:
+    path = compiled[0].path
+    comparison = compare_on_device(path, sets, LIMITS, runner)
+    assert comparison is not None
+    assert comparison.ok
+    assert len(comparison.outputs) == len(sets)
+
+    wrong = [replace(one, expected=tmp_path / f"wrong-{number}.npz") for number, one in enumerate(sets)]
+    for one, right in zip(wrong, sets, strict=True):
+        save_arrays(one.expected, [array + np.float32(1) for array in load_arrays(right.expected)])
+    with pytest.raises(InvariantError, match="gives other results"):
+        packed_check(wrong, LIMITS, Cancellation(), runner)(path)
+
+    damaged = tmp_path / "damaged.tunefarm"
+    damaged.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidInputError):
+        packed_check(sets, LIMITS, Cancellation(), runner)(damaged)
+
+
+def test_a_device_that_offers_nothing_is_no_error(
+    compiled: tuple[Artifact, Coverage], tiny_net: TunedNet, sets: list[InputSet], tmp_path: Path
+) -> None:
+    with local_rpc() as plain:
+        runner = run_on(plain)
+        try:
+            packed_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
+            found, missing = others(runner, tiny_net.model, tmp_path)
+        finally:
+            runner.close()
+    assert not found
+    assert all("times nobody else" in why for why in missing.values())
+
+
+def test_a_compile_for_a_device_asks_it(
+    farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_cpu(device: Any, *, kind: str, **rest: Any) -> DeviceRun:
+        assert kind == "cuda"
+        return DeviceRun(device, kind="cpu", **rest)
+
+    ran: list[Path] = []
+
+    def compared(path: Path, *rest: Any) -> Any:
+        ran.append(path)
+        return compare_on_device(path, *rest)
+
+    monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
+    monkeypatch.setattr(compile_job, "DeviceRun", on_cpu)
+    monkeypatch.setattr(sys.modules["tunefarm_tuning.verify"], "compare_on_device", compared)
+    artifact = tunefarm_tuning.compile(tiny_net.model, output=tmp_path / "a.tunefarm", device=farm.device)
+    latency = artifact.report["latency"]
+    assert latency["torch_compile"]["median_sec"] >= 0.002
+    assert latency["torch_compile_missing"] is None
+    assert "no CUDA provider" in latency["onnxruntime_missing"]
+    assert len(ran) == 1
+    assert artifact.path.is_file()
