@@ -77,6 +77,7 @@ class TuneRun:
         self._failures = 0
         self._trials_since_improvement = 0
         self._lost_rounds = 0
+        self._lost_because = ""
         self._first_error: Exception | None = None
 
     @property
@@ -157,6 +158,7 @@ class TuneRun:
         self._trials += len(trials)
         self._failures += sum(trial.outcome is not Outcome.OK for trial in trials)
         self._lost_rounds = self._lost_rounds + 1 if outcomes and not trials else 0
+        self._lost_because = outcomes[0].message if self._lost_rounds else ""
         self._trials_since_improvement = 0 if improved else self._trials_since_improvement + len(trials)
         self._tell(
             RoundFinished(
@@ -227,7 +229,8 @@ class TuneRun:
         if self._lost_rounds < _MAX_LOST_ROUNDS:
             return None
         if not self._records:
-            raise DeviceLostError(f"the device {self._option.runner.device.name} does not measure anything")
+            name = self._option.runner.device.name
+            raise DeviceLostError(f"the device {name} does not measure anything: {self._lost_because}")
         return "device-lost"
 
     def _tell(self, event: TuneEvent) -> None:

@@ -19,6 +19,7 @@ from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.gpu_state import GpuState
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, TimingOption
+from tunefarm_tuning.runner import LocalRunner
 from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
@@ -204,3 +205,24 @@ def test_a_kernel_is_not_blamed_for_a_broken_gpu_or_for_another_one(tmp_path: Pa
         assert run("idle")["call_sec"] >= 0
     finally:
         device.close()
+
+
+def test_no_candidate_is_blamed_for_how_the_machine_is_set_up(tmp_path: Path) -> None:
+    task = sample_task("matmul", n=16)
+    on_gpu = sample_task("matmul", n=16, target="cuda/sm_90")
+    kernels = [
+        (task, "other-gpu", "what was built is not for this GPU's architecture: look at the target"),
+        (task, "idle", ""),
+    ]
+    if not tvm.cuda(0).exist:
+        kernels.append((on_gpu, "idle", "TVM finds no CUDA there"))
+    with LocalRunner(TIMING, threads=1) as runner:
+        for of, kind, says in kernels:
+            (result,) = runner.run([MeasureInput(task=of, artifact_path=bad_kernel(kind, tmp_path))])
+            if not says:
+                assert result.failure is None
+                continue
+            assert result.failure is not None
+            assert result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR
+            assert result.failure.message.startswith(says)
+            assert result.run_sec == 0.0, "it was not at work when the device was lost"

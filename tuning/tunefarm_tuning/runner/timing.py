@@ -73,8 +73,8 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
     """Return the result that a child's answer tells."""
     failure = reply.get("failure")
     if failure is not None:
-        if reply.get("busy", False):
-            run_sec = 0.0  # it was not at work when that came up, but in somebody's way
+        if reply.get("not_at_work", False):
+            run_sec = 0.0
         return MeasureResult(run_sec=run_sec, failure=Failure(Outcome(failure[0]), str(failure[1])))
     return MeasureResult(
         run_sec=run_sec,

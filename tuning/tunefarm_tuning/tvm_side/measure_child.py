@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 
 from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
-from tunefarm_tuning.cuda_errors import is_devices_fault, poisons
+from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.gpu_state import BUSY
 from tunefarm_tuning.measure import Outcome
@@ -71,7 +71,8 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
     (the last two are of `gpu_sampling.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
     ``{"samples_sec", "truncated", "facts"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
     other side went away in the middle, with ``"poisoned": true`` where nothing more can run in this session, or in this very
-    process where that was its device; with ``"busy": true`` where somebody else uses the device.
+    process where that was its device; with ``"not_at_work": true`` where the candidate has no part in it: somebody else uses the
+    device, or nothing runs there as its machine is set up.
     """
     return _over_rpc(_samples, params)
 
@@ -119,12 +120,15 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
     except MemoryError:
         raise
     except DeviceLostError as error:
-        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message], "busy": error.code == BUSY}
+        return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message], "not_at_work": error.code == BUSY}
     except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
         whole = str(error)
         text = f"{type(error).__name__}: {clean(whole, 500)}"
         if "RPCSessionTimeoutError" in text:
             return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
+        if (reason := setups_fault(whole)) is not None:
+            message = f"{reason} ({text})"
+            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, message], "poisoned": True, "not_at_work": True}
         if is_devices_fault(whole):
             return {"failure": [Outcome.INFRASTRUCTURE_ERROR, text], "poisoned": True}
         if poisons(whole):
