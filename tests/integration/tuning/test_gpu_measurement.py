@@ -19,6 +19,7 @@ from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.gpu_state import GpuState
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, TimingOption
+from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_tuning.runner import LocalRunner
 from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
@@ -27,7 +28,6 @@ from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tvm_side import calibrate_child, measure_child
 from tunefarm_tuning.tvm_side.gpu_sampling import state_of
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
-from tunefarm_workers.device.nvml import ANSWERS
 
 TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=120.0)
 SIZE = 512  # a matrix of it is large enough to be read cold

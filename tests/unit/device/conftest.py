@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nvml_answers import Driver
 
-from tunefarm_workers.device.nvml import ANSWERS
+from tunefarm_tuning.nvml import ANSWERS
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from tunefarm_tuning.artifact.cuda_runtime import RUNTIME
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_workers.device.cuda_check import check_cuda
-from tunefarm_workers.device.nvml import ANSWERS
 
 compiler = shutil.which("cc")
 USE = f"""

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from nvml_answers import Driver, uuid
 
+from tunefarm_tuning import nvml
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.targets import parse_target
-from tunefarm_workers.device import gpu, nvml
+from tunefarm_workers.device import gpu
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.fleet import child_environment, command_of
 from tunefarm_workers.device.gpu_devices import LentDevice, devices_of

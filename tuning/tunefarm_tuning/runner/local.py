@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.host import host_device_model, num_cores
 from tunefarm_tuning.measure import Closing, DeviceInfo, MeasureInput, MeasureResult, Outcome, TimingOption
 from tunefarm_tuning.runner.timing import (
@@ -20,13 +20,16 @@ from tunefarm_tuning.runner.timing import (
 )
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"
+_DRIVER_SEC = 60.0
+"""A GPU's driver without persistence mode takes seconds to wake up; one in trouble never answers."""
 
 
 class LocalRunner(Closing):
     """Implements `Runner` (see there) for this machine.
 
     The child lives as long as its kernels behave. A kernel that crashes is tried again in a fresh child: one
-    before it may have spoilt the memory of the old one.
+    before it may have spoilt the memory of the old one. A GPU is asked how it is beside every measurement, as one of a
+    device is: nothing is measured while another process computes on it, and samples of a throttled one are taken again.
 
     Args:
         timing: How long each candidate is timed.
@@ -44,6 +47,7 @@ class LocalRunner(Closing):
             env={"TVM_NUM_THREADS": str(threads)},
         )
         self._measured_since_start = 0
+        self._met_gpu: int | None = None  # by which child
 
     @property
     def device(self) -> DeviceInfo:
@@ -68,7 +72,7 @@ class LocalRunner(Closing):
         results: list[MeasureResult] | None = None
         # Whatever goes wrong, the candidates' own measurements say it.
         with contextlib.suppress(TunefarmError):
-            self._child.start()
+            self._start(inputs[0])
             started = time.monotonic()
             reply = self._child.call(
                 "measure_interleaved_here", params, timeout_sec=self._timing.timeout_sec * len(inputs)
@@ -92,7 +96,7 @@ class LocalRunner(Closing):
 
     def _measure(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
         try:
-            self._child.start()
+            self._start(one)
         except TunefarmError as error:
             return failed(Outcome.INFRASTRUCTURE_ERROR, error.message)
         started = time.monotonic()
@@ -113,6 +117,17 @@ class LocalRunner(Closing):
         if reply.get("poisoned"):
             self._child.kill()  # its CUDA context is of no use any more
         return result_of(reply, time.monotonic() - started)
+
+    def _start(self, one: MeasureInput) -> None:
+        """Have a child that is ready to measure: what that takes is not of the candidate's time."""
+        self._child.start()
+        if one.task.target.kind != "cuda" or self._met_gpu == self._child.pid:
+            return
+        try:
+            self._child.call("meet_gpu", {}, timeout_sec=_DRIVER_SEC)
+        except ChildTimedOut as error:
+            raise DeviceLostError(f"the GPU's driver has not answered within {_DRIVER_SEC:g} s") from error
+        self._met_gpu = self._child.pid
 
     def release(self) -> None:
         """Do nothing: nobody else waits for this process."""

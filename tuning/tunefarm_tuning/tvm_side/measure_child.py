@@ -52,7 +52,16 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         timeout_sec=params["timeout_sec"],
         connect_timeout_sec=params["connect_timeout_sec"],
     )
+    if params["address"]["kind"] == "cuda" and (read := gpu_sampling.state_of(_session)) is not None:
+        read()  # a driver's first answer can take seconds, which are no candidate's
     return {"host": _session.host, "port": _session.port}
+
+
+def meet_gpu(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
+    """Let this process ask how its own GPU is; before any candidate's clock runs."""
+    from tunefarm_tuning.tvm_side import gpu_here
+
+    gpu_here.offer()
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
@@ -273,5 +282,13 @@ def random_arguments(session: DeviceSession, device: Any, specs: Sequence[Tensor
 
 HANDLERS = {
     one.__name__: one
-    for one in (connect, hang_up, measure, measure_here, measure_interleaved, measure_interleaved_here)
+    for one in (
+        connect,
+        hang_up,
+        meet_gpu,
+        measure,
+        measure_here,
+        measure_interleaved,
+        measure_interleaved_here,
+    )
 }

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.gpu_reading import told
+from tunefarm_tuning.nvml import NOT_INSTALLED, Nvml, NvmlError, Question, open_nvml
 from tunefarm_tuning.untrusted_text import clean
-from tunefarm_workers.device.gpu_reading import told
-from tunefarm_workers.device.nvml import NOT_INSTALLED, Nvml, NvmlError, Question, open_nvml
 
 log = logging.getLogger("tunefarm.device")
 

@@ -5,15 +5,10 @@ Not every process that holds the GPU keeps it busy: a notebook may sleep on it f
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-import psutil
-
-from tunefarm_workers.device.gpu_reading import GpuProcess, GpuReading
-
-BUSY_PROCESS = 0.05
-"""Load of another's process from which on it disturbs."""
+from tunefarm_tuning.gpu_reading import GpuReading
+from tunefarm_tuning.gpu_users import computing_of, is_ours_or_gone, named
 
 BUSY_GPU = 0.1
 """Load of the whole GPU, nothing of ours running, from which on somebody must be at it."""
@@ -23,8 +18,6 @@ _CALM_SEC = 10.0
 
 _ECHO_SEC = 3.0
 """The driver's load is of the last moments: those after a session of ours still have it."""
-
-_MOST_NAMED = 3
 
 
 class BusyGpu:
@@ -77,26 +70,3 @@ class BusyGpu:
         if not loaded:
             return ""
         return named(others) if others else "a process that the driver does not name"
-
-
-def computing_of(processes: Iterable[GpuProcess]) -> list[GpuProcess]:
-    """Return those that keep the GPU busy."""
-    return [one for one in processes if one.load is not None and one.load >= BUSY_PROCESS]
-
-
-def named(processes: Iterable[GpuProcess]) -> str:
-    """Return the processes as a person reads them, the busiest first."""
-    listed = sorted(processes, key=lambda one: (-(one.load or 0.0), one.pid))
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(str(one) for one in listed[:_MOST_NAMED]) + more
-
-
-def is_ours_or_gone(pid: int) -> bool:
-    """Whether a process is this one, one that it started, or none any more: a session ends between two looks."""
-    try:
-        process = psutil.Process(pid)
-        return pid == os.getpid() or os.getpid() in [parent.pid for parent in process.parents()]
-    except psutil.NoSuchProcess:
-        return True
-    except psutil.AccessDenied:
-        return False

@@ -10,12 +10,12 @@ from typing import Any
 
 import psutil
 
+from tunefarm_tuning import gpu_reading
 from tunefarm_tuning.errors import reason_of
+from tunefarm_tuning.gpu_reading import GpuReading
+from tunefarm_tuning.nvml import Nvml, open_nvml
 from tunefarm_tuning.untrusted_text import clean
-from tunefarm_workers.device import gpu_reading
 from tunefarm_workers.device.gpu import Gpu
-from tunefarm_workers.device.gpu_reading import GpuReading
-from tunefarm_workers.device.nvml import Nvml, open_nvml
 
 log = logging.getLogger("tunefarm.device")
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tunefarm_tuning.device_offers import OFFERS
 from tunefarm_tuning.gpu_state import GPU_STATE
-from tunefarm_workers.device.gpu_busy import computing_of, is_ours_or_gone, named
-from tunefarm_workers.device.gpu_reading import read_processes, read_state
-from tunefarm_workers.device.nvml import Nvml, open_nvml, preload
+from tunefarm_tuning.gpu_users import state_and_users
+from tunefarm_tuning.nvml import open_nvml, preload
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -25,15 +22,6 @@ def offer(environment: Mapping[str, str] = os.environ) -> None:
 
     nvml = open_nvml(environment)
     preload()
-    tvm.register_global_func(GPU_STATE, lambda: gpu_state(nvml, uuid), override=True)
+    tvm.register_global_func(GPU_STATE, lambda: state_and_users(nvml, uuid), override=True)
     for name, function in OFFERS.items():
         tvm.register_global_func(name, function, override=True)
-
-
-def gpu_state(nvml: Nvml, uuid: str) -> str:
-    """Return, as JSON, how the GPU is, and who else computes on it. Called in a session's process."""
-    state = read_state(nvml, uuid)
-    if nvml.tells_our_pids():
-        strangers = [one for one in read_processes(nvml, uuid) or () if not is_ours_or_gone(one.pid)]
-        state = replace(state, used_by=named(computing_of(strangers)))
-    return json.dumps(state.to_json())
