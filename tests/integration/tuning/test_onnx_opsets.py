@@ -85,6 +85,16 @@ def max_roi_align(g: GraphBuilder) -> list[Any]:
     return [g.node("RoiAlign", g.input("x", [1, 2, 8, 8]), rois, batch, mode="max")]
 
 
+def computed_lstm(g: GraphBuilder) -> list[Any]:
+    weights = g.input("w", [1, 16, 4]), g.weight(1, 16, 4)
+    return [g.node("LSTM", g.input("x", [2, 3, 4]), *weights, hidden_size=4)]
+
+
+def unknown_activation(g: GraphBuilder) -> list[Any]:
+    weights = g.weight(1, 4, 4), g.weight(1, 4, 4)
+    return [g.node("RNN", g.input("x", [2, 3, 4]), *weights, hidden_size=4, activations=["Softplus"])]
+
+
 def training_dropout(g: GraphBuilder) -> list[Any]:
     ratio, training = g.constant(np.array(0.5, np.float32)), g.constant(np.array(True))
     return [g.node("Dropout", g.input("x", [1, 8]), ratio, training)]
@@ -102,6 +112,8 @@ def training_batch_norm(g: GraphBuilder) -> list[Any]:
         (max_pool_indices, "MaxPool", "one of its 2 outputs"),
         (one_hot_of_any_depth, "OneHot", "its depth must be a constant"),
         (max_roi_align, "RoiAlign", "mode max is not supported"),
+        (computed_lstm, "LSTM", "its W must be a constant"),
+        (unknown_activation, "RNN", "its activation Softplus is not supported"),
         (training_dropout, "Dropout", "training mode"),
         (training_batch_norm, "BatchNormalization", "training mode"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_zoo import elementwise, layers, networks, picking, quantised, resizing, shaping
+from onnx_zoo import elementwise, layers, networks, picking, quantised, recurrent, resizing, shaping
 from onnx_zoo.cases import OPSETS, build, names, opsets, ways_of_writing
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "opsets",
     "picking",
     "quantised",
+    "recurrent",
     "resizing",
     "shaping",
     "ways_of_writing",

@@ -14,6 +14,7 @@ from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.packing import kernel_calls, weights_of
+from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
 _CALLS_OUT = {
@@ -36,6 +37,7 @@ class NotTunable(StrEnum):
     EXTERN_CALL = "extern-call"  # calls a library: there are no loops of ours
     RESHAPE = "reshape"  # becomes a view of its input: nothing runs
     NO_LOOPS = "no-loops"  # a single element
+    RECURRENT = "recurrent"  # step after step: its loops are written as they have to be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,8 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
         return NotTunable.SYMBOLIC_SHAPE
     if relax.analysis.has_reshape_pattern(func):
         return NotTunable.RESHAPE
+    if CPU_ONLY in func.attrs:
+        return NotTunable.RECURRENT
     has_loop = False
     for node in walk(func.body):
         if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:

@@ -19,6 +19,7 @@ from tunefarm_tuning.tvm_side import (
     onnx_older,
     onnx_pad,
     onnx_quantized,
+    onnx_recurrent,
     onnx_repairs,
     onnx_resize,
 )
@@ -37,6 +38,7 @@ _OURS = {
     **onnx_older.CONVERTERS,
     **onnx_pad.CONVERTERS,
     **onnx_quantized.CONVERTERS,
+    **onnx_recurrent.CONVERTERS,
     **onnx_repairs.CONVERTERS,
     **onnx_resize.CONVERTERS,
 }

@@ -23,6 +23,7 @@ from tvm import relax, te, tirx
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
 
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"
@@ -85,7 +86,7 @@ def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
         marks[name] = marks.get(name, weights) & weights
     made = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     for name, weights in marks.items():
-        if weights:
+        if weights and CPU_ONLY not in mod[name].attrs:  # those read their weights as they lie
             made.update_func(made.get_global_var(name), with_weights(mod[name], weights, may_pack=may_pack))
     return made
 

@@ -31,6 +31,7 @@ from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
 from tunefarm_tuning.tvm_side.plain_takes import plain_takes
 from tunefarm_tuning.tvm_side.plain_transposes import plain_transposes
+from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
 from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
@@ -180,11 +181,24 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         legalize_ops(resize_kernels.KERNELS if on_cpu else gpu_graph.KERNELS),
         relax.get_pipeline("zero"),
     ]
+    if not on_cpu:
+        _refuse_loops_of_cpus(mod)
     with tvm_target(target):
         lowered = tvm.transform.Sequential(passes)(mod)
     _refuse_leftovers(lowered)
     # TVM's rules for GPUs do not pack weights.
     return mark_constants(lowered, may_pack=on_cpu)
+
+
+def _refuse_loops_of_cpus(mod: tvm.IRModule) -> None:
+    for func in mod.functions.values():
+        if isinstance(func, tvm.tirx.PrimFunc) and CPU_ONLY in func.attrs:
+            operator = str(func.attrs[CPU_ONLY])
+            raise InvalidModelError(
+                f"{operator} is compiled for CPUs only; tune the model for a CPU, or export it with unrolled steps",
+                code="unsupported-operator",
+                operator=operator,
+            )
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:

@@ -1,0 +1,121 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+
+from onnx_zoo.cases import case
+
+STEPS, BATCH, INPUTS = 5, 2, 6
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def layer(
+    g: GraphBuilder,
+    kind: str,
+    *more: str,
+    hidden: int = 20,
+    directions: int = 1,
+    bias: bool = True,
+    x: str | None = None,
+    **attributes: Any,
+) -> list[str]:
+    """Add a layer with all of its outputs."""
+    gates = GATES[kind] * hidden
+    x = x or g.input("x", [STEPS, BATCH, INPUTS])
+    weights = [g.weight(directions, gates, INPUTS), g.weight(directions, gates, hidden)]
+    b = g.weight(directions, 2 * gates) if bias else ""
+    made = g.node(
+        kind, x, *weights, b, *more, hidden_size=hidden, outputs=3 if kind == "LSTM" else 2, **attributes
+    )
+    return list(made)
+
+
+def states(g: GraphBuilder, hidden: int = 20, directions: int = 1, count: int = 2) -> list[str]:
+    return [g.input(f"s{i}", [directions, BATCH, hidden]) for i in range(count)]
+
+
+@case()
+def lstm(g: GraphBuilder, v: int) -> Any:
+    return layer(g, "LSTM")
+
+
+@case()
+def lstm_wide(g: GraphBuilder, v: int) -> Any:
+    """Of whole vectors, more columns than a tile has, and more sequences than are summed at once."""
+    return layer(g, "LSTM", bias=False, hidden=32, x=g.input("x", [STEPS, 6, INPUTS]))
+
+
+@case()
+def lstm_shared(g: GraphBuilder, v: int) -> Any:
+    """So large that threads share a step's products."""
+    return layer(g, "LSTM", hidden=128, x=g.input("x", [STEPS, 9, INPUTS]))
+
+
+@case()
+def lstm_both_ways(g: GraphBuilder, v: int) -> Any:
+    return layer(
+        g, "LSTM", "", *states(g, directions=2), g.weight(2, 60), directions=2, direction="bidirectional"
+    )
+
+
+@case()
+def lstm_unusual(g: GraphBuilder, v: int) -> Any:
+    return layer(
+        g,
+        "LSTM",
+        direction="reverse",
+        clip=0.2,
+        input_forget=1,
+        activations=["HardSigmoid", "Affine", "LeakyRelu"],
+        activation_alpha=[0.3, 0.7, 0.1],
+        activation_beta=[0.4, 0.1],
+    )
+
+
+@case()
+def lstm_lengths(g: GraphBuilder, v: int) -> Any:
+    lengths = g.constant(np.array([3, 5], np.int32))
+    return layer(g, "LSTM", lengths, *states(g, directions=2), directions=2, direction="bidirectional")
+
+
+@case()
+def lstm_lengths_as_input(g: GraphBuilder, v: int) -> Any:
+    return layer(g, "LSTM", g.input("lengths", [BATCH], TensorProto.INT32))
+
+
+@case()
+def lstm_last_alone(g: GraphBuilder, v: int) -> Any:
+    return layer(g, "LSTM")[1]
+
+
+@case()
+def gru(g: GraphBuilder, v: int) -> Any:
+    return layer(g, "GRU", "", *states(g, count=1))
+
+
+@case()
+def gru_reset_after(g: GraphBuilder, v: int) -> Any:
+    lengths = g.constant(np.array([5, 2], np.int32))
+    both = {"directions": 2, "direction": "bidirectional"}
+    return layer(g, "GRU", lengths, linear_before_reset=1, hidden=32, clip=0.5, **both)
+
+
+@case()
+def rnn(g: GraphBuilder, v: int) -> Any:
+    return layer(g, "RNN", activations=["Relu"])
+
+
+@case()
+def rnn_activations(g: GraphBuilder, v: int) -> Any:
+    made = []
+    for number, name in enumerate(["Softsign", "ScaledTanh", "ThresholdedRelu", "Sigmoid"]):
+        x = g.input(f"x{number}", [STEPS, BATCH, INPUTS])
+        numbers = {"activation_alpha": [0.6]} if name in ("ScaledTanh", "ThresholdedRelu") else {}
+        numbers |= {"activation_beta": [0.8]} if name == "ScaledTanh" else {}
+        made += layer(g, "RNN", x=x, activations=[name], **numbers)
+    return made
