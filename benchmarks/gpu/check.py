@@ -19,12 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
+from benchmarks.gpu.farm_job import GpuFarm
+from benchmarks.gpu.farm_proof import tuned_by
 from benchmarks.gpu.machine import Machine, look, readings
 from benchmarks.gpu.networks import to_half
 from benchmarks.gpu.parts import child, in_a_child, inputs_and_expected
-from benchmarks.gpu.proofs import NO_GPU, Check, NotProvedError, holds, prove
+from benchmarks.gpu.proofs import NO_GPU, Check, NotProvedError, holds, prove, right
 from benchmarks.models.networks.encoder import build_encoder
 from benchmarks.models.networks.graph import write_network
 
@@ -77,7 +78,7 @@ class GpuChecks:
 
     def all(self) -> list[Check]:
         return [
-            ("the driver tells clocks, temperature and reasons for throttling", self.tells),
+            ("the driver tells clocks, temperature and power", self.tells),
             *(
                 (f"{name}: untuned, it gives right answers", partial(self.untuned, name))
                 for name in self._networks
@@ -86,13 +87,14 @@ class GpuChecks:
             ("an artifact with tuned kernels runs in a fresh process, and is right", self.runs),
             ("an artifact of another architecture is refused, and both are named", self.refuses),
             ("after an illegal memory access the next kernel runs", self.survives),
+            ("a farm tunes a network through the GPU's agent, and its artifact is right", self.farmed),
         ]
 
     def tells(self) -> str:
         seen = readings()
         missing = [
             name
-            for name in ("clocks.sm", "temperature.gpu", "clocks_throttle_reasons.active")
+            for name in ("clock_mhz", "memory_clock_mhz", "temperature_celsius", "power_watts")
             if not seen.get(name)
         ]
         holds(not missing, f"nothing is told of {', '.join(missing)}")
@@ -106,7 +108,7 @@ class GpuChecks:
             session.build_model(library, {})
         inputs, expected = inputs_and_expected(network)
         made = in_a_child("library", {"path": str(library), "kind": "cuda"}, inputs, expected)
-        return _right(made)
+        return right(made)
 
     def tunes(self) -> str:
         model = import_model(self._networks["encoder-float32"])
@@ -122,7 +124,7 @@ class GpuChecks:
 
     def runs(self) -> str:
         inputs, expected = inputs_and_expected(self._networks["encoder-float32"])
-        return _right(in_a_child("artifact", {"path": str(self._artifact)}, inputs, expected))
+        return right(in_a_child("artifact", {"path": str(self._artifact)}, inputs, expected))
 
     def refuses(self) -> str:
         here = str(self._target.get("arch"))
@@ -153,6 +155,11 @@ class GpuChecks:
             said = _crash(partial(_run, device, bad, [_SPEC, _SPEC]))
             _run(device, good, [spec.to_json() for spec in task.args])
         return f"the first said: {said[:200]}"
+
+    def farmed(self) -> str:
+        folder = self._folder / "from-the-farm"
+        with GpuFarm(self._folder / "farm", tell, target="cuda") as farm:
+            return tuned_by(farm, self._networks["encoder-float32"], folder)
 
 
 def small_networks() -> dict[str, onnx.ModelProto]:
@@ -186,12 +193,6 @@ def _crash(run: Callable[[], None]) -> str:
     except RunFailed as error:
         return error.message
     raise NotProvedError("the kernel that reads outside of its argument was not noticed")
-
-
-def _right(made: dict[str, Any]) -> str:
-    holds(made["ok"], f"wrong: {made['wrong']}")
-    seconds = float(np.median(made["samples_sec"]))
-    return f"{1e6 * seconds:.1f} µs, off by {made['max_rel_error']:.1e} of the outputs' size"
 
 
 def tell(message: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ class GpuFarm:
         """Search for so long, on top of what earlier searches found, and download the artifact into a folder.
 
         Returns:
-            ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``coverage``, ``latency``.
+            ``tune_sec``, ``wall_sec``, ``trials``, ``failures``, ``artifact`` (a path), ``covered`` and ``tasks`` (kernels),
+            ``warnings``, and ``baselines``, what its report has of other runtimes on the GPU, as a person reads it.
         """
         client = self._open()
         began = time.monotonic()
@@ -62,6 +63,9 @@ class GpuFarm:
             "covered": report["coverage"]["covered"],
             "tasks": report["coverage"]["tasks"],
             "warnings": list(report["warnings"]),
+            "baselines": {
+                name: _of_baseline(report["latency"], name) for name in ("onnxruntime", "torch_compile")
+            },
         }
 
     def _open(self) -> Client:
@@ -90,3 +94,10 @@ class GpuFarm:
         raise TimeoutError(
             f"no GPU was ready within {_DEVICE_SEC:g} s ({said}); logs are in {self._home}/logs"
         )
+
+
+def _of_baseline(latency: Mapping[str, Any], name: str) -> str:
+    found = latency.get(name)
+    return (
+        f"{1e6 * found['median_sec']:.0f} µs" if found else str(latency.get(f"{name}_missing") or "not timed")
+    )

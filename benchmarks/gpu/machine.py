@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import shutil
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -14,10 +12,12 @@ from typing import Any
 
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.errors import TunefarmError, UnknownTargetError
+from tunefarm_tuning.gpu_reading import read_state
+from tunefarm_tuning.nvml import Nvml, NvmlError, open_nvml
 from tunefarm_tuning.targets import parse_target
+from tunefarm_workers.device import gpu as gpus
+from tunefarm_workers.device.gpu import Gpu
 
-_FACTS = ("name", "compute_cap", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.mem")
-_READINGS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "clocks_throttle_reasons.active")
 _TIMEOUT_SEC = 60.0
 _TORCH = (
     "import json, torch; print(json.dumps({'torch': torch.__version__, 'cuda': torch.version.cuda,"
@@ -33,19 +33,19 @@ class Machine:
     """What there is.
 
     Attributes:
-        gpu: The first GPU's ``name``, ``compute_cap``, ``driver_version``, ...; empty without one.
+        gpu: The first GPU's ``name``, ``uuid``, ``arch``, ``driver``, ...; empty without one.
         torch: Versions of PyTorch in the Python that was asked; empty without one that sees the GPU.
         lacks: What cannot be done and why, a sentence each.
     """
 
-    gpu: dict[str, str] = field(default_factory=dict)
+    gpu: dict[str, Any] = field(default_factory=dict)
     torch: dict[str, Any] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
         """The GPU as a target's name."""
-        return f"cuda/sm_{self.gpu['compute_cap'].replace('.', '')}"
+        return f"cuda/{self.gpu['arch']}"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,50 +65,53 @@ def ask(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def look(torch_python: str = sys.executable, *, asked: Ask = ask) -> Machine:
+def look(torch_python: str = sys.executable, *, asked: Ask = ask, nvml: Nvml | None = None) -> Machine:
     """Find out what there is.
 
     Args:
         torch_python: A Python interpreter to look for PyTorch in.
         asked: Runs commands; tests put answers in its place.
+        nvml: Whom to ask about GPUs; the driver by default.
     """
-    gpu, lacks = _gpu(asked)
-    if gpu:
-        lacks += _compiler(gpu)
+    nvml = nvml or open_nvml()
+    try:
+        found = _first(nvml)
+    except TunefarmError as error:
+        found, lacks = None, [f"no GPU: {error.message}"]
+    else:
+        lacks = _compiler(found) if found else [_why_none(nvml)]
     torch, without = _torch(torch_python, asked)
-    return Machine(gpu=gpu, torch=torch, lacks=tuple(lacks + without))
+    return Machine(gpu=found.to_json() if found else {}, torch=torch, lacks=tuple(lacks + without))
 
 
-def readings(*, asked: Ask = ask) -> dict[str, str]:
+def readings(nvml: Nvml | None = None) -> dict[str, Any]:
     """Return the GPU's clocks, temperature, power and reasons for throttling now; empty where it does not say."""
+    nvml = nvml or open_nvml()
     try:
-        return _query(_READINGS, asked)
-    except (OSError, subprocess.SubprocessError):
+        found = _first(nvml)
+    except TunefarmError:
         return {}
+    return read_state(nvml, found.uuid).to_json() if found else {}
 
 
-def _gpu(asked: Ask) -> tuple[dict[str, str], list[str]]:
-    if asked is ask and shutil.which("nvidia-smi") is None:
-        return {}, ["no NVIDIA driver: there is no nvidia-smi on the PATH"]
+def _first(nvml: Nvml) -> Gpu | None:
+    """Return the GPU that is benchmarked: the first that is to be seen; None where there is none."""
+    found = gpus.find(nvml)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or "all"
+    return next(iter(gpus.choose(found, visible)), None) if found else None
+
+
+def _why_none(nvml: Nvml) -> str:
     try:
-        found = _query(_FACTS, asked)
-    except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stdout", None) or str(error)
-        return {}, [f"no GPU: nvidia-smi says: {' '.join(str(said).split())[:200]}"]
-    if not found:
-        return {}, ["no GPU: nvidia-smi lists none"]
-    return found, []
+        nvml.driver()
+    except NvmlError as error:
+        return f"no NVIDIA driver: {error.message}"
+    return "no GPU: the driver lists none that answers"
 
 
-def _query(names: Sequence[str], asked: Ask) -> dict[str, str]:
-    command = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"]
-    rows = [row for row in csv.reader(io.StringIO(asked(command))) if len(row) == len(names)]
-    return dict(zip(names, (cell.strip() for cell in rows[0]), strict=True)) if rows else {}
-
-
-def _compiler(gpu: dict[str, str]) -> list[str]:
+def _compiler(gpu: Gpu) -> list[str]:
     try:
-        check_can_build(parse_target(f"cuda/sm_{gpu['compute_cap'].replace('.', '')}"))
+        check_can_build(parse_target(f"cuda/{gpu.arch}"))
     except UnknownTargetError as error:
         return [f"no target for this GPU: {error.message}"]
     except TunefarmError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any
 
 from tunefarm_tuning.artifact.container import ArtifactError
 from tunefarm_tuning.errors import TunefarmError, reason_of
@@ -35,6 +37,18 @@ def prove(checks: Sequence[Check], tell: Callable[[str], None]) -> int:
             tell(f"FAILED  {what}: {' '.join(said.split())[:500]}")
     tell(f"{len(checks) - failed} of {len(checks)} proved")
     return FAILED if failed else PROVED
+
+
+def right(made: Mapping[str, Any]) -> str:
+    """Return how fast and how exact a run of `parts.in_a_child` was.
+
+    Raises:
+        NotProvedError: If its outputs are wrong.
+    """
+    holds(made["ok"], f"wrong: {made['wrong']}")
+    return (
+        f"{1e6 * median(made['samples_sec']):.1f} µs, off by {made['max_rel_error']:.1e} of the outputs' size"
+    )
 
 
 def holds(condition: bool, otherwise: str) -> None:

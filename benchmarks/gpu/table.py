@@ -55,7 +55,7 @@ def _where(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     said = []
     if machines:
         gpu, torch = machines[-1]["gpu"], machines[-1]["torch"]
-        said.append(f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver_version', '–')}.")
+        said.append(f"{gpu.get('name', 'no GPU')}, driver {gpu.get('driver', '–')}.")
         if torch:
             said.append(f"PyTorch {torch['torch']}, CUDA {torch['cuda']}, cuDNN {torch['cudnn']}.")
         said += [f"Left out: {one}." for one in machines[-1]["lacks"]]

@@ -17,6 +17,7 @@ from tunefarm_app.priority import parse_priority
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.cuda_toolkit import plain_arch
 from tunefarm_tuning.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.target import Target
@@ -278,7 +279,20 @@ def _target_of(asked: str | Mapping[str, Any] | None, device: Device) -> Target:
             target=clean(target.key),
             device_target=own.to_json(),
         )
+    if target.kind == "cuda" and _arch(target) != _arch(own):
+        # Libraries hold machine code, and nothing that a driver could translate.
+        raise InvalidInputError(
+            f"the target is for GPUs of {clean(_arch(target), 20)}, and those of {device.device_key} are "
+            f"{clean(_arch(own), 20)}: leave the target out, or say cuda/{clean(_arch(own), 20)}",
+            code="incompatible-target",
+            target=clean(target.key),
+            device_target=own.to_json(),
+        )
     return target
+
+
+def _arch(target: Target) -> str:
+    return plain_arch(str(target.get("arch")))
 
 
 def _nearest(text: str, known: tuple[str, ...]) -> str:

@@ -81,6 +81,17 @@ def test_what_is_wrong_with_a_request_is_said(farm, asked, code, words) -> None:
     assert words in error.message
 
 
+def test_a_gpu_of_another_architecture(farm) -> None:
+    farm.add_device(target={"kind": "cuda", "arch": "sm_90"})
+    model = farm.ready_model()
+    error = refused(farm, model.id, target="cuda/sm_80")
+    assert error.code == "incompatible-target"
+    assert "sm_80" in error.message
+    assert "say cuda/sm_90" in error.message
+    request = JobRequest(model_id=model.id, budget=Budget(trials=8), target="cuda/sm_90a")
+    assert submit_job(farm.services, request).created
+
+
 @pytest.mark.parametrize(
     "limit", [{"trials": 0}, {"trials": -3}, {"wall_sec": 0.0}, {"wall_sec": float("nan")}, {}]
 )

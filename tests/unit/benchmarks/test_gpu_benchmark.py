@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,25 +19,17 @@ from benchmarks.gpu.proofs import FAILED, PROVED, holds, prove
 from benchmarks.gpu.table import table
 from benchmarks.models.networks.encoder import build_encoder
 from benchmarks.models.networks.graph import write_network
+from nvml_answers import Driver
 from onnx import TensorProto
 
+from tunefarm_tuning.nvml import ANSWERS
+
 NET = ("bert", "float16")
-GPU = "NVIDIA H100 80GB HBM3, 9.0, 580.159.04, 81559, 1980, 2619\n"
 TORCH_SAYS = '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91002, "gpu": true}'
 
 
 def line(kind: str, **facts: Any) -> dict[str, Any]:
     return {"kind": kind, "network": NET[0], "dtype": NET[1], **facts}
-
-
-def answers(gpu: str | Exception, torch: str | Exception) -> Callable[[Sequence[str]], str]:
-    def ask(command: Sequence[str]) -> str:
-        said = gpu if command[0] == "nvidia-smi" else torch
-        if isinstance(said, Exception):
-            raise said
-        return said
-
-    return ask
 
 
 def test_parts_come_one_after_the_other_as_time_allows() -> None:
@@ -80,26 +71,55 @@ def test_nothing_is_begun_that_would_be_cut_off() -> None:
     assert next_step([], [NET], tune_sec=300, left_sec=min(NEEDS_SEC.values()) - 1) is None
 
 
-def test_a_machine_with_everything_lacks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """The only driver that there is."""
+    monkeypatch.setenv(ANSWERS, str(tmp_path / "nvml.json"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return Driver(tmp_path / "nvml.json")
+
+
+def torch_says(said: str | Exception) -> Callable[[Sequence[str]], str]:
+    def ask(_command: Sequence[str]) -> str:
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+    return ask
+
+
+def test_a_machine_with_everything_lacks_nothing(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.has("A10", "H100")
     monkeypatch.setattr("benchmarks.gpu.machine.check_can_build", lambda _target: None)
-    machine = look("python", asked=answers(GPU, TORCH_SAYS))
+    machine = look("python", asked=torch_says(TORCH_SAYS))
     assert machine.lacks == ()
-    assert machine.target == "cuda/sm_90"
+    assert (machine.target, machine.gpu["name"]) == ("cuda/sm_86", "NVIDIA A10")
     assert machine.torch["cudnn"] == 91002
     assert run.impossible(machine) == ()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert look("python", asked=torch_says(TORCH_SAYS)).target == "cuda/sm_90"
+    json.dumps(machine.to_json())
 
 
-@pytest.mark.parametrize(("gpu", "torch", "said"), [
-    (FileNotFoundError("nvidia-smi"), TORCH_SAYS, "no GPU"),
-    ("", TORCH_SAYS, "nvidia-smi lists none"),
-    (subprocess.CalledProcessError(9, "nvidia-smi", output="couldn't communicate with the driver"), TORCH_SAYS, "the driver"),
-    (GPU, FileNotFoundError("python"), "no PyTorch in python"),
-    (GPU, TORCH_SAYS.replace("true", "false"), "sees no GPU"),
-])  # fmt: skip
-def test_what_a_machine_lacks_is_said(gpu: str | Exception, torch: str | Exception, said: str) -> None:
-    machine = look("python", asked=answers(gpu, torch))
-    assert any(said in one for one in machine.lacks)
-    assert (machine.gpu == {}) == (gpu != GPU)
+def test_what_a_machine_lacks_is_said(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(torch: str | Exception = TORCH_SAYS) -> str:
+        machine = look("python", asked=torch_says(torch))
+        assert bool(machine.gpu) == has_gpu
+        return "; ".join(machine.lacks)
+
+    has_gpu = False
+    assert "no NVIDIA driver: library not found" in lacks()
+    driver.fails()
+    assert "no NVIDIA driver: lib rm version mismatch" in lacks()
+    driver.has()
+    assert "no GPU: the driver lists none" in lacks()
+    driver.has("H100")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert "no GPU: this machine has no one GPU '7'" in lacks()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    has_gpu = True
+    assert "no PyTorch in python" in lacks(FileNotFoundError("python"))
+    assert "sees no GPU" in lacks(TORCH_SAYS.replace("true", "false"))
 
 
 def test_without_pytorch_the_rest_is_done() -> None:
@@ -107,16 +127,16 @@ def test_without_pytorch_the_rest_is_done() -> None:
     assert UNTUNED in run.impossible(Machine(gpu={"name": "x"}, lacks=("no compiler: none",)))
 
 
-def test_readings_of_a_gpu_that_is_gone_are_empty() -> None:
-    assert readings(asked=answers(FileNotFoundError(), "")) == {}
-    told = readings(asked=answers("1980, 2619, 41, 350.20, 0x0000000000000000\n", ""))
-    assert told["clocks.sm"] == "1980"
+def test_readings_of_a_gpu_that_is_gone_are_empty(driver: Driver) -> None:
+    assert readings() == {}
+    driver.has("H100")
+    assert readings()["clock_mhz"] == 1980.0
 
 
 def test_without_a_gpu_both_say_so_and_end_with_a_code_of_their_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    nothing = Machine(lacks=("no NVIDIA driver: there is no nvidia-smi on the PATH",))
+    nothing = Machine(lacks=("no NVIDIA driver: library not found",))
     monkeypatch.setattr(check, "look", lambda: nothing)
     monkeypatch.setattr(run, "look", lambda _python: nothing)
     assert check.main() == 4

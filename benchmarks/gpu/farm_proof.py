@@ -1,0 +1,52 @@
+"""A whole job on the GPU: uploaded, tuned through the device's agent, compiled, checked, downloaded and run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.farm_job import GpuFarm
+from benchmarks.gpu.parts import in_a_child, inputs_and_expected
+from benchmarks.gpu.proofs import holds, right
+
+from tunefarm_tuning.artifact.pack import RECORDS
+
+_SEARCH_SEC = 30.0
+
+
+def tuned_by(farm: GpuFarm, network: Path, folder: Path, *, told: tuple[str, ...] = ("clock_mhz",)) -> str:
+    """Have a network tuned, and say what came of it.
+
+    Args:
+        farm: With one device.
+        network: Its file.
+        folder: For what is downloaded.
+        told: What each record has to say of how the GPU was.
+
+    Raises:
+        NotProvedError: If nothing was measured, or no kernel of the artifact is tuned; if a record lacks what was `told`; if
+            the artifact is wrong.
+    """
+    done = farm.tune(network, _SEARCH_SEC, folder)
+    good = done["trials"] - done["failures"]
+    holds(good > 0, f"of {done['trials']} candidates none was measured")
+    holds(done["covered"] > 0, f"none of {done['tasks']} kernels is tuned")
+    silent = [
+        name
+        for name in told
+        if any(name not in record.get("gpu", {}) for record in extras(Path(done["artifact"])))
+    ]
+    holds(not silent, f"records do not tell {', '.join(silent)} of the GPU")
+    inputs, expected = inputs_and_expected(network)
+    answer = right(in_a_child("artifact", {"path": done["artifact"]}, inputs, expected))
+    beside = "; ".join(f"{name}: {why}" for name, why in done["baselines"].items())
+    return f"{good} of {done['trials']} measured, {done['covered']} of {done['tasks']} kernels are tuned, {answer}; {beside}"
+
+
+def extras(artifact: Path) -> list[dict[str, Any]]:
+    """Return what the records in an artifact say beside their timings."""
+    with zipfile.ZipFile(artifact) as archive:
+        lines = archive.read(RECORDS).decode().splitlines()
+    return [json.loads(line).get("extra", {}) for line in lines]
