@@ -1,26 +1,48 @@
-"""A network's outputs by our own compile without records, and by ONNX Runtime without its optimisations."""
+"""A network's outputs by our own build without records, and by ONNX Runtime without its optimisations."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import onnxruntime
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel
 
+# This machine's, but for LLVM's optimisations: plain loops are built five times as fast so, and compute the same.
+UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})
 
-def built_outputs(loaded: LoadedModel, inputs: list[NDArray[Any]], folder: Path) -> list[NDArray[Any]]:
-    """Build a network for this machine and return its outputs."""
-    build_model(loaded.module, parse_target("host"), folder / "lib.so")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+
+def built_outputs(
+    loaded: LoadedModel, inputs: list[NDArray[Any]], folder: Path, *, scheduled: bool = False
+) -> list[NDArray[Any]]:
+    """Build a network for this machine, unoptimised, and return its outputs.
+
+    Args:
+        loaded: The network.
+        inputs: In its order.
+        folder: Where to put the library.
+        scheduled: Give its kernels their default schedules; plain loops compute the same and are built in half the time.
+    """
+    return module_outputs(loaded.module, inputs, folder, scheduled=scheduled)
+
+
+def module_outputs(
+    module: tvm.IRModule, inputs: list[NDArray[Any]], folder: Path, *, scheduled: bool = False
+) -> list[NDArray[Any]]:
+    """Do the same for a prepared network that nothing else is known of."""
+    path = folder / f"{uuid4().hex}.so"  # a path that is in use already would give that library
+    build_model(module, UNOPTIMISED, path, plain=not scheduled)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
     made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
-    return [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
+    return [made.numpy()] if isinstance(made, tvm.runtime.Tensor) else [one.numpy() for one in made]
 
 
 def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -28,6 +50,7 @@ def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
+    options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
     return list(session.run([spec.name for spec in loaded.outputs], feed))

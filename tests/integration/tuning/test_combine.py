@@ -9,19 +9,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_models
-import onnxruntime
 import pytest
-import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
-from tvm import relax
+from onnx_reference import built_outputs, reference_outputs
 
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.combine_rule import Choose, never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
 HOST = parse_target("host")
@@ -51,28 +48,14 @@ def calls(loaded: LoadedModel, what: str) -> int:
     return sum(kernel.weight for kernel in primfunc_workloads(loaded.module) if what in kernel.name)
 
 
-def run(loaded: LoadedModel, folder: Path, name: str) -> list[NDArray[Any]]:
-    path = folder / f"{name}.so"
-    build_model(loaded.module, HOST, path)
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    made = machine["main"](*[tvm.runtime.tensor(one) for one in random_inputs(loaded.inputs, seed=1)])
-    return [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
-
-
-def reference(loaded: LoadedModel, folder: Path) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
-    )
-    given = random_inputs(loaded.inputs, seed=1)
-    return list(session.run(None, {spec.name: one for spec, one in zip(loaded.inputs, given, strict=True)}))
+def run(loaded: LoadedModel, folder: Path) -> list[NDArray[Any]]:
+    return built_outputs(loaded, random_inputs(loaded.inputs, seed=1), folder)
 
 
 def check(model: onnx.ModelProto, folder: Path, choose: Choose = where_it_pays) -> LoadedModel:
     loaded = load(model, folder, choose)
-    for ours, theirs in zip(run(loaded, folder, "lib"), reference(loaded, folder), strict=True):
+    expected = reference_outputs(folder / "model.onnx", loaded, random_inputs(loaded.inputs, seed=1))
+    for ours, theirs in zip(run(loaded, folder), expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     return loaded
@@ -277,7 +260,7 @@ def test_precisions_are_kept(dtype: int, tmp_path: Path) -> None:
     apart, ours = load(g.model(), tmp_path, never), load(g.model(), tmp_path)
     assert (calls(apart, "matmul"), calls(ours, "matmul")) == (3, 1)
     tolerance = 1e-2 if dtype == TensorProto.FLOAT16 else 1e-12
-    for one, other in zip(run(ours, tmp_path, "ours"), run(apart, tmp_path, "apart"), strict=True):
+    for one, other in zip(run(ours, tmp_path), run(apart, tmp_path), strict=True):
         assert one.dtype == other.dtype == kind
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 

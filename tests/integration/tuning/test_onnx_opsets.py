@@ -12,24 +12,17 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_zoo
-import onnxruntime
 import pytest
-import tvm
-from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
-from tvm import relax
+from onnx_reference import UNOPTIMISED, built_outputs, reference_outputs
 
 from tunefarm_tuning import ImportLimits, import_model
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.pipeline import load_relax
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
-# Unoptimised code is compiled six times as fast, and computes the same.
-ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 0})
 EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
 CHOSEN = [
     (name, opset)
@@ -40,27 +33,13 @@ CHOSEN = [
 ]
 
 
-def reference(path: Path, names: list[str], inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, dict(zip(names, inputs, strict=True))))
-
-
 def check_numbers(model: onnx.ModelProto, folder: Path) -> None:
     path = folder / "model"
     path.write_bytes(model.SerializeToString())
-    loaded = load_relax(path, {}, ANY_CPU)
-    machine = relax.VirtualMachine(tvm.compile(loaded.module, tvm_target(ANY_CPU)), tvm.cpu())
+    loaded = load_relax(path, {}, UNOPTIMISED)
     inputs = random_inputs(loaded.inputs, seed=1)
-    made = machine["main"](*[tvm.runtime.tensor(value) for value in inputs])
-    outputs = [one.numpy() for one in ([made] if len(loaded.outputs) == 1 else made)]
-    names = [spec.name for spec in loaded.outputs]
-    for comparison in compare_outputs(
-        names, outputs, reference(path, [spec.name for spec in loaded.inputs], inputs)
-    ):
+    outputs, expected = built_outputs(loaded, inputs, folder), reference_outputs(path, loaded, inputs)
+    for comparison in compare_outputs([spec.name for spec in loaded.outputs], outputs, expected):
         assert comparison.ok, f"{comparison.name}: {comparison.message}"
 
 

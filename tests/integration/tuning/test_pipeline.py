@@ -24,7 +24,6 @@ from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
-from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
@@ -41,10 +40,10 @@ def kernel_names(loaded: LoadedModel) -> list[str]:
     return [kernel.name for kernel in primfunc_workloads(loaded.module)]
 
 
-def check_numbers(model: onnx.ModelProto, folder: Path) -> LoadedModel:
+def check_numbers(model: onnx.ModelProto, folder: Path, *, scheduled: bool = False) -> LoadedModel:
     loaded = load(model, folder)
     inputs = random_inputs(loaded.inputs, seed=1)
-    outputs = built_outputs(loaded, inputs, folder)
+    outputs = built_outputs(loaded, inputs, folder, scheduled=scheduled)
     expected = reference_outputs(folder / "model", loaded, inputs)
     for spec, ours, theirs in zip(loaded.outputs, outputs, expected, strict=True):
         assert (spec.shape, spec.dtype) == (theirs.shape, str(theirs.dtype))
@@ -54,11 +53,11 @@ def check_numbers(model: onnx.ModelProto, folder: Path) -> LoadedModel:
 
 @pytest.mark.parametrize("name", sorted(onnx_models.ORDINARY))
 def test_networks_compute_what_they_should(name: str, tmp_path: Path) -> None:
-    check_numbers(onnx_models.ORDINARY[name](), tmp_path)
+    check_numbers(onnx_models.ORDINARY[name](), tmp_path, scheduled=True)
 
 
 def test_branches_compute_what_they_should(tmp_path: Path) -> None:
-    check_numbers(onnx_models.branching(), tmp_path)
+    check_numbers(onnx_models.branching(), tmp_path, scheduled=True)
 
 
 def after_a_convolution(
@@ -228,9 +227,7 @@ def test_batch_norms_of_every_width_are_merged(dtype: str, tmp_path: Path) -> No
     g.output(x, None, element)
     loaded = load(g.model(), tmp_path)
     value = rng.normal(size=(1, 4, 6, 6)).astype(dtype)
-    build_model(loaded.module, parse_target("host"), tmp_path / "lib.so")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "lib.so")), tvm.cpu())
-    made = machine["main"](tvm.runtime.tensor(value)).numpy()
+    (made,) = built_outputs(loaded, [value], tmp_path)
     wide = [one.astype(np.float64).reshape(1, -1, 1, 1) for one in (scale, shift, mean, variance)]
     conv = np.einsum("oc,bchw->bohw", weight[:, :, 0, 0].astype(np.float64), value.astype(np.float64))
     expected = (conv - wide[2]) / np.sqrt(wide[3] + 1e-5) * wide[0] + wide[1]

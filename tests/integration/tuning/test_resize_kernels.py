@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
-import tvm
 from onnx_models import GraphBuilder
-from tvm import relax
+from onnx_reference import built_outputs, reference_outputs
 
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 
 HOST = parse_target("host")
@@ -32,18 +29,14 @@ def test_it_is_what_onnxruntime_computes(
     path = tmp_path / "model"
     path.write_bytes(g.model().SerializeToString())
     loaded = load_relax(path, {}, HOST)
-    build_model(loaded.module, HOST, tmp_path / "lib.so")
     value = np.random.default_rng(3).normal(size=(2, 5, 6, 5)).astype(np.float32)
     if (
         special and "half_pixel" in mode and sizes != (1, 5)
     ):  # where no weight is zero: TVM leaves out what one is of
         value[0, 0, 2, 2], value[0, 1, 0, 0], value[1, 2, 5, 4] = np.nan, np.inf, np.inf
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "lib.so")), tvm.cpu())
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    (expected,) = session.run(None, {"x": value})
-    found = machine["main"](tvm.runtime.tensor(value)).numpy()
+    # Rows are vectors where it is scheduled.
+    (found,) = built_outputs(loaded, [value], tmp_path, scheduled=True)
+    (expected,) = reference_outputs(path, loaded, [value])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     names = [kernel.name for kernel in primfunc_workloads(loaded.module)]
     assert len(names) == 1, names

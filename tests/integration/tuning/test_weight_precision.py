@@ -11,7 +11,7 @@ import pytest
 import tvm
 from numpy.typing import NDArray
 from onnx_models import GraphBuilder
-from tvm import relax
+from onnx_reference import module_outputs
 
 import tunefarm_tuning
 from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import_model
@@ -24,7 +24,6 @@ from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side.alternatives import find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
@@ -86,10 +85,8 @@ def constants(module: tvm.IRModule) -> list[tuple[str, int]]:
     return sorted(one for one in sizes if one[1] > 1024)
 
 
-def run(module: tvm.IRModule, x: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
-    build_model(module, HOST, path)
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
-    made: NDArray[np.float32] = machine["main"](tvm.runtime.tensor(x)).numpy()
+def run(module: tvm.IRModule, x: NDArray[np.float32], folder: Path) -> NDArray[np.float32]:
+    (made,) = module_outputs(module, [x], folder)
     return made
 
 
@@ -136,8 +133,8 @@ def test_the_constants_are_stored_so_and_widened_where_they_are_read(
         assert "widened" not in text, "no kernel keeps a widened copy"
         assert re.search(r'\* T\.Cast\("float32", main1\[', text), text
         assert {spec.dtype for spec in kernel_args(kernel.module) if not spec.constant} == {"float32"}
-    expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path / "plain.so")
-    results = run(made.module, image(), tmp_path / "stored.so")
+    expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path)
+    results = run(made.module, image(), tmp_path)
     size = float(np.sqrt(np.mean(expected**2)))
     error = float(np.abs(results - expected).max())
     assert 0 < error < {"float16": 5e-3, "bfloat16": 5e-2}[dtype] * size
@@ -151,10 +148,8 @@ def test_a_kernel_of_stored_weights_computes_with_them_as_rounded(model: Model, 
         if value.size > 1024:
             value = value.astype(np.float16).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
-    expected = run(
-        loaded(imported(rounded, tmp_path), Precision.AS_MODEL).module, image(), tmp_path / "rounded.so"
-    )
-    results = run(loaded(model, Precision.FLOAT16_WEIGHTS).module, image(), tmp_path / "stored.so")
+    expected = run(loaded(imported(rounded, tmp_path), Precision.AS_MODEL).module, image(), tmp_path)
+    results = run(loaded(model, Precision.FLOAT16_WEIGHTS).module, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -163,10 +158,10 @@ def test_winograds_convolution_takes_the_stored_weights(model: Model, tmp_path: 
     found = find_alternatives(made.module, HOST, made.storage.kernels)
     assert found
     (key,) = {one.workload_key for one in found}
-    expected = run(made.module, image(), tmp_path / "direct.so")
+    expected = run(made.module, image(), tmp_path)
     changed = put_alternatives_in(made.module, found, {key: found[0].algorithm})
     assert {dtype for dtype, _ in constants(changed)} == {"float16", "float32"}
-    results = run(changed, image(), tmp_path / "winograd.so")
+    results = run(changed, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
 
 
@@ -255,13 +250,13 @@ def test_weights_of_a_quantised_model_are_stored_as_they_were(tmp_path: Path) ->
     made = loaded(model, Precision.INT8_WEIGHTS)
     assert constants(made.module) == [("int8", 32768), ("int8", 36864)]
     assert (made.storage.stored, made.storage.kept) == (2, 0)
-    expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path / "plain.so")
-    results = run(made.module, image(), tmp_path / "stored.so")
+    expected = run(loaded(model, Precision.AS_MODEL).module, image(), tmp_path)
+    results = run(made.module, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-4, atol=1e-5 * float(np.abs(expected).max()))
     found = find_alternatives(made.module, HOST, made.storage.kernels)
     changed = put_alternatives_in(made.module, found, {one.workload_key: one.algorithm for one in found})
     assert found
-    results = run(changed, image(), tmp_path / "winograd.so")
+    results = run(changed, image(), tmp_path)
     np.testing.assert_allclose(results, expected, rtol=1e-3, atol=2e-4 * float(np.abs(expected).max()))
 
 
