@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tunefarm_tuning.child.tvm_environment import TVM_ENVIRONMENT
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_workers.device.rpc_process import server_environment
 from tunefarm_workers.device.settings import read_settings
@@ -62,9 +63,7 @@ def test_the_servers_environment_holds_no_credentials() -> None:
         "PATH": "/bin",
         "TVM_NUM_THREADS": "3",
         "OMP_NUM_THREADS": "3",
-        "TVM_BIND_THREADS": "0",
-        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        **TVM_ENVIRONMENT,
     }
     bound = server_environment({"TVM_BIND_THREADS": "1"}, num_threads=3)
     assert bound["TVM_BIND_THREADS"] == "1"
