@@ -116,7 +116,7 @@ class ModelTask:
     """A kernel that a model runs on one kind of target, with what a list shows of its workload.
 
     Attributes:
-        pipeline: ``"cpu"`` or ``"gpu"``: the graph passes that found it.
+        pipeline: The graph passes that found it: ``"cpu"``, ``"cpu dot16"``, ``"gpu"`` and so on.
         weight: Calls per inference.
         alternative: `Alternative.to_json` of the engine; None for a kernel of the network as it stands.
     """

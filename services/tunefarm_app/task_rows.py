@@ -11,6 +11,7 @@ from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning import revisions
+from tunefarm_tuning.byte_dots import dot_lanes
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import DeviceInfo, Outcome
 from tunefarm_tuning.model import Model
@@ -28,8 +29,12 @@ GPU = "gpu"
 
 
 def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
-    """Return which of the graph pipelines prepares a model for the target, and, unless they stay, how it stores weights."""
-    pipeline = GPU if target.kind == "cuda" else CPU
+    """Return which of the graph pipelines prepares a model for the target, and, unless they stay, how it stores weights.
+
+    A CPU that multiplies bytes has kernels of its own, with as many sums side by side as its instruction makes.
+    """
+    lanes = dot_lanes(target)
+    pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
     return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
 
 

@@ -72,7 +72,9 @@ class ModelTask(Output):
     weight: int = Field(description="How often one inference runs it.")
     flops: float = Field(description="Floating-point operations of one call.")
     args: list[Tensor] = Field(description="Its arguments, outputs last.")
-    pipeline: str = Field(description="The graph passes that found it: `cpu` or `gpu`.")
+    pipeline: str = Field(
+        description="The graph passes that found it: `cpu` or `gpu`; `cpu dot16`, `cpu dot8` for CPUs that multiply bytes."
+    )
     toolchain: str = Field(description="The compiler version that it was found with.")
 
 

@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
+from tunefarm_tuning.byte_dots import dot_lanes
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
@@ -26,10 +27,12 @@ class Machine:
     Attributes:
         vector_bytes: Of a register.
         registers: How many vectors fit into registers.
+        dot_lanes: As of `byte_dots.dot_lanes`.
     """
 
     vector_bytes: int
     registers: int
+    dot_lanes: int = 0
 
     @classmethod
     def of(cls, target: Target) -> Machine:
@@ -41,8 +44,12 @@ class Machine:
             str(one) for one in tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
         }
         if "avx512f" in features:
-            return cls(vector_bytes=64, registers=32)
-        return cls(vector_bytes=32 if "avx" in features else 16, registers=32 if "neon" in features else 16)
+            return cls(vector_bytes=64, registers=32, dot_lanes=dot_lanes(target))
+        return cls(
+            vector_bytes=32 if "avx" in features else 16,
+            registers=32 if "neon" in features else 16,
+            dot_lanes=dot_lanes(target),
+        )
 
     def lanes(self, dtype: str) -> int:
         """Return how many elements of a type fit into a register."""

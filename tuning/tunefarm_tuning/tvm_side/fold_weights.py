@@ -19,6 +19,7 @@ from tunefarm_tuning.tvm_side.rewriting import rewritten
 Array = NDArray[Any]
 
 _FLOATS = {"float16", "float32", "float64"}
+_INTEGERS = {"int8", "uint8", "int32"}
 
 
 def _permute(value: Array, attributes: Any) -> Array:
@@ -41,6 +42,16 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "relax.multiply": np.multiply,
     "relax.divide": np.divide,
 }
+
+
+def _widened(call: Any) -> Array | None:
+    """Return integers that a quantised network has as constants as the floats that they are scaled as."""
+    (operand,) = call.args
+    wanted = str(call.ty.dtype.dtype)
+    if wanted not in _FLOATS or not isinstance(operand, tvm.ir.GenericConst):
+        return None
+    value: Array = operand.value.numpy()
+    return value.astype(wanted) if str(value.dtype) in _INTEGERS else None
 
 
 def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
@@ -75,6 +86,8 @@ class _Folder(relax.PyExprMutator):  # type: ignore[misc]
         if not isinstance(expr, tvm.ir.Call) or not isinstance(expr.op, tvm.ir.Op):
             return None
         name = expr.op.name
+        if name == "relax.astype":
+            return _widened(expr)
         if name in _UNARY and len(expr.args) == 1:
             operand = self._evaluate(expr.args[0])
             return None if operand is None else _UNARY[name](operand, expr.attrs)

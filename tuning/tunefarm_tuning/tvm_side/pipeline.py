@@ -13,6 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tunefarm_tuning.byte_dots import dot_lanes
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
@@ -24,6 +25,7 @@ from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
+from tunefarm_tuning.tvm_side.integer_products import integer_products
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
@@ -112,7 +114,7 @@ def load_relax(
 def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays) -> tvm.IRModule:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
-    Deterministic: equal modules and targets of one pipeline give equal kernels in equal order.
+    Deterministic: equal modules and targets of one pipeline and `dot_lanes` give equal kernels in equal order.
 
     Args:
         mod: From the importer.
@@ -157,6 +159,9 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         opt_level=0,
         name="SinkTransposes",
     )
+    bytes_ = tvm.transform.module_pass(
+        lambda mod, _: integer_products(mod, dot_lanes(target)), opt_level=0, name="IntegerProducts"
+    )
     passes: list[Any] = [
         norms,
         fold,
@@ -175,6 +180,7 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         relax.transform.DeadCodeElimination(),
         fold,
         relax.transform.FoldConstant(),
+        *([bytes_] if dot_lanes(target) else []),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),

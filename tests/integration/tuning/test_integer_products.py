@@ -1,0 +1,259 @@
+"""Quantised convolutions and products multiply bytes, where the CPU does: their results are those of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+import tvm_ffi
+from numpy.typing import NDArray
+from onnx_models import GraphBuilder
+from tvm import relax
+
+from tunefarm_tuning.artifact.machine_check import cpu_flags
+from tunefarm_tuning.byte_dots import dot_lanes
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
+from tunefarm_tuning.tvm_side.extract import primfunc_workloads
+from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.integer_kernels import packed
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.tvm_side.weight_forms import integers
+
+AVX512 = parse_target("llvm -mcpu=cascadelake")
+AVX = parse_target("llvm -mcpu=alderlake")
+AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+RUNNABLE = [
+    pytest.param(
+        target, marks=pytest.mark.skipif(flag not in cpu_flags(), reason=f"this CPU has no {flag}"), id=flag
+    )
+    for target, flag in ((AVX512, "avx512_vnni"), (AVX, "avx_vnni"))
+]
+ZERO = {np.uint8: 113, np.int8: -9}
+
+
+class Quantised(GraphBuilder):
+    """Adds what quantised networks are made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rng = np.random.default_rng(7)
+
+    def number(self, value: float, dtype: Any = np.float32) -> str:
+        return self.constant(np.array(value, dtype))
+
+    def round(self, x: str, scale: float, dtype: Any) -> str:
+        return str(self.node("QuantizeLinear", x, self.number(scale), self.number(ZERO[dtype], dtype)))
+
+    def float(self, q: str, scale: float, dtype: Any) -> str:
+        return str(self.node("DequantizeLinear", q, self.number(scale), self.number(ZERO[dtype], dtype)))
+
+    def rounded(self, x: str, scale: float, dtype: Any) -> str:
+        return self.float(self.round(x, scale, dtype), scale, dtype)
+
+    def weights(self, shape: Sequence[int], axis: int | None) -> str:
+        """Quantised weights; with a scale for each place of an axis, or one for all."""
+        values = self.rng.integers(-127, 128, shape).astype(np.int8)
+        size = shape[axis] if axis is not None else None
+        scale = (self.rng.uniform(0.5, 2, size) / 127 / np.sqrt(np.prod(shape) / max(shape[:2]))).astype(
+            np.float32
+        )
+        more = {} if axis is None else {"axis": axis}
+        return str(
+            self.node("DequantizeLinear", self.constant(values), self.constant(np.asarray(scale)), **more)
+        )
+
+
+def conv(
+    shape: Sequence[int], out: int, kernel: int, dtype: Any, *, per_channel: bool = True, **how: Any
+) -> onnx.ModelProto:
+    """A convolution between roundings, whose sum with its input, of other channels, is left out."""
+    graph = Quantised()
+    x = graph.rounded(graph.input("x", shape), 0.011, dtype)
+    w = graph.weights([out, shape[1], kernel, kernel], 0 if per_channel else None)
+    bias = graph.constant(graph.rng.standard_normal(out).astype(np.float32))
+    y = graph.node("Conv", x, w, bias, kernel_shape=[kernel, kernel], **how)
+    graph.output(graph.rounded(graph.node("Relu", y), 0.02, np.uint8))
+    return graph.model()
+
+
+def product(shape: Sequence[int], out: int, dtype: Any) -> onnx.ModelProto:
+    graph = Quantised()
+    x = graph.rounded(graph.input("x", shape), 0.011, dtype)
+    graph.output(graph.node("MatMul", x, graph.weights([shape[-1], out], 1)))
+    return graph.model()
+
+
+def residual() -> onnx.ModelProto:
+    """Two convolutions around which their input goes as well, in the rounded form."""
+    graph = Quantised()
+    x = graph.rounded(graph.input("x", [1, 16, 9, 9]), 0.011, np.uint8)
+    y = x
+    for _ in range(2):
+        y = graph.node("Conv", y, graph.weights([16, 16, 3, 3], 0), pads=[1] * 4, kernel_shape=[3, 3])
+        y = graph.rounded(y, 0.02, np.uint8)
+    graph.output(graph.node("Add", x, y))
+    return graph.model()
+
+
+def q_linear() -> onnx.ModelProto:
+    """The operators that have integers on both sides."""
+    graph = Quantised()
+    rng = graph.rng
+    x = graph.round(graph.input("x", [1, 8, 6, 6]), 0.011, np.uint8)
+    zero = graph.number(ZERO[np.uint8], np.uint8)
+    w = graph.constant(rng.integers(-127, 128, (12, 8, 3, 3)).astype(np.int8))
+    scales = graph.constant(rng.uniform(1e-3, 2e-3, 12).astype(np.float32))
+    none = graph.constant(np.zeros(12, np.int8))
+    y_scale, y_zero = graph.number(0.05), graph.number(100, np.uint8)
+    y = graph.node("QLinearConv", x, graph.number(0.011), zero, w, scales, none, y_scale, y_zero)
+    rows = graph.node("Reshape", y, graph.ints(12, 16))
+    b = graph.constant(rng.integers(-127, 128, (16, 21)).astype(np.int8))
+    weight = [b, graph.number(2e-3), graph.number(0, np.int8)]
+    made = graph.node(
+        "QLinearMatMul", rows, y_scale, y_zero, *weight, graph.number(0.03), graph.number(90, np.uint8)
+    )
+    graph.output(graph.float(made, 0.03, np.uint8))
+    return graph.model()
+
+
+NETWORKS: dict[str, onnx.ModelProto] = {
+    "3x3 u8": conv([1, 16, 10, 10], 32, 3, np.uint8, pads=[1] * 4),
+    "3x3 s8": conv([1, 16, 10, 10], 32, 3, np.int8, pads=[1] * 4),
+    "odd channels": conv([1, 5, 11, 13], 19, 3, np.int8, pads=[1, 0, 2, 1], strides=[2, 1]),
+    "odd channels, u8": conv([2, 7, 9, 9], 35, 3, np.uint8, pads=[1] * 4, dilations=[2, 1]),
+    "one scale": conv([1, 6, 8, 8], 16, 3, np.uint8, per_channel=False),
+    "1x1": conv([1, 32, 7, 7], 48, 1, np.uint8),
+    "1x1 s8, stride": conv([1, 32, 8, 8], 48, 1, np.int8, strides=[2, 2]),
+    "first of a network": conv([1, 3, 20, 20], 16, 7, np.uint8, pads=[3] * 4, strides=[2, 2]),
+    "matrices": product([1, 13, 64], 80, np.uint8),
+    "matrices, s8, odd": product([2, 3, 5, 27], 21, np.int8),
+    "a row": product([1, 100], 70, np.uint8),
+    "residual": residual(),
+    "QLinear": q_linear(),
+}
+
+
+def load(model: onnx.ModelProto, folder: Path, target: Target) -> LoadedModel:
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return load_relax(path, {}, target)
+
+
+def byte_kernels(loaded: LoadedModel) -> list[Any]:
+    return [loaded.module[one.name] for one in primfunc_workloads(loaded.module) if "byte_" in one.name]
+
+
+def run(loaded: LoadedModel, folder: Path, target: Target, x: NDArray[Any]) -> NDArray[Any]:
+    build_model(loaded.module, target, folder / "lib.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "lib.so")), tvm.cpu())
+    made: NDArray[Any] = machine["main"](tvm.runtime.tensor(x)).numpy()
+    return made
+
+
+def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
+    scheduled = default_schedule(func, target).with_attr("global_symbol", "main")
+    with tvm_target(target), tvm.transform.PassContext(config=SPLIT_RESTS):
+        built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=tvm_target(target))
+    return str(built.inspect_source("asm"))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
+    loaded = load(NETWORKS[name], tmp_path, target)
+    assert byte_kernels(loaded)
+    (spec,) = loaded.inputs
+    x = np.random.default_rng(3).uniform(-1.5, 1.5, spec.shape).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
+    (theirs,) = session.run(None, {"x": x})
+    ours = run(loaded, tmp_path, target, x)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    # A step of the last rounding is 0.03 at most; few results lie so near the middle between two that they differ.
+    apart = np.abs(ours - theirs)
+    assert apart.max() < 0.031
+    assert np.mean(apart > 1e-4) < 0.02
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX], ids=["512", "256"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
+    kernels = byte_kernels(load(NETWORKS[name], tmp_path, target))
+    assert kernels
+    register = "%zmm" if target is AVX512 else "%ymm"
+    for func in kernels:
+        lines = [line for line in assembly(func, target).splitlines() if "vpdpbusd" in line]
+        assert lines
+        assert all(register in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["3x3 s8", "matrices", "QLinear"])
+@pytest.mark.parametrize(
+    "target",
+    [AVX2, parse_target("llvm -mcpu=znver5 -mattr=-avx512vnni"), parse_target("raspberry-pi/4b-aarch64")],
+)
+def test_other_cpus_compute_in_floats(name: str, target: Target, tmp_path: Path) -> None:
+    assert not byte_kernels(load(NETWORKS[name], tmp_path, target))
+
+
+def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tmp_path: Path) -> None:
+    (func,) = byte_kernels(load(NETWORKS["3x3 u8"], tmp_path, AVX512))
+    try:
+        made = str(default_schedule(func, AVX2))
+    except NoDefaultSchedule:
+        made = ""
+    assert "vpdpbusd" not in made
+
+
+def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
+    graph = Quantised()
+    x = graph.rounded(graph.input("x", [1, 8, 6, 6]), 0.011, np.uint8)
+    y = graph.node("Conv", x, graph.weights([8, 2, 3, 3], 0), kernel_shape=[3, 3], group=4)
+    z = graph.node("Conv", x, graph.weight(8, 8, 3, 3), kernel_shape=[3, 3])
+    graph.output(graph.node("Add", y, z))
+    assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
+
+
+def test_weights_are_packed_four_products_of_each_lane_side_by_side() -> None:
+    weights = np.arange(5 * 18, dtype=np.int8).reshape(5, 18)
+    made = packed(weights, 16)
+    assert made.shape == (2, 2, 64)
+    for place, value in np.ndenumerate(weights):
+        product_, result = place
+        assert made[result // 16, product_ // 4, result % 16 * 4 + product_ % 4] == value
+    assert int(np.count_nonzero(made)) == int(np.count_nonzero(weights))
+
+
+def test_integers_are_found_whatever_their_largest_is() -> None:
+    rng = np.random.default_rng(1)
+    for most in (127, 90, 3, 1):
+        steps = rng.integers(-most, most + 1, (40, 6)).astype(np.int8)
+        scale = rng.uniform(1e-3, 1, 6).astype(np.float32)
+        found = integers((steps * scale).astype(np.float32), 1)
+        assert found is not None
+        np.testing.assert_allclose(found[0] * found[1], steps * scale, rtol=1e-6)
+
+
+def test_llvm_knows_the_same_cpus() -> None:
+    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
+    for name in tvm_ffi.get_global_func("target.llvm_get_cpu_archlist")(tvm.target.Target("llvm")):
+        target = Target.from_json({"kind": "llvm", "mcpu": str(name), "mtriple": "x86_64-linux-gnu"})
+        try:
+            has = {str(one) for one in features(tvm_target(target))}
+        except Exception:  # (a name of another architecture)
+            continue
+        wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0
+        assert dot_lanes(target) == wanted, name
