@@ -14,7 +14,7 @@ import tvm
 from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm_ffi import structural_equal
 
 from tunefarm_tuning.comparison import compare_outputs
@@ -22,13 +22,14 @@ from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
+from tunefarm_tuning.tvm_side import graph_build
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage
 from tunefarm_tuning.tvm_side.default_schedule_tile import choose_tile
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_kernel
-from tunefarm_tuning.tvm_side.packing import PackedKernel
+from tunefarm_tuning.tvm_side.graph_build import build_kernel, packed_default
+from tunefarm_tuning.tvm_side.packing import PackedKernel, marked, pack
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
@@ -391,3 +392,61 @@ def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(actual[0], expected[0], rtol=1e-6)
     with pytest.raises(Exception):  # noqa: B017  (TVM's many)
         tvm.tirx.build(tvm.IRModule({"main": made[0]}), tvm_target(HOST))
+
+
+def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
+    """Return the one kernel of a network that has large weights, and its default."""
+    kernel = next(one for one in kernels_of(net, folder, HOST) if marked(one.module["main"]))
+    return kernel, packed_default(PackedKernel(func=kernel.module["main"]), HOST)
+
+
+@pytest.mark.parametrize(
+    "net", [conv((1, 64, 9, 11), 160, 3), conv((1, 256, 5, 5), 304, 1, 2), dense((20, 192), 368)]
+)
+def test_large_weights_lie_as_the_default_reads_them(net: Net, tmp_path: Path) -> None:
+    kernel, made = with_packed_default(net, tmp_path)
+    ((number, packing),) = made.packings.items()
+    assert packing.packed_shape[1:-1] == packing.shape[:-1], "panels of some columns each"
+    assert not re.search(r"_global\[[^\]]*\] = ", str(made.func)), "nothing is left to copy"
+    expected = run(kernel, tmp_path, HOST, plain=True)
+    build_kernel(made, HOST, tmp_path / "packed.so")
+    library = tvm.runtime.load_module(str(tmp_path / "packed.so"))
+    args = [
+        tvm.runtime.tensor(array)
+        for array in random_inputs(kernel_args(kernel.module), seed=3, kind=InputKind.POSITIVE)
+    ]
+    weight = args[number].numpy()
+    args[number] = tvm.runtime.empty(weight.shape, str(weight.dtype))
+    library[f"pack_{number}"](tvm.runtime.tensor(weight), args[number])
+    np.testing.assert_array_equal(pack(weight, packing).reshape(-1), args[number].numpy().reshape(-1))
+    library["main"](*args)
+    np.testing.assert_allclose(args[-1].numpy(), expected[-1], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_that_end_within_a_vector_stay_as_they_lie(tmp_path: Path) -> None:
+    kernel, made = with_packed_default(dense((20, 1024), 99), tmp_path)
+    assert not made.packings
+    assert made.func.same_as(kernel.module["main"])
+
+
+def test_a_network_whose_packed_defaults_do_not_build_has_plain_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    g = GraphBuilder(1)
+    g.output(conv((1, 64, 9, 11), 160, 3)(g), None)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(onnx.shape_inference.infer_shapes(g.model()).SerializeToString())
+    loaded = load_relax(path, {}, HOST)
+    put_in = graph_build.put_in
+
+    def broken(module: tvm.IRModule, kernels: dict[str, PackedKernel]) -> tvm.IRModule:
+        assert kernels
+        made = put_in(module, kernels)
+        return tvm.IRModule(
+            {name: func for name, func in made.functions.items() if "packed" not in str(name)}
+        )
+
+    monkeypatch.setattr(graph_build, "put_in", broken)
+    graph_build.build_model(loaded.module, HOST, tmp_path / "model.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
+    assert machine["main"](tvm.runtime.tensor(np.ones((1, 64, 9, 11), np.float32))).shape == (1, 160, 9, 11)

@@ -21,7 +21,7 @@ from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads, rounds_values
-from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
+from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, packed_default, put_in
 from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
@@ -110,6 +110,8 @@ def build_one_kernel(params: dict[str, Any]) -> None:
         made = PackedKernel(func=loaded.fixed[name])
     elif tuned is None:
         made = PackedKernel(func=loaded.kernels[name].module["main"])
+        if not params["plain"]:
+            made = packed_default(made, loaded.target)
     else:
         made = _schedule(loaded, loaded.kernels[name], tuned)
     try:

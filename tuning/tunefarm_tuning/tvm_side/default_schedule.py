@@ -23,11 +23,10 @@ from tunefarm_tuning.tvm_side.default_schedule_reduce import schedule_tiled
 from tunefarm_tuning.tvm_side.default_schedule_rests import mark_rests
 from tunefarm_tuning.tvm_side.default_schedule_rows import schedule_lanes, schedule_rows
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, stage_of
+from tunefarm_tuning.tvm_side.kernel_marks import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm_side.packing import PackedKernel, as_it_lies, unpacked
 from tunefarm_tuning.untrusted_text import clean
-
-IS_SCHEDULED = "tirx.is_scheduled"
-"""Attribute of a PrimFunc that no default schedule is made for: it has one."""
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
@@ -60,9 +59,30 @@ def with_default_schedules(
 def default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     """Return a kernel scheduled for a CPU by rule. Deterministic.
 
+    Its arguments are those of the workload, all of them as they lie.
+
     Raises:
         NoDefaultSchedule: If its plain loops are as good as what the rules could make of it.
     """
+    return _by_rule(as_it_lies(func), target)
+
+
+def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKernel:
+    """Return a kernel scheduled for a CPU by rule that takes large weights in the order in which it reads them.
+
+    Raises:
+        NoDefaultSchedule: If its plain loops are as good as what the rules could make of it.
+    """
+    scheduled = tvm.IRModule({"main": _by_rule(func, target)})
+    try:
+        made = unpacked(scheduled)
+    except Exception as error:
+        raise_if_out_of_memory(error)
+        raise NoDefaultSchedule(clean(str(error), 300)) from error
+    return PackedKernel(func=made.func.with_attr(IS_SCHEDULED, True), packings=made.packings)
+
+
+def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     bare = func.with_attr("global_symbol", "main")
     try:
         made = _scheduled(tvm.IRModule({"main": bare}), Machine.of(target))

@@ -18,6 +18,7 @@ from tunefarm_tuning.tvm_side.default_schedule_plain import (
 )
 from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage, stage_of
 from tunefarm_tuning.tvm_side.default_schedule_tile import Tile, choose_tile, read_bytes, vector_loop_of
+from tunefarm_tuning.tvm_side.packing import lies_freely, mark_packing, panels
 
 _NEAR_BYTES = 256 << 10
 """Weights up to this size are read anew for each row of the result; larger ones once, a panel at a time."""
@@ -54,11 +55,13 @@ class _Nest:
         self._panel: tuple[int, Access] | None = (
             max(panels, key=lambda one: read_bytes(one[1])) if panels else None
         )
+        self._lies_in_panels = False
 
     def make(self) -> None:
         sch, stage, tile = self._sch, self._stage, self._tile
         loops = list(sch.get_loops(self._block))
         producers = [one for one in sch.get_producers(self._block) if self._is_padding(one)]
+        self._lay_out_panel()
         epilogue = self._epilogue()
         self._tails: set[int] = set()  # places in the outer nest whose loop has a rest
         inner: list[Any] = []
@@ -87,6 +90,25 @@ class _Nest:
         for one in own[:-1]:
             sch.unroll(one)
         sch.vectorize(own[-1])
+
+    def _lay_out_panel(self) -> None:
+        """Have weights that the compiler may put in order lie panel by panel, as tiles read them."""
+        if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
+            return
+        place, _ = self._panel
+        source = self._sch.get(self._block).reads[place].source
+        columns, width = int(source.shape[-1]), self._tile.width
+        if columns != self._stage.extents[self._tile.vector_loop]:
+            return
+        if columns % width:
+            width = self._tile.lanes
+        if columns % width or not lies_freely(self._sch.mod["main"], source):
+            return
+        ordered = self._sch.cache_read(self._block, place, "global")
+        mark_packing(self._sch, ordered)
+        in_panels = panels(len(source.shape), width)
+        self._sch.transform_layout(self._block, ("read", place), in_panels)
+        self._lies_in_panels = True
 
     def _split(self, loop: Any, extent: int, size: int, place: int) -> tuple[Any, Any]:
         outer, inner = self._sch.split(loop, [None, size])
@@ -161,7 +183,7 @@ class _Nest:
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
         """Copy the weights of a column of tiles side by side, where many tiles use them."""
         tile, stage = self._tile, self._stage
-        if self._panel is None or tile.vector_loop not in order[:-1]:
+        if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
             return
         place, read = self._panel
         if read_bytes(read) <= _NEAR_BYTES:

@@ -17,6 +17,9 @@ _TAIL = 1.04  # what the code for a rest costs
 _CROWDED = 4.0
 _FIRST_CACHE_BYTES = 24 << 10
 _CYCLES_FAR = 2.0  # for a vector from the second cache
+_SECOND_CACHE_BYTES = 1 << 20
+_CYCLES_FARTHER = 2.5  # for one from beyond it
+_WAITED = 0.1  # of either, as loads from there are not wholly hidden
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # of the smallest first cache that is common
 
 
@@ -121,12 +124,16 @@ def _cycles(stage: Stage, tile: Tile, along: list[Access], steps: int) -> float:
             count *= size if read.strides[place] != 0 else 1
         loads += count * (tile.vectors if read in along else 1)
     results = rows * tile.vectors
-    far = 0
+    far = 0.0
     for read in along:
         if tile.row_loops and all(read.strides[place] == 0 for place in tile.row_loops):
-            # Weights of more sums than the first cache holds come from the second for each tile anew.
-            far += tile.vectors if steps * tile.width * itemsize(read.dtype) > _FIRST_CACHE_BYTES else 0
-    a_step = max(results / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE, _FMA_LATENCY_CYCLES, far * _CYCLES_FAR)
+            # Weights of more sums than the first cache holds come from the second for each tile anew, or from beyond it.
+            panel_bytes = steps * tile.width * itemsize(read.dtype)
+            if panel_bytes > _FIRST_CACHE_BYTES:
+                is_near = panel_bytes <= _SECOND_CACHE_BYTES
+                far += tile.vectors * (_CYCLES_FAR if is_near else _CYCLES_FARTHER)
+    a_step = max(results / _FMA_PER_CYCLE, loads / _LOADS_PER_CYCLE, _FMA_LATENCY_CYCLES, far)
+    a_step += _WAITED * far
     tiles = 1.0
     tail = 1.0
     for place, size in (*zip(tile.row_loops, tile.rows, strict=True), (tile.vector_loop, tile.width)):

@@ -15,10 +15,10 @@ from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.kernel_marks import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 
 Fits = Callable[[tirx.PrimFunc], bool]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ from tvm import relax, te
 
 from tunefarm_tuning.errors import TunefarmError
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED, with_default_schedules
+from tunefarm_tuning.tvm_side.default_schedule import (
+    NoDefaultSchedule,
+    packed_default_schedule,
+    with_default_schedules,
+)
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.gpu_default import with_gpu_schedules
+from tunefarm_tuning.tvm_side.kernel_marks import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.pack_weights import pack_weights
-from tunefarm_tuning.tvm_side.packing import PackedKernel, pack_function
+from tunefarm_tuning.tvm_side.packing import PackedKernel, marked, pack_function
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 
 
@@ -76,7 +82,49 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         module = relax.transform.DeadCodeElimination(["main"])(
             relax.transform.RewriteDataflowReshape()(module)
         )
-    _make_scheduled(_with_a_kernel(module), target, make, plain=plain)
+    module = _with_a_kernel(module)
+    packed = {} if plain else _packed_defaults(module, target)
+    if packed:
+        try:
+            with machine:
+                make(
+                    tvm.transform.Sequential(_default_schedules(target, plain=False))(put_in(module, packed))
+                )
+            return
+        except Exception as error:
+            raise_if_out_of_memory(error)
+            if _is_the_machines(error):
+                raise
+            # One of them may be at fault, and is never to be: the network has its weights as they lie.
+    _make_scheduled(module, target, make, plain=plain)
+
+
+def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
+    """Return a kernel without a schedule by default, with large weights in the order in which it reads them.
+
+    As it was, where it is for no CPU, where that changes no order, or where it does not build.
+    """
+    if pipeline_name(target) != "cpu" or not marked(kernel.func) or IS_SCHEDULED in kernel.func.attrs:
+        return kernel
+    try:
+        made = packed_default_schedule(kernel.func, target)
+    except NoDefaultSchedule:
+        return kernel
+    return made if made.packings and _builds(made.func, target) else kernel
+
+
+def _packed_defaults(module: tvm.IRModule, target: Target) -> dict[str, PackedKernel]:
+    """Return by name the kernels of a network that take large weights in another order by default."""
+    found: dict[str, PackedKernel] = {}
+    if pipeline_name(target) != "cpu":
+        return found
+    for variable, func in module.functions.items():
+        if isinstance(func, tvm.tirx.PrimFunc) and IS_SCHEDULED not in func.attrs and marked(func):
+            with suppress(NoDefaultSchedule):
+                made = packed_default_schedule(func, target)
+                if made.packings:
+                    found[str(variable.name_hint)] = made
+    return found
 
 
 def _make_scheduled(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -101,6 +102,21 @@ def marked(func: tirx.PrimFunc) -> frozenset[int]:
     return _numbers(func, _FREE)
 
 
+def as_it_lies(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a workload whose weights a schedule has to read in the order that they have."""
+    return func.without_attr(_FREE) if marked(func) else func
+
+
+def lies_freely(func: tirx.PrimFunc, buffer: Any) -> bool:
+    """Whether a buffer is a weight that a schedule may pack."""
+    return any(func.params[number].same_as(buffer) for number in marked(func))
+
+
+def mark_packing(sch: Any, block: Any) -> None:
+    """Mark the block of a schedule that puts a weight in order, for `unpacked`."""
+    sch.annotate(block, _PACKS, 1)
+
+
 def weights_of(func: tirx.PrimFunc) -> frozenset[int]:
     """Return which arguments of a workload are weights."""
     return _numbers(func, _FREE) | _numbers(func, _WEIGHTS)
@@ -171,6 +187,15 @@ def unpacked(scheduled: tvm.IRModule) -> PackedKernel:
     return PackedKernel(func=func, packings=packings)
 
 
+def panels(rank: int, width: int) -> tirx.IndexMap:
+    """Return the order in which so many columns at a time, of all rows, lie together."""
+    return tirx.IndexMap.from_func(
+        lambda *at: [tirx.floordiv(at[-1], width), *at[:-1], tirx.floormod(at[-1], width)],
+        ndim=rank,
+        index_dtype="int64",
+    )
+
+
 def pack_function(packing: Packing) -> tirx.PrimFunc:
     """Return a PrimFunc that copies an argument, as it was, to what the kernel takes in its place.
 
@@ -194,6 +219,10 @@ def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
         room = np.zeros(math.prod(packing.packed_shape), array.dtype)
         room[: array.size] = array.reshape(-1)
         return room.reshape(packing.packed_shape)
+    width = packing.packed_shape[-1]
+    if tvm_ffi.structural_equal(packing.index_map, panels(len(packing.shape), width), map_free_vars=True):
+        cut = array.reshape(*packing.shape[:-1], -1, width)
+        return np.ascontiguousarray(np.moveaxis(cut, -2, 0))
     module = tvm.IRModule({"main": pack_function(packing).with_attr("global_symbol", "main")})
     given = tvm.runtime.tensor(np.ascontiguousarray(array))
     packed = tvm.runtime.empty(packing.shape, packing.dtype)

@@ -35,7 +35,7 @@ _session: DeviceSession | None = None
 _kind = "cpu"
 _models: dict[str, Any] = {}
 # Of the last `run_untuned`: path, library, the arguments before and after, seconds of a call.
-_untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], float] | None = None
+_untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], list[NDArray[Any]], float] | None = None
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
@@ -74,8 +74,10 @@ def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
     specs = [TensorSpec.from_json(spec) for spec in params["args"]]
     before = random_inputs(specs, seed=params["seed"], kind=InputKind(params["kind"]))
     library = _get().load(params["path"])
-    after, call_sec = _run_kernel(library, before)
-    _untuned = (params["path"], library, before, after, call_sec)
+    packed = _pack(library, before)
+    after, call_sec = _run_kernel(library, packed)
+    expected = [got if is_ is was else was for is_, was, got in zip(packed, before, after, strict=True)]
+    _untuned = (params["path"], library, before, packed, expected, call_sec)
     return {"call_sec": call_sec}
 
 
@@ -89,7 +91,7 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     """
     if _untuned is None or _untuned[0] != params["untuned"]:
         raise InvariantError("the untuned kernel has not been run")
-    _, untuned, before, expected, untuned_sec = _untuned
+    _, untuned, before, untuned_args, expected, untuned_sec = _untuned
     tuned = _get().load(params["path"])
     packed = _pack(tuned, before)
     after, tuned_sec = _run_kernel(tuned, packed)
@@ -102,7 +104,7 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     tuned_samples: list[float] = []
     untuned_samples: list[float] = []
     if params["time"] and all(one.ok for one in comparisons):
-        args, packed_args = _to_device(before), _to_device(packed)
+        args, packed_args = _to_device(untuned_args), _to_device(packed)
         tuned_samples, untuned_samples = time_both(
             lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
             lambda number: _time_kernel(untuned, args, number), untuned_sec,

@@ -17,9 +17,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm_side.default_schedule import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.direct_conv import DirectConv
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.kernel_marks import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.packing import with_weights
 
 Matrix = NDArray[np.float64]
