@@ -17,9 +17,9 @@ _TAIL = 1.04  # what the code for a rest costs
 _CROWDED = 4.0
 _FIRST_CACHE_BYTES = 24 << 10
 _CYCLES_FAR = 2.0  # for a vector from the second cache
-_SECOND_CACHE_BYTES = 1 << 20
+_SECOND_CACHE_BYTES = 512 << 10  # of one of a megabyte, half: the image is there too
 _CYCLES_FARTHER = 2.5  # for one from beyond it
-_WAITED = 0.1  # of either, as loads from there are not wholly hidden
+_WAITED = 0.02  # of either, as loads from there are not wholly hidden; more would favour tiles one vector wide, which are slow
 _LINE_BYTES, _SETS, _WAYS = 64, 64, 8  # of the smallest first cache that is common
 
 
