@@ -11,6 +11,7 @@ from tunefarm.cli.output import Output
 _NAMES = 4
 _ROWS = (
     ("onnxruntime", "ONNX Runtime"),
+    ("torch_compile", "PyTorch, torch.compile"),
     ("untuned", "TVM, untuned"),
     ("tuned", "TVM, tuned"),
 )
@@ -77,7 +78,10 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
     for key, name in _ROWS:
         one = _part(latency, key)
         if not one:
-            missing = latency.get("onnxruntime_missing") or "not measured"
+            missing = latency.get(f"{key}_missing")
+            if key == "torch_compile" and not missing:  # not asked for, as on CPUs
+                continue
+            missing = missing or "not measured"
             rows.append((name, show.NONE, show.NONE, show.NONE, str(missing)))
             continue
         samples = one.get("samples_sec") or [one["median_sec"]]
@@ -86,7 +90,7 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
                 name,
                 show.latency(one["median_sec"]),
                 f"{show.latency(min(samples))} to {show.latency(max(samples))}",
-                str(one.get("threads", show.NONE)),
+                str(one.get("threads") or show.NONE),
                 show.ratio(one["median_sec"], tuned),
             )
         )

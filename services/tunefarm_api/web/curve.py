@@ -119,7 +119,12 @@ def chart(
     }
 
 
-_BASELINES = {"onnxruntime": "ONNX Runtime", "untuned": "untuned", "tuned": "tuned"}
+_BASELINES = {
+    "onnxruntime": "ONNX Runtime",
+    "torch_compile": "torch.compile",
+    "untuned": "untuned",
+    "tuned": "tuned",
+}
 
 
 def baselines(report: Mapping[str, Any] | None, when: str = "measured") -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 _NAMES = {
     "onnxruntime": "ONNX Runtime",
+    "torch_compile": "PyTorch, torch.compile",
     "untuned": "TVM, untuned",
     "tuned": "TVM, tuned: the artifact",
 }
@@ -33,7 +34,11 @@ def latency_lines(report: Mapping[str, Any] | None) -> list[LatencyLine]:
     if not isinstance(latency, Mapping) or not isinstance(latency.get("tuned"), Mapping):
         return []
     tuned_sec = latency["tuned"]["median_sec"]
-    return [_line(key, name, latency.get(key), tuned_sec, latency) for key, name in _NAMES.items()]
+    return [
+        _line(key, name, latency.get(key), tuned_sec, latency)
+        for key, name in _NAMES.items()
+        if key != "torch_compile" or latency.get(key) or latency.get(f"{key}_missing")  # asked for on GPUs
+    ]
 
 
 def _line(

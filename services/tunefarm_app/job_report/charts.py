@@ -79,6 +79,8 @@ def latency_strip(latency: ReportLatency) -> Strip:
     found: list[tuple[str, str, ReportTiming]] = []
     if latency.onnxruntime is not None:
         found.append(("onnxruntime", "ONNX Runtime", latency.onnxruntime))
+    if latency.torch_compile is not None:
+        found.append(("torch-compile", "torch.compile", latency.torch_compile))
     found.append(("untuned", "TVM, untuned", latency.untuned))
     if latency.rejected is not None:
         found.append(("rejected", "TVM, left out", latency.rejected))

@@ -194,6 +194,7 @@ def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) ->
 def _latency(data: Data, manifest: Data) -> ReportLatency:
     tuned, untuned = _whole(data["tuned"]), _whole(data["untuned"])
     baseline = _whole(data["onnxruntime"]) if data.get("onnxruntime") else None
+    compiled = _whole(data["torch_compile"]) if data.get("torch_compile") else None
     coverage = manifest.get("coverage")
     covered = coverage.get("covered") if isinstance(coverage, Mapping) else None
     return ReportLatency(
@@ -201,6 +202,8 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         onnxruntime_missing=None
         if baseline
         else str(data.get("onnxruntime_missing") or "the compiler did not say why"),
+        torch_compile=compiled,
+        torch_compile_missing=data.get("torch_compile_missing"),
         untuned=untuned,
         tuned=tuned,
         tuned_is_untuned=covered == 0 or tuned.samples_sec == untuned.samples_sec,
@@ -209,6 +212,8 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         speedup_over_onnxruntime=baseline.median_sec / tuned.median_sec if baseline else None,
         overlaps_untuned=_overlap(tuned, untuned),
         overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
+        speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
+        overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
     )
 
 

@@ -32,6 +32,12 @@ class ReportLatency(Part):
 
     onnxruntime: ReportTiming | None = Field(description="ONNX Runtime; null where it was not timed.")
     onnxruntime_missing: str | None = Field(description="Why ONNX Runtime was not timed.")
+    torch_compile: ReportTiming | None = Field(
+        None, description="PyTorch's `torch.compile`; null where it was not timed."
+    )
+    torch_compile_missing: str | None = Field(
+        None, description="Why `torch.compile` was not timed; null on CPUs, where it is not asked for."
+    )
     untuned: ReportTiming = Field(description="As TVM compiles it without any tuning.")
     tuned: ReportTiming = Field(description="What is in the artifact.")
     tuned_is_untuned: bool = Field(
@@ -44,6 +50,8 @@ class ReportLatency(Part):
     speedup_over_onnxruntime: float | None = Field(description="The same of ONNX Runtime.")
     overlaps_untuned: bool = Field(description="Whether the samples' ranges overlap: noise may explain it.")
     overlaps_onnxruntime: bool | None = Field(description="The same of ONNX Runtime.")
+    speedup_over_torch_compile: float | None = Field(None, description="The speedup over `torch.compile`.")
+    overlaps_torch_compile: bool | None = Field(None, description="Whether those samples overlap.")
 
 
 class ReportedRecord(Part):

@@ -80,6 +80,11 @@ def _latency(latency: ReportLatency) -> list[str]:
             f"It is {_against(latency.speedup_over_onnxruntime)} ONNX Runtime on the same device "
             f"({seconds(latency.onnxruntime.median_sec)}){_noise(overlaps=latency.overlaps_onnxruntime is True)}."
         )
+    if latency.torch_compile is not None and latency.speedup_over_torch_compile is not None:
+        found.append(
+            f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile there "
+            f"({seconds(latency.torch_compile.median_sec)}){_noise(overlaps=latency.overlaps_torch_compile is True)}."
+        )
     return found
 
 
@@ -97,7 +102,11 @@ def doubts(latency: ReportLatency | None) -> list[str]:
     """Return why the latencies may be off."""
     if latency is None:
         return []
-    named = {"the artifact": latency.tuned, "ONNX Runtime": latency.onnxruntime}
+    named = {
+        "the artifact": latency.tuned,
+        "ONNX Runtime": latency.onnxruntime,
+        "torch.compile": latency.torch_compile,
+    }
     rough = [f"{percent(one.spread)} ({name})" for name, one in named.items() if one and one.spread > _ROUGH]
     if not rough:
         return []
@@ -121,6 +130,8 @@ def not_measured(report: JobReport) -> list[str]:
         )
         if latency.onnxruntime is None:
             found.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+        if latency.torch_compile_missing:
+            found.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
         found += [
             f"The spread of {name}: there is a single sample, for an inference takes long."
             for name, one in (("ONNX Runtime", latency.onnxruntime), ("the untuned network", latency.untuned))

@@ -116,6 +116,15 @@ def test_a_missing_baseline_says_why(browser: Browser, farm, done) -> None:
     assert "another kind of device" in browser.page(f"/jobs/{done.id}").text
 
 
+def test_torch_compile_has_a_line_where_it_was_asked_for(browser: Browser, farm, done) -> None:
+    assert "torch.compile" not in browser.page(f"/jobs/{done.id}").text
+    latency = {**REPORT["latency"], "torch_compile": None, "torch_compile_missing": "no PyTorch there"}
+    give_report(farm, done, {**REPORT, "latency": latency})
+    page = browser.page(f"/jobs/{done.id}").text
+    assert "PyTorch, torch.compile" in page
+    assert "no PyTorch there" in page
+
+
 def test_the_curve_falls(browser: Browser, farm, done) -> None:
     answer = browser.get(f"/jobs/{done.id}/curve.json")
     curve = answer.json()

@@ -382,6 +382,29 @@ def test_an_artifact_without_tuned_kernels_says_so(farm: Farm) -> None:
     assert "left out for being slow 750 ms" in text
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_torch_compile_is_reported_where_it_was_asked_for(farm: Farm, timed: bool) -> None:
+    def timing(*samples: float) -> dict[str, Any]:
+        return {"samples_sec": list(samples), "threads": 1}
+
+    latency = {
+        "onnxruntime": timing(0.02, 0.021),
+        "torch_compile": timing(0.03, 0.031) if timed else None,
+        "torch_compile_missing": None if timed else "PyTorch is not installed there",
+        "untuned": timing(0.5, 0.6),
+        "tuned": timing(0.01, 0.011),
+    }
+    farm, job_id = finished(farm, ReportingEngine(latency=latency))
+    report = job_report(farm.services, job_id)
+    text = Page(report_page(report)).text
+    if timed:
+        assert any("torch.compile" in sentence for sentence in report.summary)
+        assert "PyTorch, torch.compile 30.5 ms" in text
+    else:
+        assert "not timed: PyTorch is not installed there" in text
+        assert any("PyTorch is not installed there" in sentence for sentence in report.not_measured)
+
+
 def test_a_cancelled_job_has_a_report_of_what_there_is(farm: Farm) -> None:
     farm.add_device()
     job = farm.submit(farm.ready_model(Scenario(tasks=2)), trials=100)

@@ -54,6 +54,17 @@ def test_what_was_not_measured_says_why(capsys: pytest.CaptureFixture[str]) -> N
     assert "ONNX Runtime – – – another machine" in shown(capsys, {**REPORT, "latency": latency})
 
 
+def test_torch_compile_is_there_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    timing = {"median_sec": 0.05, "samples_sec": [0.05, 0.06], "threads": None}
+    timed = shown(capsys, {**REPORT, "latency": {**REPORT["latency"], "torch_compile": timing}})
+    assert "PyTorch, torch.compile 50 ms 50 ms to 60 ms – 2.00×" in timed
+    missing = {**REPORT["latency"], "torch_compile": None, "torch_compile_missing": "PyTorch is not there"}
+    assert "PyTorch, torch.compile – – – PyTorch is not there" in shown(
+        capsys, {**REPORT, "latency": missing}
+    )
+    assert not any("torch" in line for line in shown(capsys, REPORT))
+
+
 def test_a_job_without_an_artifact_says_how_it_ended(capsys: pytest.CaptureFixture[str]) -> None:
     report = {"latency": None, "summary": ["The job failed: \x1b[1m[bold]no[/bold]."], "outcomes": {"ok": 1}}
     assert shown(capsys, report) == ["The job failed: \\x1b[1m[bold]no[/bold].", "trials 1: 1 ok"]

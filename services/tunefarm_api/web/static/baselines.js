@@ -1,8 +1,8 @@
 // Lines across a chart, each with its name at the left end, where the curve has not begun or is far above.
 import { css, fmt } from "./chart.js";
 
-const DASHES = { onnxruntime: [10, 5], untuned: [3, 4], tuned: [14, 4, 2, 4] };
-const COLOURS = { onnxruntime: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
+const DASHES = { onnxruntime: [10, 5], torch_compile: [6, 3, 1, 3], untuned: [3, 4], tuned: [14, 4, 2, 4] };
+const COLOURS = { onnxruntime: "--base-b", torch_compile: "--base-b", untuned: "--base-a", tuned: "--curve-time" };
 const TEXT = 13;
 
 export const series = (lines) => lines.map((one) => ({
