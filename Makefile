@@ -14,7 +14,13 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests of one file stay together (they share servers), and the longest folders come first. Half of their time they wait
 # for something: half as many again as there are cores keep these busy.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + (n + 1) / 2)))
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
+# What they write goes to memory, where there are 4 GB of it: a database's test waits for a disk's flushes three times as long
+# as it works. TMPDIR says otherwise, and is where to look at what a failed test left.
+MEMORY = awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && df -k /dev/shm | awk 'NR == 2 && $$4 > 4e6 {print "/dev/shm"}'
+SCRATCH = $(or $(TMPDIR),$(shell $(MEMORY)),/tmp)
+PYTEST = scratch=$$(mktemp -d "$(SCRATCH)/tunefarm-tests.XXXXXX") && chmod 755 "$$scratch" && \
+	trap $(if $(TMPDIR),:,'rm -rf "$$scratch"') EXIT && trap 'exit 130' INT TERM && TMPDIR=$$scratch $(BIN)/python -m pytest
 
 .PHONY: help
 help: ## Show this list
@@ -39,7 +45,7 @@ demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
 .PHONY: test
 test: setup ## Run everything that CI runs: checks, then all tests
 	@$(MAKE) --no-print-directory --jobs 2 check .rewritten
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
 # time; so one does beforehand, while mypy has the other core. What is wrong with a test, the tests themselves say.
@@ -56,7 +62,7 @@ check: setup ## Formatting, lint, types, import contracts
 
 .PHONY: fast
 fast: setup ## Run the unit tests alone
-	$(BIN)/python -m pytest tests/unit $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	@$(PYTEST) tests/unit $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 # One after another, for hours: what each comes to is a line of JSON in SOAK_REPORT. See docs/reliability.md.
 SOAK ?= big
