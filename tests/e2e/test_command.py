@@ -163,6 +163,7 @@ def test_serve_and_use_it(place: Place) -> None:
             lambda: any(j["trials"] > 0 for j in json.loads(place.run("jobs", "list", "--json").stdout)),
             "a first trial",
             within_sec=PATIENCE_SEC,
+            every_sec=2.0,  # each is a process
         )
         job.send_signal(signal.SIGINT)
         _, err = job.communicate(timeout=PATIENCE_SEC)

@@ -110,7 +110,7 @@ class Host:
             )
             return done.returncode == 0
 
-        wait_until(passes, lambda: self.log(service))
+        wait_until(passes, lambda: self.log(service), every_sec=1.0)  # each is a process
 
     def log(self, service: str) -> str:
         return (self.folder / f"{service}.log").read_text(errors="replace")[-4000:]

@@ -20,6 +20,7 @@ from waiting import wait_until
 
 Row = dict[str, str]
 Rows = dict[tuple[str, str], Row]
+EXAMINE_EVERY_SEC = 1.0  # a command each time, which keeps the farm's processes from the cores
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Parts:
             )
             return row if fits else None
 
-        return wait_until(said, lambda: f"{check} to be {verdict}: {seen}")
+        return wait_until(said, lambda: f"{check} to be {verdict}: {seen}", every_sec=EXAMINE_EVERY_SEC)
 
     def until_failed(self, *checks: str) -> Rows:
         """Wait until these checks fail, here or at the server, and no other; none: until all is well. Return what is found."""
@@ -81,7 +82,7 @@ class Parts:
             return failed == set(checks) and code == bool(checks) and (bool(checks) or verdicts == {"ok"})
 
         # A busy machine's device can be late with a sign of life.
-        wait_until(as_expected, lambda: f"{checks or 'nothing'} to fail: {seen}")
+        wait_until(as_expected, lambda: f"{checks or 'nothing'} to fail: {seen}", every_sec=EXAMINE_EVERY_SEC)
         return seen[0]
 
 
