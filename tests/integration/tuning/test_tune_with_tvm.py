@@ -19,7 +19,7 @@ from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.tune import tune
-from tunefarm_tuning.tuner import TrialResult, make_tuner
+from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner
 
 QUICK = TimingOption(repeat=2, min_repeat_ms=1)
@@ -91,6 +91,7 @@ def test_a_small_kernel_without_choices_is_spent() -> None:
 
 @pytest.mark.timeout(1200)
 def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
+    """And survives the death of its child."""
     task = sample_task("matmul", n=64)
     with LocalBuilder(workers=1) as builder, LocalRunner(timing=QUICK) as runner:
         space = builder.config_space(task)
@@ -99,6 +100,10 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
         assert isinstance(tuner, EvolutionaryTuner)
         first = run_round(tuner, task, 8, option)
         second = run_round(tuner, task, 12, option)
+        pid = tuner._child.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        after_its_death = tuner.ask(16)  # more than what was left of the last generation
         tuner.close()
         told = [outcome.to_result() for outcome in (*first, *second)]
         again = EvolutionaryTuner(space, task, seed=3)
@@ -107,24 +112,9 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
         again.close()
     assert len(first) == 8
     assert len(second) == 12
+    assert len({config.key for config in (*(one.config for one in told), *after_its_death)}) == 36
     # Nothing snaps: what MetaSchedule proposes has been applied before.
     assert all(r.asked == r.config for r in told)
     assert {r.outcome for r in told} == {Outcome.OK}
     assert len(third) == 8
     assert {c.key for c in third}.isdisjoint(r.config.key for r in told)
-
-
-@pytest.mark.timeout(1200)
-def test_metaschedules_search_survives_the_death_of_its_child() -> None:
-    task = sample_task("matmul", n=32)
-    with LocalBuilder(workers=1) as builder:
-        space = builder.config_space(task)
-    tuner = EvolutionaryTuner(space, task, batch_size=8)
-    asked = tuner.ask(8)
-    tuner.tell([TrialResult(asked=c, config=c, outcome=Outcome.OK, cost_sec=1e-3) for c in asked])
-    pid = tuner._child.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    more = tuner.ask(8)
-    tuner.close()
-    assert len({c.key for c in (*asked, *more)}) == 16
