@@ -137,6 +137,12 @@ def bfloat16_weight() -> bytes:
     return model.SerializeToString()
 
 
+def bfloat16_output() -> bytes:
+    g = GraphBuilder()
+    g.output(g.node("Cast", g.input("x", [1, 4]), to=TensorProto.BFLOAT16), [1, 4], TensorProto.BFLOAT16)
+    return g.model().SerializeToString()
+
+
 def cast_to_float8() -> bytes:
     g = GraphBuilder()
     y = g.node("Cast", g.input("x", [1, 4]), to=TensorProto.FLOAT8E4M3FN)
@@ -362,7 +368,8 @@ REFUSED: dict[str, tuple[str, Callable[[], bytes]]] = {
     "string input": ("unsupported-dtype", lambda: input_of([2], TensorProto.STRING)),
     "complex input": ("unsupported-dtype", lambda: input_of([2], TensorProto.COMPLEX64)),
     "bfloat16 input": ("unsupported-dtype", lambda: input_of([2], TensorProto.BFLOAT16)),
-    "bfloat16 weight": ("unsupported-dtype", bfloat16_weight),
+    "bfloat16 output": ("unsupported-dtype", bfloat16_output),
+    "bfloat16 weight of a float32 product": ("invalid-onnx", bfloat16_weight),
     "cast to float8": ("unsupported-dtype", cast_to_float8),
     "sequence input": ("unsupported-dtype", sequence_input),
     "huge input": ("too-large", huge_input),

@@ -33,7 +33,10 @@ STEPS = "steps"
 # There a tie between two floats moves a whole step, and the steps behind it: two runtimes that are both right differ so.
 TIES = "ties"
 """What is rounded where a single kernel does so: as `STEPS` for those few elements where a float ties, as without elsewhere."""
-_ROUNDED = {"float16": (1e-2, 1e-2, 2e-2), "bfloat16": (5e-2, 5e-2, 5e-2), STEPS: (1e-1, 1e-1, 5e-2)}
+BFLOAT16 = "bfloat16"
+"""What is rounded where a network, or a kernel, computes in bfloat16, or has such weights: sums in another order may be a step of
+it apart, 0.4 %."""
+_ROUNDED = {"float16": (1e-2, 1e-2, 2e-2), BFLOAT16: (5e-2, 5e-2, 5e-2), STEPS: (1e-1, 1e-1, 5e-2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ def compare_arrays(
         name: The output's.
         actual: What it is.
         expected: What it should be.
-        rounding: What the weights behind it were rounded to: ``"float16"``, ``"bfloat16"``; `STEPS` where the network itself
+        rounding: What the weights behind it were rounded to: ``"float16"``, `BFLOAT16`; `STEPS` where the network itself
             rounds, `TIES` where one kernel does; anything else is no rounding.
     """
     dtype = str(expected.dtype)

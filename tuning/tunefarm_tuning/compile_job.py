@@ -44,6 +44,11 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.verify import packed_check
 
+_NO_BFLOAT16 = (
+    "the network computes in bfloat16, which ONNX Runtime's CPU provider cannot: outputs were compared with those of the same "
+    "network in float32, each result rounded to bfloat16; latency.onnxruntime is of the same network in float32, unrounded"
+)
+
 Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
 
 
@@ -113,6 +118,8 @@ class CompileJob:
                         f"integer inputs were all {reference.integers}: "
                         "ONNX Runtime cannot run the model on random ones"
                     )
+                if reference.bfloat16:
+                    self.warnings.append(_NO_BFLOAT16)
                 with compiling("preparing the model"):
                     loaded = loading.result()
                 self.storage = loaded.storage

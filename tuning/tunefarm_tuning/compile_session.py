@@ -46,14 +46,14 @@ class KernelInfo:
     Attributes:
         names: Of its PrimFuncs; the first stands for all of them.
         weight: Calls per inference, of all names together.
-        rounds: Whether it rounds to integers: where a float ties, two kernels that are both right differ by a step.
+        rounding: How it rounds what it computes: as of `comparison.compare_arrays`, empty where it does not.
     """
 
     workload_key: str
     names: tuple[str, ...]
     weight: int
     args: tuple[TensorSpec, ...]
-    rounds: bool = False
+    rounding: str = ""
 
     @property
     def name(self) -> str:
@@ -232,7 +232,7 @@ def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
             names=tuple(kernel["name"] for kernel in group),
             weight=sum(kernel["weight"] for kernel in group),
             args=tuple(TensorSpec.from_json(spec) for spec in group[0]["args"]),
-            rounds=group[0]["rounds"],
+            rounding=group[0]["rounding"],
         )
         for key, group in groups.items()
     )

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed
-from tunefarm_tuning.comparison import TIES, Comparison
+from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.coverage import CoveredTask, MissedTask, MissReason
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
@@ -244,7 +244,6 @@ class KernelCheck:
         self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool
     ) -> dict[str, Any]:
         timeout = self._limits.kernel_sec
-        rounding = TIES if task.rounds else ""
         try:
             self._run_untuned(task, untuned, kind, timeout_sec=timeout)
         except RunFailed as error:
@@ -254,7 +253,7 @@ class KernelCheck:
         try:
             return self._device.call(
                 "compare_kernel",
-                {"path": str(tuned), "untuned": str(untuned), "time": seconds, "rounding": rounding},
+                {"path": str(tuned), "untuned": str(untuned), "time": seconds, "rounding": task.rounding},
                 timeout_sec=timeout,
             )
         except RunFailed as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
-from tunefarm_tuning.comparison import STEPS
+from tunefarm_tuning.comparison import BFLOAT16, STEPS
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.model import Model
@@ -36,8 +36,8 @@ class InputSet:
     rounding: str = "float32"
 
     def with_rounding(self, rounding: str) -> InputSet:
-        """Return the set for comparing with what has weights rounded so; where the model itself rounds, that says more."""
-        return self if self.rounding == STEPS else replace(self, rounding=rounding)
+        """Return the set for comparing with what has weights rounded so; where the model itself rounds, that is coarser."""
+        return self if self.rounding in (STEPS, BFLOAT16) else replace(self, rounding=rounding)
 
 
 class Reference:
@@ -48,6 +48,7 @@ class Reference:
 
     Attributes:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
+        bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs twins of it (`onnx_side.bfloat16`).
 
     Args:
         folder: Where inputs and outputs are written.
@@ -63,13 +64,14 @@ class Reference:
             _MODULE, limits=ChildLimits(memory_bytes=limits.memory_bytes), env={"OMP_NUM_THREADS": "1"}
         )
         self.integers = "random"
+        self.bfloat16 = False
 
     def make(self, seed: int, *, rounding: str = "float32") -> list[InputSet]:
         """Run the model, graph optimisations off, on one set of inputs of each kind.
 
         Args:
             seed: Of the first set.
-            rounding: As `InputSet.rounding`, which is `STEPS` instead where the model rounds what flows through it.
+            rounding: As `InputSet.rounding`, which is `STEPS` or `BFLOAT16` instead where the model rounds what flows through it.
         """
         sets = [
             InputSet(
@@ -98,7 +100,10 @@ class Reference:
                 "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
             )
         self.integers = str(reply["integers"])
-        return [replace(one, rounding=STEPS) for one in sets] if reply["rounds"] else sets
+        self.bfloat16 = bool(reply["bfloat16"])
+        if reply["rounds"]:
+            return [replace(one, rounding=STEPS) for one in sets]
+        return [replace(one, rounding=BFLOAT16) for one in sets] if self.bfloat16 else sets
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""

@@ -6,7 +6,7 @@ stands for adds one to it: workload keys do not tell, and a farm would go on wit
 
 from __future__ import annotations
 
-IMPORTER = 1
+IMPORTER = 2
 """Which models can be imported. A model that an earlier one refused may be uploaded again."""
 
 GRAPH_PASSES = 6

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from tunefarm_tuning.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.dtypes import SUPPORTED_NAMES, dtype_name, onnx_name
+from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
 
@@ -159,7 +159,7 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     if dtype is None:
         found = onnx_name(value.type.tensor_type.elem_type)
         raise InvalidModelError(
-            f"input '{name}' has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
+            f"input '{name}' has element type {found}; tunefarm takes {TAKEN}",
             code="unsupported-dtype",
             input=name,
             dtype=found,

@@ -12,9 +12,10 @@ import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs, real_inputs
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
-from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes, onnx_source
+from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes, onnx_source, read_model
 from tunefarm_tuning.onnx_side.rules import check_input_sizes, check_rules, count_operators, count_parameters
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
@@ -73,6 +74,18 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
     """
+    if uses_bfloat16(read_model(params["path"]).graph):
+        # Its twin has lost the types that the network mixes up. ONNX Runtime looks at types before it looks for kernels.
+        try:
+            _load(params["path"], params["path"])
+        except InvalidModelError as error:
+            if error.code != "unsupported-operator":
+                raise
+    session = _load(onnx_source(params["path"]), params["path"])
+    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()]}
+
+
+def _load(source: str | bytes, path: str) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -82,20 +95,18 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
     options.log_severity_level = 4
     # By the file's name it would take some files for its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    source = onnx_source(params["path"])
     try:
-        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:
         raise
     except Exception as error:
-        reason = _reason(error, params["path"])
+        reason = _reason(error, path)
         if "NOT_IMPLEMENTED" in str(error):
             raise InvalidModelError(
                 f"ONNX Runtime, which checks the results, cannot run the model: {reason}",
                 code="unsupported-operator",
             ) from error
         raise InvalidModelError(f"the model is not valid ONNX: {reason}", code="invalid-onnx") from error
-    return {"output_dtypes": [_DTYPES.get(output.type) for output in session.get_outputs()]}
 
 
 def _parse(data: bytes) -> onnx.ModelProto:

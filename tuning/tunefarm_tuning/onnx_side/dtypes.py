@@ -21,6 +21,9 @@ _SUPPORTED = {
 
 SUPPORTED_NAMES = tuple(_SUPPORTED.values())
 
+TAKEN = f"{', '.join(SUPPORTED_NAMES)}, and inside the network bfloat16 (cast at its edges)"
+"""For messages."""
+
 
 def dtype_name(element_type: int) -> str | None:
     """Return NumPy's and TVM's name of an ONNX element type, None where we do not take it."""

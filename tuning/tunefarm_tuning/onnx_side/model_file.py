@@ -8,6 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16, widened
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 
@@ -30,16 +31,23 @@ def read_model(path: Path | str) -> onnx.ModelProto:
     return model
 
 
-def onnx_source(path: Path | str) -> str | bytes:
-    """Return what ONNX Runtime shall open: the path of an ONNX file, or the bytes that another one is converted to.
+def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
+    """Return what ONNX Runtime shall open: the path of an ONNX file, or the bytes of what takes another file's place.
+
+    Args:
+        path: Of a file that has passed the checks.
+        rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
 
     Raises:
-        InvalidModelError: A code of `tflite_side.convert`.
+        InvalidModelError: too-large, or a code of `tflite_side.convert`.
     """
+    model = read_model(path)
+    if uses_bfloat16(model.graph):
+        return onnx_bytes(widened(model, rounds=rounds))
     with Path(path).open("rb") as file:
         if not is_tflite(file.read(8)):
             return str(path)
-    return onnx_bytes(read_model(path))
+    return onnx_bytes(model)
 
 
 def convert_tflite(data: bytes) -> onnx.ModelProto:

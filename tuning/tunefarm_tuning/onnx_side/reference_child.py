@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.array_file import load_arrays, save_arrays
 from tunefarm_tuning.errors import InvalidModelError, InvariantError
 from tunefarm_tuning.idle import wait_until_idle
+from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
@@ -36,7 +37,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         ``outputs``: their names; ``integers``: how integer inputs were drawn: ``"random"``, ``"zero"``, ``"one"``;
-        ``rounds``: whether the network rounds what flows through it to integers.
+        ``rounds``: whether the network rounds what flows through it to integers; ``bfloat16``: whether it computes in that.
 
     Raises:
         InvalidModelError: ``"reference-failed"``: ONNX Runtime cannot run the model on such inputs.
@@ -50,10 +51,12 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
         integers = drawn if drawn != "random" else integers
         save_arrays(Path(one["inputs"]), arrays)
         save_arrays(Path(one["outputs"]), outputs)
+    graph = read_model(Path(params["path"])).graph
     return {
         "outputs": [output.name for output in session.get_outputs()],
         "integers": integers,
-        "rounds": rounds_values(read_model(Path(params["path"])).graph),
+        "rounds": rounds_values(graph),
+        "bfloat16": uses_bfloat16(graph),
     }
 
 
@@ -144,7 +147,7 @@ def _session(path: str, threads: int, *, optimised: bool) -> onnxruntime.Inferen
     options.log_severity_level = 4
     # By the file's name it would take some files for its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
-    source = onnx_source(path)
+    source = onnx_source(path, rounds=not optimised)
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except MemoryError:

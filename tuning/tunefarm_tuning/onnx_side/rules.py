@@ -11,8 +11,9 @@ import onnx
 from onnx import TensorProto
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.bfloat16 import narrow_tensors
 from tunefarm_tuning.onnx_side.binding import real_inputs
-from tunefarm_tuning.onnx_side.dtypes import SUPPORTED_NAMES, dtype_name, onnx_name
+from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.onnx_side.operators import is_supported
 from tunefarm_tuning.onnx_side.plain_graph import all_graphs, all_nodes
 from tunefarm_tuning.task import TensorSpec
@@ -47,6 +48,7 @@ def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
             "the graph computes nothing: it has no nodes, or no outputs", code="invalid-onnx"
         )
     _refuse_shared_names(model.graph)
+    _refuse_narrow_outputs(model)
     if not real_inputs(model.graph):
         raise InvalidModelError(
             "the graph takes no inputs, so its outputs are constants: there is nothing to tune",
@@ -89,7 +91,8 @@ def count_parameters(model: onnx.ModelProto) -> int:
     return sum(
         math.prod(tensor.dims)
         for tensor in _tensors(model)
-        if (dtype_name(tensor.data_type) or "").startswith("float")
+        if tensor.data_type == TensorProto.BFLOAT16
+        or (dtype_name(tensor.data_type) or "").startswith("float")
     )
 
 
@@ -168,21 +171,36 @@ def _refuse_unsupported_dtypes(model: onnx.ModelProto, nodes: Sequence[onnx.Node
             dtype="sparse",
         )
     for tensor in _tensors(model):
-        if dtype_name(tensor.data_type) is None:
+        if not _is_inside(tensor.data_type):
             raise _bad_dtype(f"tensor '{clean(tensor.name, 60)}'", tensor.data_type)
     for number, node in enumerate(nodes):
         wanted = _TYPE_ATTRIBUTES.get(node.op_type)
         for attribute in node.attribute:
-            if wanted and attribute.name == wanted and attribute.i and dtype_name(attribute.i) is None:
+            if attribute.name != wanted or not attribute.i:
+                continue
+            if not _is_inside(attribute.i) or (node.op_type != "Cast" and dtype_name(attribute.i) is None):
                 raise _bad_dtype(
                     f"the output of node '{clean(node.name, 60)}' (number {number})", attribute.i
                 )
 
 
+def _is_inside(element_type: int) -> bool:
+    """Return whether a tensor within a network may be of a type."""
+    return element_type == TensorProto.BFLOAT16 or dtype_name(element_type) is not None
+
+
+def _refuse_narrow_outputs(model: onnx.ModelProto) -> None:
+    narrow = narrow_tensors(model)
+    for value in model.graph.output:
+        declared = value.type.tensor_type.elem_type  # where it is wrong, ONNX Runtime says so
+        if declared == TensorProto.BFLOAT16 or (not declared and value.name in narrow):
+            raise _bad_dtype(f"output '{clean(value.name, 60)}'", TensorProto.BFLOAT16)
+
+
 def _bad_dtype(what: str, element_type: int) -> InvalidModelError:
     found = onnx_name(element_type)
     return InvalidModelError(
-        f"{what} has element type {found}; tunefarm takes {', '.join(SUPPORTED_NAMES)}",
+        f"{what} has element type {found}; tunefarm takes {TAKEN}",
         code="unsupported-dtype",
         dtype=found,
     )

@@ -12,7 +12,7 @@ from tunefarm_tuning.task import TuningTask, Workload
 
 @cache
 def sample_workload(kind: str, **size: int | str) -> Workload:
-    """Return a workload: ``matmul`` (n, dtype), ``conv2d`` (size, channels), ``softmax``, ``gather``, ``relu``, ``hostile`` (n)."""
+    """Return a workload: ``matmul`` (n, dtype, wide), ``conv2d`` (size, channels, dtype, wide), ``softmax``, ``gather``, ``relu``, ``hostile`` (n)."""
     return Workload.from_json(_child().call(kind, size, timeout_sec=120))
 
 

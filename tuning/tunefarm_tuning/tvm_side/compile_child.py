@@ -20,7 +20,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
-from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads, rounds_values
+from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, packed_default, put_in
 from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
@@ -88,7 +88,7 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
         "weight": kernel.weight,
         "not_tunable": kernel.not_tunable.value if kernel.not_tunable else None,
         "args": [spec.to_json() for spec in kernel_args(kernel.module)] if tunable else [],
-        "rounds": rounds_values(kernel.module["main"]),
+        "rounding": rounding_of(kernel.module["main"]),
     }
 
 

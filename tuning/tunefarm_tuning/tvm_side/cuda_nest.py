@@ -140,14 +140,6 @@ def gpu_nest_of(
     )
 
 
-def is_tensorized(trace: Trace) -> bool:
-    """Return whether a sketch uses tensor cores: rules hand back what they do not fit as it was."""
-    return any(
-        inst.kind.name == "Annotate" and str(inst.attrs[0]) == "meta_schedule.auto_tensorize"
-        for inst in trace.insts
-    )
-
-
 def _of_cuda_cores(found: _Reading, computation: Computation) -> tuple[SharedTile, ...]:
     reads = [one for one in computation.accesses if not one.writes]
     return tuple(

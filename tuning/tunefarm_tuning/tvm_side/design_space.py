@@ -27,7 +27,7 @@ from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tile_rests import num_rests
-from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of, is_tensorized
+from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of
 from tunefarm_tuning.tvm_side.cuda_space import SpaceMaker, cuda_spaces
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
@@ -74,7 +74,11 @@ class DesignSpace:
         for maker in makers:
             try:
                 self.context = _context(mod, target) if maker is None else maker.context(mod, _SEED)
-                found = [sketch.trace for sketch in self.context.generate_design_space()]
+                found = (
+                    [sketch.trace for sketch in self.context.generate_design_space()]
+                    if maker is None
+                    else maker.sketches(self.context)
+                )
             except Exception as error:
                 if maker is not makers[-1]:
                     continue  # rules for tensor cores fail on shapes that do not fit them
@@ -82,8 +86,6 @@ class DesignSpace:
                     f"TVM cannot schedule this workload for {target.key}: {clean(str(error), 300)}",
                     code="cannot-be-scheduled",
                 ) from error
-            if maker is not None and maker.tensor_cores:
-                found = [trace for trace in found if is_tensorized(trace)]
             self.first_sketch = len(self._traces)
             self._traces += found
             self._spaces += [maker] * len(found)

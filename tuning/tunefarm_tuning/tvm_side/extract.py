@@ -9,6 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from tunefarm_tuning.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
@@ -115,6 +116,16 @@ def rounds_values(func: tirx.PrimFunc) -> bool:
         or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
         for node in walk(func.body, leaving_out=_PLACES)
     )
+
+
+def rounding_of(func: tirx.PrimFunc) -> str:
+    """Return how a kernel rounds what it computes, as `comparison.compare_arrays` takes it; empty where it does not."""
+    if any(
+        isinstance(node, tirx.Cast) and str(node.ty.dtype) == BFLOAT16
+        for node in walk(func.body, leaving_out=_PLACES)
+    ):
+        return BFLOAT16
+    return TIES if rounds_values(func) else ""
 
 
 def kernel_flops(module: tvm.IRModule) -> float:

@@ -18,9 +18,9 @@ from tunefarm_tuning.tvm_side.special_values import Legalize
 
 Binary = Callable[[Any, Any], Any]
 
-_NARROW = {"float16", "bfloat16"}
-_WIDE = "float32"
-_PRODUCTS: dict[str, Callable[..., Any]] = {
+_NARROW = "float16"  # whatever else is computed in bfloat16 needs the same: see `bfloat16_graph`
+WIDE = "float32"
+PRODUCTS: dict[str, Callable[..., Any]] = {
     "relax.matmul": relax.op.matmul,
     "relax.nn.conv1d": relax.op.nn.conv1d,
     "relax.nn.conv2d": relax.op.nn.conv2d,
@@ -40,7 +40,7 @@ _SUMS = {
 
 
 def wide_sums(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with sums of 16-bit numbers made in float32, and rounded at the end."""
+    """Return the module with sums of float16 made in float32, and rounded at the end."""
     return rewritten(mod, _Widener(mod))
 
 
@@ -48,21 +48,26 @@ def wide_sums(mod: tvm.IRModule) -> tvm.IRModule:
 class _Widener(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        narrow = _dtype(call)
-        if not isinstance(call.op, tvm.ir.Op) or narrow not in _NARROW:
+        if not isinstance(call.op, tvm.ir.Op) or dtype_of_tensor(call) != _NARROW:
             return call
-        if call.op.name in _PRODUCTS:
-            given = {name: value for name, value in parts(call.attrs) if name != "out_dtype"}
-            wide = _PRODUCTS[call.op.name](*call.args, **given, out_dtype=_WIDE)
+        if call.op.name in PRODUCTS:
+            wide = wide_product(call)
         elif call.op.name in _SUMS:
-            widened = self.builder_.emit(relax.op.astype(call.args[0], _WIDE))
+            widened = self.builder_.emit(relax.op.astype(call.args[0], WIDE))
             wide = tvm.ir.Call(call.op, [widened, *call.args[1:]], call.attrs, call.ty_args)
         else:
             return call
-        return relax.op.astype(self.builder_.emit(wide), narrow)
+        return relax.op.astype(self.builder_.emit(wide), _NARROW)
 
 
-def _dtype(call: Any) -> str:
+def wide_product(call: Any) -> Any:
+    """Return the call of one of `PRODUCTS`, adding up in float32 and making that."""
+    given = {name: value for name, value in parts(call.attrs) if name != "out_dtype"}
+    return PRODUCTS[call.op.name](*call.args, **given, out_dtype=WIDE)
+
+
+def dtype_of_tensor(call: Any) -> str:
+    """Return the dtype of an expression of the graph; empty where it is no tensor."""
     kind = getattr(call, "ty", None)
     return str(kind.dtype.dtype) if isinstance(kind, relax.TensorType) else ""
 
@@ -84,7 +89,7 @@ def _of_two(tvms: Binary, name: str) -> Legalize:
         return topi.where(topi.isnan(a), a, topi.where(topi.isnan(b), b, tvms(a, b)))
 
     def legalize(builder: Any, call: Any) -> Any:
-        kernel = either if "float" in _dtype(call) else tvms
+        kernel = either if "float" in dtype_of_tensor(call) else tvms
         return builder.call_te(kernel, *call.args, primfunc_name_hint=name)
 
     return legalize

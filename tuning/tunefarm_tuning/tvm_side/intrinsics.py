@@ -16,6 +16,7 @@ from types import ModuleType
 import tvm.s_tir
 
 from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.bfloat16_intrinsics import register_bfloat16
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"
 
@@ -25,13 +26,14 @@ def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
 
     Args:
         target: What will be scheduled or built for.
-        tensor_cores: Whether CUDA's are wanted (seconds): only rules for tensor cores refer to them.
+        tensor_cores: Whether CUDA's are wanted (seconds), and ours: only rules for tensor cores refer to them.
     """
     _put_stand_in()
     if target.kind == "llvm":
         importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")
     elif target.kind == "cuda" and tensor_cores:
         importlib.import_module(f"{_PACKAGE}.cuda")
+        register_bfloat16()
 
 
 def _put_stand_in() -> None:

@@ -21,6 +21,7 @@ from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import gpu_graph, resize_kernels
+from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
@@ -153,6 +154,9 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     chosen = in_place if choose is where_it_pays and not on_cpu else choose
     combined = tvm.transform.module_pass(lambda mod, _: combine(mod, chosen), opt_level=0, name="Combine")
     widened = tvm.transform.module_pass(lambda mod, _: gpu_graph.wide_sums(mod), opt_level=0, name="WideSums")
+    narrow = tvm.transform.module_pass(
+        lambda mod, _: wide_arithmetic(mod), opt_level=0, name="WideArithmetic"
+    )
     takes = tvm.transform.module_pass(lambda mod, _: plain_takes(mod), opt_level=0, name="PlainTakes")
     transposes = tvm.transform.module_pass(
         lambda mod, _: sink_transposes(mod) if on_cpu else plain_transposes(mod),
@@ -163,6 +167,7 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         lambda mod, _: integer_products(mod, dot_lanes(target)), opt_level=0, name="IntegerProducts"
     )
     passes: list[Any] = [
+        narrow,
         norms,
         fold,
         relax.transform.FoldConstant(),

@@ -12,22 +12,29 @@ from tunefarm_tuning.tvm_side.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
+_WIDE = "float32"
+
 
 def matmul(params: dict[str, Any]) -> Any:
-    """``n`` times ``n`` of ``dtype``."""
+    """``n`` times ``n`` of ``dtype``; with ``wide``, summed up in float32 and rounded."""
     n, dtype = params["n"], params.get("dtype", "float32")
     left = te.placeholder((n, n), dtype, name="left")
     right = te.placeholder((n, n), dtype, name="right")
+    if params.get("wide"):
+        return _workload(
+            "matmul", [left, right, topi.cast(topi.nn.matmul(left, right, out_dtype=_WIDE), dtype)]
+        )
     return _workload("matmul", [left, right, topi.matmul(left, right)])
 
 
 def conv2d(params: dict[str, Any]) -> Any:
-    """3x3 convolution, bias and ReLU: ``size`` square, ``channels`` in and out."""
-    size, channels = params["size"], params["channels"]
-    data = te.placeholder((1, size, size, channels), "float32", name="data")
-    weight = te.placeholder((3, 3, channels, channels), "float32", name="weight")
-    bias = te.placeholder((1, 1, 1, channels), "float32", name="bias")
-    out = topi.nn.relu(topi.add(topi.nn.conv2d_nhwc(data, weight, 1, 1, 1), bias))
+    """3x3 convolution, bias and ReLU: ``size`` square, ``channels`` in and out, of ``dtype``; ``wide`` as of `matmul`."""
+    size, channels, dtype = params["size"], params["channels"], params.get("dtype", "float32")
+    data = te.placeholder((1, size, size, channels), dtype, name="data")
+    weight = te.placeholder((3, 3, channels, channels), dtype, name="weight")
+    bias = te.placeholder((1, 1, 1, channels), dtype, name="bias")
+    made = topi.nn.conv2d_nhwc(data, weight, 1, 1, 1, out_dtype=_WIDE if params.get("wide") else dtype)
+    out = topi.nn.relu(topi.add(topi.cast(made, dtype), bias))
     return _workload("conv2d", [data, weight, bias, out])
 
 

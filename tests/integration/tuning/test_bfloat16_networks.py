@@ -1,0 +1,183 @@
+"""Networks that compute in bfloat16 between float32 edges: taken in, compared with a twin in float32, built for CPUs and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx_models import GraphBuilder
+from onnxruntime import InferenceSession
+
+from tunefarm_tuning import compile as compile_model
+from tunefarm_tuning import extract_tasks, import_model
+from tunefarm_tuning.cuda_toolkit import find_nvcc
+from tunefarm_tuning.onnx_side.bfloat16 import narrow_tensors, uses_bfloat16, widened
+from tunefarm_tuning.targets import parse_target
+
+pytest.importorskip("tvm")
+
+from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
+from tunefarm_tuning.tvm_side.design_space import DesignSpace
+from tunefarm_tuning.tvm_side.extract import rounding_of
+from tunefarm_tuning.tvm_side.graph_build import build_model
+from tunefarm_tuning.tvm_side.ir_text import module_from_text
+from tunefarm_tuning.tvm_side.pipeline import load_relax
+
+NARROW = TensorProto.BFLOAT16
+OPSET = 22  # the first whose convolutions take bfloat16
+
+needs_nvcc = pytest.mark.skipif(find_nvcc() is None, reason="machine code for GPUs needs nvcc")
+
+
+class NarrowBuilder(GraphBuilder):
+    """Weights are cast where they are used, as exporters of mixed precision have it."""
+
+    def narrow(self, tensor: str) -> str:
+        return str(self.node("Cast", tensor, to=NARROW))
+
+    def narrow_weight(self, *shape: int) -> str:
+        return self.narrow(self.weight(*shape))
+
+    def close(self, tensor: str, shape: list[int]) -> onnx.ModelProto:
+        self.output(self.node("Cast", tensor, to=TensorProto.FLOAT), shape)
+        return self.model(OPSET)
+
+
+def convolutional() -> onnx.ModelProto:
+    g = NarrowBuilder(seed=3)
+    y = g.narrow(g.input("x", [1, 16, 14, 14]))
+    y = g.node("Conv", y, g.narrow_weight(32, 16, 3, 3), g.narrow_weight(32), pads=[1, 1, 1, 1])
+    ones, zeros = (g.narrow(g.constant(np.full(32, value, np.float32))) for value in (1.1, 0.1))
+    y = g.node("Relu", g.node("BatchNormalization", y, ones, zeros, zeros, ones))
+    y = g.node("Add", g.node("Conv", y, g.narrow_weight(32, 32, 1, 1)), y)
+    y = g.node("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
+    y = g.node("Flatten", g.node("GlobalAveragePool", y))
+    y = g.node("Gemm", y, g.narrow_weight(32, 10), g.narrow_weight(10))
+    return g.close(g.node("Softmax", y, axis=-1), [1, 10])
+
+
+def encoder() -> onnx.ModelProto:
+    g = NarrowBuilder(seed=5)
+    x = g.narrow(g.input("x", [2, 16, 64]))
+    scale, bias = (g.narrow(g.constant(np.full(64, value, np.float32))) for value in (1.0, 0.0))
+    y = g.node("LayerNormalization", x, scale, bias, axis=-1)
+    q, k, v = (g.node("MatMul", y, g.narrow_weight(64, 64)) for _ in range(3))
+    scores = g.node("MatMul", q, g.node("Transpose", k, perm=[0, 2, 1]))
+    eighth = g.narrow(g.constant(np.array(0.125, np.float32)))
+    y = g.node("MatMul", g.node("Softmax", g.node("Mul", scores, eighth), axis=-1), v)
+    return g.close(g.node("Gelu", g.node("Add", y, x)), [2, 16, 64])
+
+
+def elements() -> onnx.ModelProto:
+    """Weights that are bfloat16 in the file, a choice between branches, and what TVM has no bfloat16 kernels for."""
+    g = NarrowBuilder(seed=7)
+    rng = np.random.default_rng(1)
+    y = g.narrow(g.input("x", [4, 32]))
+    weights = (rng.standard_normal((32, 32)) / 6).astype(ml_dtypes.bfloat16)
+    y = g.node("Gemm", y, g.constant(weights), g.constant(np.ones(32, ml_dtypes.bfloat16)))
+    left, right = g.node("Split", g.node("LeakyRelu", y, alpha=0.1), outputs=2, axis=1, num_outputs=2)
+    y = g.node("Where", g.node("Greater", left, right), g.node("Exp", left), g.node("Tanh", right))
+    return g.close(g.node("ReduceMean", y, g.ints(1), keepdims=1), [4, 1])
+
+
+NETS: dict[str, Callable[[], onnx.ModelProto]] = {
+    one.__name__: one for one in (convolutional, encoder, elements)
+}
+
+
+def saved(model: onnx.ModelProto, folder: Path) -> Path:
+    path = folder / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_a_twin_rounds_where_the_network_does() -> None:
+    g = NarrowBuilder(seed=2)
+    x = g.narrow(g.input("x", [3, 8]))
+    weights = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
+    y = g.node("Relu", g.node("MatMul", x, g.narrow(g.constant(weights))))
+    model = g.close(g.node("Add", y, y), [3, 5])
+    given = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
+
+    def rounded(values: np.ndarray) -> np.ndarray:
+        return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    def run(twin: onnx.ModelProto) -> np.ndarray:
+        session = InferenceSession(twin.SerializeToString(), providers=["CPUExecutionProvider"])
+        return np.asarray(session.run(None, {"x": given})[0])
+
+    product = np.maximum(rounded(rounded(given) @ rounded(weights)), 0)
+    np.testing.assert_array_equal(run(widened(model, rounds=True)), rounded(product + product))
+    np.testing.assert_allclose(
+        run(widened(model, rounds=False)), 2 * np.maximum(given @ weights, 0), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_types_follow_the_operators_definitions() -> None:
+    g = NarrowBuilder()
+    x = g.narrow(g.input("x", [2, 4]))
+    shape = g.node("Shape", x)
+    bigger = g.node("Greater", x, x)
+    best = g.node("ArgMax", x, axis=1)
+    values, places = g.node("TopK", x, g.ints(2), outputs=2)
+    like = g.node("CastLike", g.constant(np.ones(3, np.float32)), x)
+    moved = g.node("Reshape", x, shape)
+    model = g.close(moved, [2, 4])
+    found = narrow_tensors(model)
+    assert {x, values, like, moved} <= found
+    assert not {shape, bigger, best, places, model.graph.output[0].name} & found
+    assert not uses_bfloat16(widened(model, rounds=False).graph)
+
+
+def test_a_network_without_it_stays_as_it_is() -> None:
+    g = GraphBuilder()
+    g.output(g.node("Relu", g.input("x", [2, 4])), [2, 4])
+    assert narrow_tensors(g.model(OPSET)) == frozenset()
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_it_compiles_for_this_cpu_and_gives_the_twins_answers(name: str, tmp_path: Path) -> None:
+    model = import_model(saved(NETS[name](), tmp_path))
+    made = compile_model(model, "host", output=tmp_path / "made", baseline=False)
+    checks = made.report["checks"]
+    assert checks["ok"]
+    assert {one["rtol"] for given in checks["input_sets"] for one in given["outputs"]} == {5e-2}
+    assert 0 < checks["max_rel_error"] < 5e-2
+    assert any("computes in bfloat16" in one for one in made.report["warnings"])
+
+
+def test_arithmetic_is_in_float32_and_tensors_are_not(tmp_path: Path) -> None:
+    target = parse_target("cuda/sm_80")
+    path = saved(convolutional(), tmp_path)
+    tasks = extract_tasks(import_model(path), target)
+    product = next(task for task in tasks if "conv2d" in task.workload.name)
+    assert [arg.dtype for arg in product.workload.args[:2]] == ["bfloat16", "bfloat16"]
+    func = module_from_text(product.workload.ir)["main"]
+    assert 'T.Cast("float32"' in func.script()
+    assert rounding_of(func) == "bfloat16"
+    cores = {
+        nest.tensor_cores
+        for nest in DesignSpace(module_from_text(product.workload.ir), target).config_space.gpu
+        if nest
+    }
+    assert cores >= {0, 1}
+
+
+def test_another_network_is_left_alone(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    g.output(g.node("MatMul", g.input("x", [2, 4]), g.weight(4, 4)), [2, 4])
+    module = load_relax(saved(g.model(OPSET), tmp_path), {}, parse_target("host")).module
+    assert wide_arithmetic(module).same_as(module)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", NETS)
+def test_it_becomes_machine_code_for_a_gpu(name: str, tmp_path: Path) -> None:
+    target = parse_target("cuda/sm_80")
+    build_model(load_relax(saved(NETS[name](), tmp_path), {}, target).module, target, tmp_path / "net.so")
+    assert b"\x7fELF" in (tmp_path / "net.so").read_bytes()[1:]

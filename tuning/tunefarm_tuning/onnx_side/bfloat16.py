@@ -1,0 +1,142 @@
+"""Networks that compute in bfloat16: which of their tensors are, and what ONNX Runtime can run in their place.
+
+ONNX Runtime's CPU provider has casts of bfloat16 and next to nothing else. So results are made by a twin that holds such
+tensors as float32 and rounds what each node makes of them to bfloat16, which is what the network says; and ONNX Runtime is
+timed on a twin that does not round, the fastest that it can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tunefarm_tuning.onnx_side.plain_graph import all_graphs
+
+_NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
+
+
+def uses_bfloat16(graph: onnx.GraphProto) -> bool:
+    """Return whether anything in a graph is bfloat16: a weight, or what a node is told to make."""
+    return any(
+        any(one.data_type == _NARROW for one in part.initializer)
+        or any(_makes_narrow(attribute) for node in part.node for attribute in node.attribute)
+        for part in all_graphs(graph)
+    )
+
+
+def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
+    """Return the names of the tensors that are bfloat16, in all graphs of a model whose inputs are not."""
+    if not uses_bfloat16(model.graph):
+        return frozenset()
+    found: set[str] = set()
+    _follow(model.graph, _opsets(model), found)
+    return frozenset(found)
+
+
+def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
+    """Return a network's twin in float32; its inputs and outputs are the same.
+
+    Args:
+        model: Is left as it is.
+        rounds: Whether what a node makes is rounded to bfloat16 where the network has it so.
+    """
+    narrow = narrow_tensors(model)
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    for graph in all_graphs(twin.graph):
+        del graph.value_info[:]
+        for tensor in graph.initializer:
+            _widen(tensor)
+        nodes = list(graph.node)
+        del graph.node[:]
+        for node in nodes:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    _widen(attribute.t)
+            graph.node.extend(_with_rounding(node, narrow) if rounds else [_without_rounding(node)])
+    return twin
+
+
+def _makes_narrow(attribute: onnx.AttributeProto) -> bool:
+    told = attribute.name == "to" and attribute.i == _NARROW
+    return bool(told or (attribute.HasField("t") and attribute.t.data_type == _NARROW))
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    return {one.domain if one.domain != "ai.onnx" else "": one.version for one in model.opset_import}
+
+
+def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], found: set[str]) -> None:
+    """Add the names of a graph's narrow tensors; nodes come in the order in which they compute."""
+    found.update(tensor.name for tensor in graph.initializer if tensor.data_type == _NARROW)
+    for node in graph.node:
+        inner = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        for one in inner:
+            _follow(one, opsets, found)
+        made = zip(*([value.name for value in one.output] for one in inner), strict=False)
+        if inner:
+            found.update(
+                name for name, sources in zip(node.output, made, strict=False) if found & set(sources)
+            )
+        elif node.op_type == "Cast" or any(attribute.HasField("t") for attribute in node.attribute):
+            if any(_makes_narrow(attribute) for attribute in node.attribute):
+                found.update(node.output)
+        else:
+            found.update(_narrow_outputs(node, opsets, found))
+    found.discard("")
+
+
+def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], found: Iterable[str]) -> list[str]:
+    """Return a node's outputs of a type that one of its narrow inputs has, by the operator's definition."""
+    given = [name in found for name in node.input]
+    if not any(given):
+        return []
+    domain = node.domain if node.domain != "ai.onnx" else ""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return list(node.output[:1])  # ONNX Runtime's own: of the type of what they are given
+    types = {
+        schema.inputs[min(place, len(schema.inputs) - 1)].type_str
+        for place, narrow in enumerate(given)
+        if narrow and schema.inputs
+    }
+    return [
+        name
+        for place, name in enumerate(node.output)
+        if schema.outputs[min(place, len(schema.outputs) - 1)].type_str in types
+    ]
+
+
+def _with_rounding(node: onnx.NodeProto, narrow: frozenset[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that do what a node does, and round what it makes."""
+    inner = any(attribute.HasField("g") for attribute in node.attribute)  # its branches have rounded
+    rounded = [name for name in node.output if name in narrow and not inner]
+    casts = []
+    for name in rounded:
+        made, short = f"{name} before rounding", f"{name} rounded"
+        if node.op_type == "Cast":
+            short, made = made, ""  # it rounds by itself
+        else:
+            casts.append(helper.make_node("Cast", [made], [short], to=_NARROW))
+        casts.append(helper.make_node("Cast", [short], [name], to=_WIDE))
+        for place, output in enumerate(node.output):
+            if output == name:
+                node.output[place] = made or short
+    return [node, *casts]
+
+
+def _without_rounding(node: onnx.NodeProto) -> onnx.NodeProto:
+    for attribute in node.attribute:
+        if attribute.name == "to" and attribute.i == _NARROW:
+            attribute.i = _WIDE
+    return node
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type == _NARROW:
+        name, values = tensor.name, numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, name))
