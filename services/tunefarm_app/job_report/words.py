@@ -23,6 +23,7 @@ UNTUNABLE: Mapping[str, str] = {
     "extern-call": "it calls a library: there are no loops to change",
     "reshape": "it is a view of its input: nothing runs",
     "no-loops": "it computes a single number",
+    "byte-dots": "it multiplies bytes by an instruction that the search does not know; its schedule is made by rule",
     "recurrent": "it goes step after step, in the one order that there is",
 }
 """Why a kernel is no tuning task (`tunefarm_tuning.tvm_side.extract.NotTunable`)."""

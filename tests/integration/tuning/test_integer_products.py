@@ -22,7 +22,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads
+from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.integer_kernels import packed
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
@@ -216,6 +216,12 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
     except NoDefaultSchedule:
         made = ""
     assert "vpdpbusd" not in made
+
+
+def test_they_are_no_tuning_tasks(tmp_path: Path) -> None:
+    module = load(NETWORKS["3x3 s8"], tmp_path, AVX512)
+    reasons = [kernel.not_tunable for kernel in primfunc_workloads(module)]
+    assert reasons.count(NotTunable.BYTE_DOTS) == len(byte_kernels(module)) > 0
 
 
 def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 import tvm
 from tvm import relax, tirx
+from tvm.s_tir import SBlock
 
 from tunefarm_tuning.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.tvm_side.integer_kernels import SUM
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.packing import kernel_calls, weights_of
@@ -38,6 +40,7 @@ class NotTunable(StrEnum):
     EXTERN_CALL = "extern-call"  # calls a library: there are no loops of ours
     RESHAPE = "reshape"  # becomes a view of its input: nothing runs
     NO_LOOPS = "no-loops"  # a single element
+    BYTE_DOTS = "byte-dots"  # its instruction is in no design space: the schedule by rule is what there is
     RECURRENT = "recurrent"  # step after step: its loops are written as they have to be
 
 
@@ -156,6 +159,8 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
     for node in walk(func.body):
         if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
             return NotTunable.EXTERN_CALL
+        if isinstance(node, SBlock) and node.name_hint == SUM:
+            return NotTunable.BYTE_DOTS
         has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
     return None if has_loop else NotTunable.NO_LOOPS
 
