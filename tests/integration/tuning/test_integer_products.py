@@ -219,9 +219,9 @@ def test_a_kernel_of_another_cpu_has_no_default_schedule_with_the_instruction(tm
 
 
 def test_they_are_no_tuning_tasks(tmp_path: Path) -> None:
-    module = load(NETWORKS["3x3 s8"], tmp_path, AVX512)
-    reasons = [kernel.not_tunable for kernel in primfunc_workloads(module)]
-    assert reasons.count(NotTunable.BYTE_DOTS) == len(byte_kernels(module)) > 0
+    loaded = load(NETWORKS["3x3 s8"], tmp_path, AVX512)
+    reasons = [kernel.not_tunable for kernel in primfunc_workloads(loaded.module)]
+    assert reasons.count(NotTunable.BYTE_DOTS) == len(byte_kernels(loaded)) > 0
 
 
 def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
