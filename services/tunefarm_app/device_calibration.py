@@ -24,7 +24,6 @@ from tunefarm_app.device_drift import (
 from tunefarm_app.device_hold import DeviceHold
 from tunefarm_app.device_peak import measure_device_peak
 from tunefarm_app.device_turns import wake_next
-from tunefarm_app.gpu_builders import calibration_passed_on
 from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
@@ -70,10 +69,6 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         The device as it is then; None where the request was void, or the lease was lost.
     """
     owner = f"calibration:{services.owner}"
-    with services.uow.read() as repos:
-        device = repos.devices.get(device_id)
-    if calibration_passed_on(services, device, fence):
-        return None
     with services.uow.write() as repos:
         lease = repos.calibrations.lease(device_id, fence, owner, services.settings.lease_sec)
         if lease is None:

@@ -29,9 +29,6 @@ CALIBRATE = "tunefarm.calibrate"
 """Name of the Celery task that calibrates a device; its arguments are the device's id and fence."""
 
 QUEUES = ("import", "tune", "compile")
-GPU_QUEUES = tuple(f"{name}-cuda" for name in QUEUES)
-"""Of steps that workers without CUDA's compiler pass on; those that have it take from these as well."""
-
 KEY_PREFIX = "tunefarm:"
 """Before every key in the broker, so that a shared Redis stays tidy."""
 
@@ -45,11 +42,6 @@ _QUEUE_OF: dict[StepKind, str] = {
 }
 
 
-_GPU_BUILDERS = "gpu-builders"
-_GPU_BUILDER_MS = 60_000
-"""After this long a worker that says no more that it has CUDA's compiler is not counted on."""
-
-
 class Dispatcher(Protocol):
     """Tells the workers that a step is due.
 
@@ -57,20 +49,14 @@ class Dispatcher(Protocol):
     Concurrency: any thread.
     """
 
-    def send(self, step_id: str, kind: StepKind, *, builds_for_gpus: bool = False) -> bool:
-        """Tell a worker; with `builds_for_gpus` one that has CUDA's compiler."""
-        ...
+    def send(self, step_id: str, kind: StepKind) -> bool: ...
 
-    def send_calibration(self, device_id: str, fence: int, *, builds_for_gpus: bool = False) -> bool:
+    def send_calibration(self, device_id: str, fence: int) -> bool:
         """Ask for a calibration of a device, as long as nobody has had it since the lease of this fence."""
         ...
 
-    def queue_length(self, kind: StepKind, *, builds_for_gpus: bool = False) -> int | None:
+    def queue_length(self, kind: StepKind) -> int | None:
         """Return how many messages wait for a worker, None where the broker does not say."""
-        ...
-
-    def has_gpu_builder(self) -> bool:
-        """Return whether a worker said of late that it has CUDA's compiler."""
         ...
 
     def ping(self) -> bool:
@@ -80,10 +66,9 @@ class Dispatcher(Protocol):
     def close(self) -> None: ...
 
 
-def queue_of(kind: StepKind, *, builds_for_gpus: bool = False) -> str:
+def queue_of(kind: StepKind) -> str:
     """Return the queue that steps of this kind go to."""
-    queue = _QUEUE_OF[kind]
-    return GPU_QUEUES[QUEUES.index(queue)] if builds_for_gpus else queue
+    return _QUEUE_OF[kind]
 
 
 def make_celery(settings: Settings, *, socket_timeout_sec: float) -> Celery:
@@ -96,7 +81,7 @@ def make_celery(settings: Settings, *, socket_timeout_sec: float) -> Celery:
         task_ignore_result=True,
         task_serializer="json",
         accept_content=["json"],
-        task_queues=[Queue(name) for name in (*QUEUES, *GPU_QUEUES)],
+        task_queues=[Queue(name) for name in QUEUES],
         task_default_queue="import",
         task_create_missing_queues=False,
         broker_connection_retry_on_startup=True,
@@ -140,14 +125,14 @@ class CeleryDispatcher:
         self._resting_until = 0.0
         self._lock = Lock()
 
-    def send(self, step_id: str, kind: StepKind, *, builds_for_gpus: bool = False) -> bool:
+    def send(self, step_id: str, kind: StepKind) -> bool:
         return (
             self._guarded(
                 "step not sent",
                 lambda: self._app.send_task(
                     RUN_STEP,
                     args=[step_id],
-                    queue=queue_of(kind, builds_for_gpus=builds_for_gpus),
+                    queue=queue_of(kind),
                     retry=False,
                     ignore_result=True,
                     time_limit=hard_limit_sec(self._settings, kind),
@@ -158,14 +143,14 @@ class CeleryDispatcher:
             is not None
         )
 
-    def send_calibration(self, device_id: str, fence: int, *, builds_for_gpus: bool = False) -> bool:
+    def send_calibration(self, device_id: str, fence: int) -> bool:
         return (
             self._guarded(
                 "calibration not asked for",
                 lambda: self._app.send_task(
                     CALIBRATE,
                     args=[device_id, fence],
-                    queue=queue_of(StepKind.TUNE, builds_for_gpus=builds_for_gpus),
+                    queue=queue_of(StepKind.TUNE),
                     retry=False,
                     ignore_result=True,
                     time_limit=hard_limit_sec(self._settings, StepKind.TUNE),
@@ -176,35 +161,13 @@ class CeleryDispatcher:
             is not None
         )
 
-    def queue_length(self, kind: StepKind, *, builds_for_gpus: bool = False) -> int | None:
-        queue = queue_of(kind, builds_for_gpus=builds_for_gpus)
-
+    def queue_length(self, kind: StepKind) -> int | None:
         def count() -> int:
             with self._app.connection_for_write() as connection:
-                return int(connection.default_channel.queue_declare(queue).message_count)
+                return int(connection.default_channel.queue_declare(queue_of(kind)).message_count)
 
         waiting: int | None = self._guarded("queue not counted", count)
         return waiting
-
-    def announce_gpu_builder(self) -> bool:
-        """Say that a worker has CUDA's compiler, which is believed for a minute; return whether the broker heard it."""
-
-        def say() -> bool:
-            with self._app.connection_for_write() as connection:
-                # Commands that kombu knows to put the prefix before.
-                client = connection.default_channel.client
-                client.sadd(_GPU_BUILDERS, "nvcc")
-                client.pexpire(_GPU_BUILDERS, _GPU_BUILDER_MS)
-            return True
-
-        return bool(self._guarded("CUDA's compiler not announced", say))
-
-    def has_gpu_builder(self) -> bool:
-        def ask() -> bool:
-            with self._app.connection_for_write() as connection:
-                return bool(connection.default_channel.client.smembers(_GPU_BUILDERS))
-
-        return bool(self._guarded("not known whether a worker has CUDA's compiler", ask))
 
     def ping(self) -> bool:
         return self.queue_length(StepKind.IMPORT) is not None

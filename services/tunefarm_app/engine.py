@@ -53,14 +53,6 @@ class Engine(Protocol):
         self, path: Path, shapes: Mapping[str, Sequence[int]], *, cancellation: Cancellation
     ) -> Model: ...
 
-    def check_can_build(self, target: Target) -> None:
-        """Make sure that kernels for a target can be built on this machine.
-
-        Raises:
-            InvalidInputError: If they cannot; ``no-cuda-compiler`` where another worker may be able to.
-        """
-        ...
-
     def extract_tasks(
         self,
         model: Model,

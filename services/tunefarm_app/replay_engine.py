@@ -153,9 +153,6 @@ class ReplayEngine:
             num_params=64 * scenario.num_tasks,
         )
 
-    def check_can_build(self, target: Target) -> None:
-        """Do nothing: what is replayed was built already."""
-
     def extract_tasks(
         self,
         model: Model,

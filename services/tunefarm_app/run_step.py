@@ -25,7 +25,6 @@ from tunefarm_app.confirm_step import run_confirm
 from tunefarm_app.extract_step import run_extract
 from tunefarm_app.finish import fail_subject
 from tunefarm_app.full_disk import as_full_disk, is_full_disk
-from tunefarm_app.gpu_builders import passed_on
 from tunefarm_app.import_step import run_import
 from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.round_ahead import AheadSlot
@@ -37,8 +36,7 @@ from tunefarm_app.sweep import remove_useless
 from tunefarm_app.tune_step import run_tune
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
-from tunefarm_db.values import Job, Step, StepKind, StepState
-from tunefarm_tuning.cuda_toolkit import find_nvcc
+from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.errors import (
     CancelledError,
     ConflictError,
@@ -102,9 +100,7 @@ def _may_go_on(services: Services, spent_sec: float) -> bool:
     if spent_sec >= settings.step_chain_sec or services.draining():
         return False
     return spent_sec < settings.step_turn_sec or not any(
-        services.dispatcher.queue_length(kind, builds_for_gpus=for_gpus)
-        for kind in (StepKind.IMPORT, StepKind.TUNE, StepKind.COMPILE)
-        for for_gpus in ((False, True) if find_nvcc() else (False,))
+        services.dispatcher.queue_length(kind) for kind in (StepKind.IMPORT, StepKind.TUNE, StepKind.COMPILE)
     )
 
 
@@ -142,19 +138,13 @@ def run_step(step_id: str, services: Services, ahead: AheadSlot | None = None) -
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):
         try:
-            return _run(step, job, services, ahead)
+            return _run(step, services, ahead)
         finally:
             structlog.contextvars.unbind_contextvars(*OF_A_STEP)
 
 
-def _run(step: Step, job: Job | None, services: Services, ahead: AheadSlot | None) -> list[Step]:
+def _run(step: Step, services: Services, ahead: AheadSlot | None) -> list[Step]:
     started = time.monotonic()
-    try:
-        if job is not None and passed_on(services, step, job):
-            return []
-    except InvalidInputError as error:
-        _settle(services, step, error)
-        return []
     with StepLease(services, step, limit_sec=deadline_sec(services.settings, step.kind)) as lease:
         context = StepContext(services=services, step=step, lease=lease, ahead=ahead)
         try:

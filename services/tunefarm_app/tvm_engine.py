@@ -64,9 +64,6 @@ class TvmEngine:
         }
         return Model.from_json(self._call("import_file", params, cancellation), path)
 
-    def check_can_build(self, target: Target) -> None:
-        check_can_build(target)
-
     def extract_tasks(
         self,
         model: Model,
@@ -75,6 +72,7 @@ class TvmEngine:
         precision: Precision = Precision.AS_MODEL,
         cancellation: Cancellation,
     ) -> tuple[TuningTask, ...]:
+        check_can_build(target)  # a job's first step: nothing else of it is queued yet
         params = {
             "path": str(model.path),
             "model": model.to_json(),

@@ -35,26 +35,19 @@ class Inbox:
     up: bool = True
     messages: list[str] = field(default_factory=list)
     calibrations: list[tuple[str, int]] = field(default_factory=list)
-    gpu_builder: bool = False
-    for_gpu_builder: list[str] = field(default_factory=list)
 
-    def send(self, step_id: str, kind: StepKind, *, builds_for_gpus: bool = False) -> bool:
+    def send(self, step_id: str, kind: StepKind) -> bool:
         if self.up:
-            (self.for_gpu_builder if builds_for_gpus else self.messages).append(step_id)
+            self.messages.append(step_id)
         return self.up
 
-    def send_calibration(self, device_id: str, fence: int, *, builds_for_gpus: bool = False) -> bool:
-        if self.up and builds_for_gpus:
-            self.for_gpu_builder.append(device_id)
-        elif self.up:
+    def send_calibration(self, device_id: str, fence: int) -> bool:
+        if self.up:
             self.calibrations.append((device_id, fence))
         return self.up
 
-    def queue_length(self, kind: StepKind, *, builds_for_gpus: bool = False) -> int | None:
-        return len(self.for_gpu_builder if builds_for_gpus else self.messages) if self.up else None
-
-    def has_gpu_builder(self) -> bool:
-        return self.up and self.gpu_builder
+    def queue_length(self, kind: StepKind) -> int | None:
+        return len(self.messages) if self.up else None
 
     def ping(self) -> bool:
         return self.up

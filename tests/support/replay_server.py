@@ -32,18 +32,15 @@ class ThreadDispatcher:
     def __init__(self) -> None:
         self.messages: SimpleQueue[str] = SimpleQueue()
 
-    def send(self, step_id: str, kind: StepKind, *, builds_for_gpus: bool = False) -> bool:
+    def send(self, step_id: str, kind: StepKind) -> bool:
         self.messages.put(step_id)
         return True
 
-    def send_calibration(self, device_id: str, fence: int, *, builds_for_gpus: bool = False) -> bool:
+    def send_calibration(self, device_id: str, fence: int) -> bool:
         return False
 
-    def queue_length(self, kind: StepKind, *, builds_for_gpus: bool = False) -> int | None:
-        return 0 if builds_for_gpus else self.messages.qsize()
-
-    def has_gpu_builder(self) -> bool:
-        return False
+    def queue_length(self, kind: StepKind) -> int | None:
+        return self.messages.qsize()
 
     def ping(self) -> bool:
         return True

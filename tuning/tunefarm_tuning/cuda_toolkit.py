@@ -17,9 +17,6 @@ _HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 _USUAL = Path("/usr/local/cuda")
 _TIMEOUT_SEC = 60.0
 
-NO_COMPILER = "no-cuda-compiler"
-"""Code of the error where there is no ``nvcc`` at all: another machine may have one."""
-
 
 def find_nvcc() -> Path | None:
     """Return ``nvcc``: that on the PATH, in ``CUDA_HOME`` or where its installer puts it; None where there is none."""
@@ -39,8 +36,8 @@ def check_can_build(target: Target) -> Path | None:
     Cheap, and asked before anything is queued: otherwise every candidate would fail one by one.
 
     Raises:
-        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it does not answer, or
-            does not know the target's architecture: it is older, or so new that it has dropped it.
+        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it does not know the
+            target's architecture: it is older, or so new that it has dropped it.
     """
     if target.kind != "cuda":
         return None
@@ -49,7 +46,7 @@ def check_can_build(target: Target) -> Path | None:
         raise InvalidInputError(
             "kernels for NVIDIA GPUs are built with nvcc, which is not on this machine: install the CUDA toolkit "
             "(no GPU is needed), or put its bin folder on the PATH",
-            code=NO_COMPILER,
+            code="no-cuda-compiler",
         )
     arch = str(target.get("arch"))
     known = architectures(nvcc)
@@ -74,7 +71,7 @@ def architectures(nvcc: Path) -> tuple[str, ...]:
     """Return what a compiler builds for, oldest first: ``sm_80``; asked once.
 
     Raises:
-        InvalidInputError: ``cuda-compiler-unfit`` if it does not answer.
+        InvalidInputError: ``no-cuda-compiler`` if it does not answer.
     """
     try:
         done = subprocess.run(
@@ -97,5 +94,5 @@ def architectures(nvcc: Path) -> tuple[str, ...]:
 def _broken(nvcc: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
         f"{nvcc.name} does not say what it builds for: {clean(' '.join(why.split()), 200)}",
-        code="cuda-compiler-unfit",
+        code="no-cuda-compiler",
     )

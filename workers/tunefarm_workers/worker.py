@@ -7,23 +7,18 @@ import os
 import secrets
 import socket
 import sys
-import threading
-import time
 
 import structlog
 from celery.signals import worker_ready, worker_shutting_down
 
-from tunefarm_app.dispatch import GPU_QUEUES, QUEUES, CeleryDispatcher
+from tunefarm_app.dispatch import QUEUES
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.settings import load_settings
-from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_workers.celery_app import make_worker_app
 from tunefarm_workers.drain import drain_file
 
 log = structlog.stdlib.get_logger(__name__)
-
-_ANNOUNCE_EVERY_SEC = 20.0
 
 DEFAULT_CONCURRENCY = 2
 """Two steps at once: a compile of many minutes then leaves a child for imports and tuning rounds, which are short."""
@@ -47,10 +42,6 @@ def main(argv: list[str] | None = None) -> int:
         log.info("worker is ready", node=node)
 
     worker_ready.connect(ready, weak=False)
-    queues = options.queues
-    if find_nvcc() is not None:
-        queues = [*queues, *(GPU_QUEUES[QUEUES.index(name)] for name in queues)]
-        _announce(CeleryDispatcher(settings))
     with drain_file() as path:
 
         def stop(**_: object) -> None:
@@ -59,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         worker_shutting_down.connect(stop, weak=False)
         worker = app.Worker(
             hostname=node,
-            queues=queues,
+            queues=options.queues,
             concurrency=options.concurrency,
             loglevel=settings.log_level,
             quiet=True,  # the banner prints the broker's address
@@ -69,17 +60,6 @@ def main(argv: list[str] | None = None) -> int:
         )
         worker.start()
         return int(worker.exitcode or 0)
-
-
-def _announce(dispatcher: CeleryDispatcher) -> None:
-    """Say for as long as this process lives that it has CUDA's compiler."""
-
-    def say() -> None:
-        while True:
-            dispatcher.announce_gpu_builder()
-            time.sleep(_ANNOUNCE_EVERY_SEC)
-
-    threading.Thread(target=say, name="announcing", daemon=True).start()
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:

@@ -57,7 +57,7 @@ def test_one_that_does_not_answer_is_none(nowhere: Path) -> None:
     fake_nvcc(nowhere / "bin", architectures=())
     with pytest.raises(InvalidInputError, match="does not say") as caught:
         check_can_build(parse_target("cuda/sm_90"))
-    assert caught.value.code == "cuda-compiler-unfit"
+    assert caught.value.code == "no-cuda-compiler"
 
 
 def test_suffixes_are_of_the_same_architecture() -> None:

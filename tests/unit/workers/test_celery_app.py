@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from tunefarm_app.dispatch import CALIBRATE, GPU_QUEUES, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
+from tunefarm_app.dispatch import CALIBRATE, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
 from tunefarm_app.settings import Settings
 from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
@@ -65,9 +65,7 @@ def test_workers_take_no_orders_from_the_broker(settings) -> None:
 
 def test_every_kind_of_step_has_a_queue(settings) -> None:
     names = {queue.name for queue in make_worker_app(settings).conf.task_queues}
-    assert names == {*QUEUES, *GPU_QUEUES}
-    assert set(QUEUES) == {queue_of(kind) for kind in StepKind}
-    assert set(GPU_QUEUES) == {queue_of(kind, builds_for_gpus=True) for kind in StepKind}
+    assert names == set(QUEUES) == {queue_of(kind) for kind in StepKind}
 
 
 def test_the_tasks_have_the_names_that_are_sent(settings) -> None:
