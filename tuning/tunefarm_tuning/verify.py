@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from typing import Any
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.cuda_errors import is_devices_fault, setups_fault
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import (
+    DeviceLostError,
     InvalidInputError,
     InvalidModelError,
     InvariantError,
@@ -32,6 +35,8 @@ from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target
 
 _ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
+_NO_DEVICE, _SET_UP = "no-device", "gpu-set-up"
+_OUT_OF_MEMORY = re.compile("out of memory|CUDA_ERROR_OUT_OF_MEMORY", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +183,9 @@ def compare_on_device(
         None where the device does not offer it.
 
     Raises:
-        InvalidInputError: If the loader refuses the file there.
+        InvalidInputError: If the loader refuses the file there; if the GPU's machine is set up wrongly (code gpu-set-up).
         InvalidModelError: If the child died there (code run-crashed).
-        DeviceLostError: If the device went away.
+        DeviceLostError: If the device went away, has no GPU now, or not enough memory; if its GPU is broken.
     """
     params = {
         "path": str(path.absolute()),
@@ -193,17 +198,28 @@ def compare_on_device(
     try:
         runner.hang_up()
         reply = runner.call("check_artifact", params, timeout_sec=limits.model_sec * (1 + len(sets)))
-    except RunFailed as error:
-        raise _does_not_run(error) from error
+    except (RunFailed, InvalidInputError) as error:
+        raise _on_device(error) from error
     if "not_offered" in reply:
         return None
     if "error" in reply:
-        why = error_from_json(reply["error"])
-        raise why if isinstance(why, InvalidInputError) else _does_not_run(why)
+        raise _on_device(error_from_json(reply["error"]))
     return _compared(sets, reply["replies"])
 
 
-def _does_not_run(error: TunefarmError) -> InvalidModelError:
+def _on_device(error: TunefarmError) -> TunefarmError:
+    """Return what the error of a child on a device, or of a call there, means to whoever asked for the check."""
+    if error.code == _SET_UP:
+        return error
+    text = " ".join([error.message, str(error.fields.get("detail", ""))])
+    if (reason := setups_fault(text)) is not None:
+        return InvalidInputError(f"{reason} ({error.message})", code=_SET_UP)
+    # The network has run on that device already: what there is no room for now, somebody else has.
+    room = error.code == ChildOutOfMemory.default_code or _OUT_OF_MEMORY.search(text) is not None
+    if is_devices_fault(text) or room or error.code == _NO_DEVICE:
+        return DeviceLostError(f"running the artifact on the device: {error.message}")
+    if isinstance(error, InvalidInputError):
+        return error
     return InvalidModelError(f"running the artifact on the device: {error.message}", code="run-crashed")
 
 
