@@ -69,6 +69,11 @@ def computed_lstm(g: GraphBuilder) -> list[Any]:
     return [g.node("LSTM", g.input("x", [2, 3, 4]), *weights, hidden_size=4)]
 
 
+def open_activation(g: GraphBuilder) -> list[Any]:
+    weights = g.weight(1, 4, 4), g.weight(1, 4, 4)
+    return [g.node("RNN", g.input("x", [2, 3, 4]), *weights, hidden_size=4, activations=["ScaledTanh"])]
+
+
 def unknown_activation(g: GraphBuilder) -> list[Any]:
     weights = g.weight(1, 4, 4), g.weight(1, 4, 4)
     return [g.node("RNN", g.input("x", [2, 3, 4]), *weights, hidden_size=4, activations=["Softplus"])]
@@ -92,6 +97,7 @@ def training_batch_norm(g: GraphBuilder) -> list[Any]:
         (one_hot_of_any_depth, "OneHot", "its depth must be a constant"),
         (max_roi_align, "RoiAlign", "mode max is not supported"),
         (computed_lstm, "LSTM", "its W must be a constant"),
+        (open_activation, "RNN", "is given no alpha or beta"),
         (unknown_activation, "RNN", "its activation Softplus is not supported"),
         (training_dropout, "Dropout", "training mode"),
         (training_batch_norm, "BatchNormalization", "training mode"),

@@ -174,6 +174,10 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
             raise UnsupportedFormError(f"its activation {name} is not supported")
         make, defaults = _ACTIVATIONS[known]
         numbers = [next(given, usually) for given, usually in zip((alphas, betas), defaults, strict=False)]
+        if None in numbers:
+            raise UnsupportedFormError(
+                f"its activation {name} is given no alpha or beta, where runtimes differ"
+            )
         made.append(make(*numbers))
     for first in range(0, len(made), len(usual)):
         yield tuple(made[first : first + len(usual)])
@@ -192,15 +196,18 @@ def _hard_sigmoid(alpha: float, beta: float) -> Activation:
     return lambda x: tirx.max(_like(x, 0), tirx.min(_like(x, 1), line(x)))
 
 
-_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float, ...]]] = {
-    "Affine": (_affine, (1.0, 0.0)),
+_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float | None, ...]]] = {
+    "Affine": (_affine, (None, None)),
     "HardSigmoid": (_hard_sigmoid, (0.2, 0.5)),
     "LeakyRelu": (lambda alpha: lambda x: tirx.Select(x < 0, x * _like(x, alpha), x), (0.01,)),
     "Relu": (lambda: lambda x: tirx.max(x, _like(x, 0)), ()),
-    "ScaledTanh": (lambda alpha, beta: lambda x: tirx.tanh(x * _like(x, beta)) * _like(x, alpha), (1.0, 1.0)),
+    "ScaledTanh": (
+        lambda alpha, beta: lambda x: tirx.tanh(x * _like(x, beta)) * _like(x, alpha),
+        (None, None),
+    ),
     "Sigmoid": (lambda: tirx.sigmoid, ()),
     "Softsign": (lambda: lambda x: x / (tirx.abs(x) + _like(x, 1)), ()),
     "Tanh": (lambda: tirx.tanh, ()),
-    "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (1.0,)),
+    "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (None,)),
 }
-"""How each is made, and the numbers that it takes: alpha and beta, by default as ONNX's operators of these names have them."""
+"""How each is made, and the numbers that it takes, alpha and beta: what they are by default; None where ONNX and ONNX Runtime differ."""

@@ -132,9 +132,16 @@ class _Writer:
             ]
             self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
             for first, state in zip(self._first, self._states, strict=True):
-                self._each(partial(_copy, first, state))
+                self._each(partial(self._begin, first, state))
             with T.serial(cell.steps) as number:
                 self._step(cell.steps - 1 - number if cell.reverse else number)
+
+    def _begin(self, first: Any, state: Any, b: Any, j: Any) -> None:
+        """Set a unit's first state: zero in a sequence of no steps, as ONNX Runtime has it."""
+        zero = _number(0, self._cell.dtype)
+        given = first[b, j]
+        begins = given if self._lengths is None else tirx.Select(self._lengths[b] > 0, given, zero)
+        T.buffer_store(state, begins, [b, j])
 
     def _step(self, at: Any) -> None:
         h = self._states[0]
@@ -249,10 +256,6 @@ class _Writer:
 
     def _rnn(self, at: Any, b: Any, j: Any) -> Any:
         return self._gate(at, b, j, 0)
-
-
-def _copy(source: Any, to: Any, b: Any, j: Any) -> None:
-    T.buffer_store(to, source[b, j], [b, j])
 
 
 def _number(value: float, dtype: str) -> Any:
