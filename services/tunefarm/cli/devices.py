@@ -93,7 +93,7 @@ def join(
         typer.Option(
             "--gpu",
             metavar="LIST",
-            help="Lend these GPUs in place of the CPU, each as a device of its own: `all`, or numbers of nvidia-smi, as "
+            help="Lend these GPUs in place of the CPU, each as a device of its own: `all`, or the driver's numbers, as "
             "0,2. All by default where the target is cuda.",
         ),
     ] = None,

@@ -223,7 +223,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add(
         "--gpu",
         metavar="LIST",
-        help="lend these GPUs in place of the CPU, each as a device: `all`, or numbers of nvidia-smi, as 0,2 "
+        help="lend these GPUs in place of the CPU, each as a device: `all`, or the driver's numbers, as 0,2 "
         "(default: all where the target is cuda)",
     )
     add(
