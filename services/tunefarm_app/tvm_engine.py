@@ -17,6 +17,7 @@ from tunefarm_tuning.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
+from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
@@ -139,6 +140,7 @@ class TvmEngine:
             name=name,
             on_progress=on_progress,
             cancellation=cancellation,
+            limits=CompileLimits(whole_sec=self._settings.compile_time_limit_sec),
         )
         return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
 

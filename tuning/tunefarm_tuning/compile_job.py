@@ -27,7 +27,7 @@ from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.history import History
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
@@ -174,7 +174,7 @@ class CompileJob:
                     self.model,
                     sets[0].inputs,
                     why_no_baseline(asked=self.baseline, here=True),
-                    self.limits.model_sec,
+                    budget_sec(self.limits.whole_sec, self.progress.elapsed_sec),
                     self.cancellation,
                     runner if self.device is not None else None,
                 )

@@ -27,7 +27,13 @@ class Progress:
         self._tell = tell
         self._cancellation = cancellation
         self._phase = ""
+        self._began = time.monotonic()
         self.phases_sec: dict[str, float] = {}
+
+    @property
+    def elapsed_sec(self) -> float:
+        """How long it has been under way."""
+        return time.monotonic() - self._began
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

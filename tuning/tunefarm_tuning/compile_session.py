@@ -29,6 +29,8 @@ class CompileLimits:
         kernel_ratio: How many times the untuned kernel's time a tuned one may take before it falls back; a little
             above one, as measurements of equal kernels differ by that.
         model_ratio: The same for the whole network.
+        whole_sec: When who asked will stop the compile, from its start: what it can do without is left out in time. None
+            where nobody will.
     """
 
     memory_bytes: int = 16 << 30
@@ -37,6 +39,7 @@ class CompileLimits:
     model_sec: float = 600.0
     kernel_ratio: float = 1.05
     model_ratio: float = 1.02
+    whole_sec: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

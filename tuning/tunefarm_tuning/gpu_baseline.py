@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,10 +19,15 @@ from tunefarm_tuning.untrusted_text import clean
 _MODULE = "tunefarm_tuning.onnx_side.gpu_baseline_child"
 ONNXRUNTIME, TORCH_COMPILE = "onnxruntime", "torch_compile"
 _PACKAGES = {ONNXRUNTIME: ("onnxruntime", "onnx"), TORCH_COMPILE: ("torch", "onnx2torch")}
-_ON_DEVICE_SEC = 300.0
-"""Of opening one on a device: no session there, and no step of a job, lasts for long."""
-_CALL_FACTOR = 2.0
-"""Beside opening it, a device has to get the files, to start an interpreter and to take samples."""
+BUDGET_SEC = 300.0
+"""Of all of them together: `torch.compile` tries kernels for minutes, and meanwhile nobody else has the GPU."""
+_SHARE = 0.25
+_PACKING_SEC = 60.0
+"""They get this share of what is left of the compile beside this: the artifact is packed and run once more after them."""
+_LEAST_SEC = 5.0
+"""Less is not begun: an interpreter has to start, and to import them."""
+_ANSWER_SHARE, _ANSWER_SEC = 0.25, 30.0
+"""A device is told to be done by so much earlier than it is waited for: files have to get there, and its answer here."""
 _SAMPLES = 9
 _SAMPLE_SEC = 0.05
 _MAX_CALLS = 1000
@@ -33,6 +39,13 @@ def not_installed(kind: str) -> str:
     return f"{' and '.join(missing)} not installed" if missing else ""
 
 
+def budget_sec(whole_sec: float | None, elapsed_sec: float) -> float:
+    """Return what all of them together may take, in a compile that is stopped after `whole_sec`; None where nobody stops it."""
+    if whole_sec is None:
+        return BUDGET_SEC
+    return max(0.0, min(BUDGET_SEC, _SHARE * (whole_sec - elapsed_sec - _PACKING_SEC)))
+
+
 class GpuBaseline:
     """One of them with one model, on this machine.
 
@@ -42,7 +55,7 @@ class GpuBaseline:
         kind: `ONNXRUNTIME` or `TORCH_COMPILE`.
         model: The network's file.
         names: Of its inputs.
-        timeout_sec: Of opening it; `torch.compile` tries kernels for minutes.
+        timeout_sec: Of all that it does.
     """
 
     def __init__(self, kind: str, model: Path, names: Sequence[str], *, timeout_sec: float) -> None:
@@ -67,13 +80,15 @@ class GpuBaseline:
             "names": self._names,
             "feeds": str(inputs.absolute()),
         }
+        until = time.monotonic() + self._timeout_sec
         try:
-            opened = self._child.call("open", params, timeout_sec=self._timeout_sec)
+            self._child.start()
+            opened = self._child.call("open", params, timeout_sec=_left_sec(until))
             if opened["missing"]:
                 return str(opened["missing"])
             calls = max(1, min(_MAX_CALLS, int(_SAMPLE_SEC / max(float(opened["first_sec"]), 1e-7))))
             samples = self._child.call(
-                "sample", {"number": calls, "repeat": _SAMPLES}, timeout_sec=self._timeout_sec
+                "sample", {"number": calls, "repeat": _SAMPLES}, timeout_sec=_left_sec(until)
             )
         except ChildClosed:
             raise
@@ -90,7 +105,7 @@ def time_others(
     model: Model,
     inputs: Path,
     why_not: str,
-    timeout_sec: float,
+    budget_sec: float,
     cancellation: Cancellation,
     runner: DeviceRun | None = None,
 ) -> tuple[dict[str, Latency], dict[str, str]]:
@@ -100,20 +115,23 @@ def time_others(
         model: The network.
         inputs: A file.
         why_not: Why none of them is timed; empty where they are.
-        timeout_sec: Of opening each.
+        budget_sec: Of all of them, one after the other; who has none left is not begun.
         cancellation: Ends it from another thread.
         runner: Of the device that has the GPU; None where it is this machine's. What was loaded there is gone then.
     """
     found, missing = {}, {}
     names = [spec.name for spec in model.inputs]
+    until = time.monotonic() + budget_sec
     for kind in (ONNXRUNTIME, TORCH_COMPILE):
         if why_not:
             missing[kind] = why_not
             continue
-        if runner is not None:
-            timed = _time_on_device(runner, kind, model.path, names, inputs, min(timeout_sec, _ON_DEVICE_SEC))
+        if _left_sec(until) < _LEAST_SEC:
+            timed: Latency | str = _no_time(budget_sec)
+        elif runner is not None:
+            timed = _time_on_device(runner, kind, model.path, names, inputs, until)
         else:
-            baseline = GpuBaseline(kind, model.path, names, timeout_sec=timeout_sec)
+            baseline = GpuBaseline(kind, model.path, names, timeout_sec=_left_sec(until))
             with closing(baseline), cancellation.attach(baseline):
                 timed = baseline.time(inputs)
         if isinstance(timed, str):
@@ -124,22 +142,32 @@ def time_others(
 
 
 def _time_on_device(
-    runner: DeviceRun, kind: str, model: Path, names: Sequence[str], inputs: Path, timeout_sec: float
+    runner: DeviceRun, kind: str, model: Path, names: Sequence[str], inputs: Path, until: float
 ) -> Latency | str:
     """Have a device time one of them. It is in its own session: whatever it does to the GPU's memory ends with it."""
-    params = {
-        "kind": kind,
-        "model": str(model.absolute()),
-        "names": list(names),
-        "inputs": str(inputs.absolute()),
-        "timeout_sec": timeout_sec,
-    }
     try:
         runner.hang_up()
-        reply = runner.call("time_other", params, timeout_sec=_CALL_FACTOR * timeout_sec)
+        runner.connect()
+        left_sec = _left_sec(until)
+        params = {
+            "kind": kind,
+            "model": str(model.absolute()),
+            "names": list(names),
+            "inputs": str(inputs.absolute()),
+            "timeout_sec": left_sec - min(_ANSWER_SEC, _ANSWER_SHARE * left_sec),
+        }
+        reply = runner.call("time_other", params, timeout_sec=left_sec)
         runner.hang_up()
     except ChildClosed:
         raise
     except TunefarmError as error:
         return f"it does not run on the device: {clean(error.message, 200)}"
     return Latency.from_json(reply["latency"]) if "latency" in reply else str(reply["missing"])
+
+
+def _left_sec(until: float) -> float:
+    return round(max(0.1, until - time.monotonic()), 1)
+
+
+def _no_time(budget_sec: float) -> str:
+    return f"no time was left for it: all others together had {budget_sec:.0f} s of this compile"

@@ -11,7 +11,7 @@ from tunefarm_tuning import import_model
 from tunefarm_tuning.array_file import save_arrays
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.compile_report import why_no_baseline
-from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.gpu_baseline import BUDGET_SEC, ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.random_inputs import random_inputs
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -37,6 +37,17 @@ def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
         {ONNXRUNTIME: why, TORCH_COMPILE: why},
     )
     assert why == "not asked for"
+
+
+def test_what_they_may_take_leaves_time_for_what_follows(tmp_path: Path) -> None:
+    assert budget_sec(None, 4000.0) == BUDGET_SEC
+    assert budget_sec(1800.0, 100.0) == BUDGET_SEC
+    assert 0.0 < budget_sec(1800.0, 1500.0) < 300.0 / 2
+    for elapsed_sec in (1750.0, 1900.0):
+        assert budget_sec(1800.0, elapsed_sec) == 0.0
+    found, missing = time_others(import_model(_mlp(tmp_path)), tmp_path / "none", "", 0.0, Cancellation())
+    assert not found
+    assert all("no time was left" in why for why in missing.values())
 
 
 def _mlp(folder: Path) -> Path:

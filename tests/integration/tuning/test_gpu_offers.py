@@ -103,9 +103,9 @@ def runner(farm: LocalRpc) -> Iterator[DeviceRun]:
     runner.close()
 
 
-def others(runner: DeviceRun, model: Model, folder: Path, timeout_sec: float = 120.0) -> Any:
+def others(runner: DeviceRun, model: Model, folder: Path, budget_sec: float = 240.0) -> Any:
     save_arrays(folder / "inputs.npz", random_inputs(model.inputs, seed=0))
-    return time_others(model, folder / "inputs.npz", "", timeout_sec, Cancellation(), runner)
+    return time_others(model, folder / "inputs.npz", "", budget_sec, Cancellation(), runner)
 
 
 def test_others_are_timed_where_the_gpu_is(
@@ -123,10 +123,10 @@ def test_others_are_timed_where_the_gpu_is(
             "illegal memory access",
         ),
         ("os.abort()", "SIGABRT"),
-        ("time.sleep(3600)", "not done within 3 s"),
+        ("time.sleep(3600)", "not done within"),
     ):
         onnx2torch.write_text(ONNX2TORCH.format(trouble=trouble))
-        found, missing = others(runner, tiny_net.model, tmp_path, 120.0 if "sleep" not in trouble else 3.0)
+        found, missing = others(runner, tiny_net.model, tmp_path, 240.0 if "sleep" not in trouble else 20.0)
         assert not found
         assert reason in missing[TORCH_COMPILE]
     assert runner.connect() == 1
@@ -212,3 +212,21 @@ def test_a_compile_for_a_device_asks_it(
     assert "no CUDA provider" in latency["onnxruntime_missing"]
     assert len(ran) == 1
     assert artifact.path.is_file()
+
+
+def test_a_compile_that_will_be_stopped_soon_times_nobody(
+    farm: LocalRpc, tiny_net: TunedNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
+    monkeypatch.setattr(
+        compile_job, "DeviceRun", lambda device, **rest: DeviceRun(device, **{**rest, "kind": "cpu"})
+    )
+    artifact = tunefarm_tuning.compile(
+        tiny_net.model,
+        output=tmp_path / "a.tunefarm",
+        device=farm.device,
+        limits=replace(LIMITS, whole_sec=60.0),
+    )
+    for name in ("onnxruntime", "torch_compile"):
+        assert artifact.report["latency"].get(name) is None
+        assert "no time was left" in artifact.report["latency"][f"{name}_missing"]
