@@ -53,7 +53,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
         device: Where kernels are run for the checks; None is this machine.
         name: The artifact's name; the file's by default.
         precision: How large weights are stored, one of `Precision`. The tasks have to have been extracted with the same.
-        baseline: Whether to time ONNX Runtime too (only where the device is this machine).
+        baseline: Whether to time ONNX Runtime too (only where the device is this machine, or a GPU's: there torch.compile as well).
         on_progress: Told about each of `PHASES`.
         cancellation: Ends it from another thread.
         limits: Of the child processes.

@@ -42,7 +42,8 @@ _UNTUNED = (
 _ONNXRUNTIME = (
     "ONNX Runtime's CPU provider with all graph optimisations, as many threads within an operator as TVM has, one between "
     "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs. On a "
-    "GPU: its CUDA provider, inputs and outputs on the GPU, timed after the artifact."
+    "GPU: its CUDA provider, inputs and outputs on the GPU, timed after the artifact; as with that, and with torch.compile, the "
+    "GPU is waited for once a sample, after its last inference."
 )
 _OUTPUTS = (
     "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "

@@ -1,7 +1,9 @@
 """Child process: a network on this machine's GPU by somebody else: ONNX Runtime's CUDA provider, or `torch.compile`.
 
 Handlers: `open` first, which says what is missing where there is something; `sample` then returns seconds per inference,
-inputs and outputs on the GPU. Neither package is one of tunefarm's: what is installed is used.
+inputs and outputs on the GPU. A sample's inferences are sent off one after the other and the GPU is waited for once, after
+the last, as TVM's timer does with an artifact's: else each would pay for a wait that an artifact's does not. Neither package is
+one of tunefarm's: what is installed is used.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from tunefarm_tuning.errors import InvariantError
 from tunefarm_tuning.onnx_side.model_file import onnx_source
 
 Arrays = Mapping[str, NDArray[Any]]
-_run: Callable[[], None] | None = None
+Run = Callable[[int], None]
+"""Sends so many inferences off, then waits until the GPU has done them all."""
+_run: Run | None = None
 
 
 def open_(params: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +39,7 @@ def open_(params: dict[str, Any]) -> dict[str, Any]:
     if isinstance(made, str):
         return {"missing": made, "first_sec": 0.0}
     _run = made
-    _run()
+    _run(1)
     return {"missing": "", "first_sec": sample({"number": 1, "repeat": 1})[0]}
 
 
@@ -43,17 +47,16 @@ def sample(params: dict[str, Any]) -> list[float]:
     """Return seconds per inference: ``{"number", "repeat"}``."""
     if _run is None:
         raise InvariantError("no model is open")
-    _run()
+    _run(1)
     samples = []
     for _ in range(params["repeat"]):
         began = time.perf_counter()
-        for _ in range(params["number"]):
-            _run()
+        _run(params["number"])
         samples.append((time.perf_counter() - began) / params["number"])
     return samples
 
 
-def _onnxruntime(path: str, feeds: Arrays) -> Callable[[], None] | str:
+def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     import onnxruntime
 
     provider = "CUDAExecutionProvider"
@@ -73,14 +76,19 @@ def _onnxruntime(path: str, feeds: Arrays) -> Callable[[], None] | str:
     for output in session.get_outputs():
         binding.bind_output(output.name, "cuda")
 
-    def run() -> None:
-        session.run_with_iobinding(binding)
+    ahead = onnxruntime.RunOptions()
+    ahead.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def run(number: int) -> None:
+        for _ in range(number - 1):
+            session.run_with_iobinding(binding, ahead)
+        session.run_with_iobinding(binding)  # waits for its stream, in which the others were before it
         binding.synchronize_outputs()
 
     return run
 
 
-def _torch_compile(path: str, feeds: Arrays) -> Callable[[], None] | str:
+def _torch_compile(path: str, feeds: Arrays) -> Run | str:
     import torch
 
     if not torch.cuda.is_available():
@@ -89,9 +97,10 @@ def _torch_compile(path: str, feeds: Arrays) -> Callable[[], None] | str:
     module = torch.compile(onnx2torch.convert(path).eval().cuda(), mode="max-autotune")
     inputs = [torch.from_numpy(array).cuda() for array in feeds.values()]
 
-    def run() -> None:
+    def run(number: int) -> None:
         with torch.inference_mode():
-            module(*inputs)
+            for _ in range(number):
+                module(*inputs)
         torch.cuda.synchronize()
 
     return run
