@@ -11,6 +11,7 @@ from typing import Any
 from tunefarm.client import Client
 from tunefarm.client.errors import ClientError
 from tunefarm.embedded import EmbeddedFarm, FarmOptions
+from tunefarm_tuning.gpu_baseline import BUDGET_SEC, TORCH_COMPILE, not_installed
 
 _DEVICE_SEC = 300.0
 _UP = ("online", "leased")
@@ -94,6 +95,12 @@ class GpuFarm:
         raise TimeoutError(
             f"no GPU was ready within {_DEVICE_SEC:g} s ({said}); logs are in {self._home}/logs"
         )
+
+
+def others_sec() -> float:
+    """Return what a job may take to time others: its device runs in this interpreter, and jobs have no choice in that."""
+    # Of ONNX Runtime alone it is seconds.
+    return 0.0 if not_installed(TORCH_COMPILE) else BUDGET_SEC
 
 
 def _of_baseline(latency: Mapping[str, Any], name: str) -> str:

@@ -33,6 +33,7 @@ def next_step(
     *,
     tune_sec: float,
     left_sec: float,
+    others_sec: float = 0.0,
     skipped: Collection[tuple[str, str, str]] = (),
 ) -> Step | None:
     """Return the first missing part that there is time for.
@@ -42,6 +43,7 @@ def next_step(
         pairs: Networks and dtypes, in order of importance.
         tune_sec: Seconds of search of each in the end, all runs together.
         left_sec: Of this run.
+        others_sec: What a job may take on top of `COMPILE_SEC`, to time others.
         skipped: Parts that failed in this run, or that this machine cannot do, with network and dtype.
     """
     for network, dtype in pairs:
@@ -50,7 +52,7 @@ def next_step(
                 continue
             if part == TUNE:
                 missing = tune_sec - searched_sec(lines, network, dtype)
-                seconds = min(missing, left_sec - COMPILE_SEC)
+                seconds = min(missing, left_sec - COMPILE_SEC - others_sec)
                 if seconds >= min(missing, LEAST_TUNE_SEC):
                     return Step(part=part, network=network, dtype=dtype, tune_sec=seconds)
             elif left_sec >= NEEDS_SEC[part]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import plan
-from benchmarks.gpu.farm_job import GpuFarm
+from benchmarks.gpu.farm_job import GpuFarm, others_sec
 from benchmarks.gpu.machine import Machine, look, readings
 from benchmarks.gpu.networks import DTYPES, NETWORKS
 from benchmarks.gpu.parts import Place, run_part
@@ -64,6 +64,7 @@ def measure(options: argparse.Namespace, machine: Machine) -> int:
             pairs,
             tune_sec=60.0 * options.tune_minutes,
             left_sec=until - time.monotonic(),
+            others_sec=others_sec(),
             skipped=skipped,
         ):
             line = _line(step, place, farm, lines)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from benchmarks.gpu import check, run
+from benchmarks.gpu import check, farm_job, run
 from benchmarks.gpu.machine import Machine, look, readings
 from benchmarks.gpu.networks import to_half, weights_file
 from benchmarks.gpu.plan import COMPILED, NEEDS_SEC, TORCH, TUNE, TUNED, UNTUNED, Step, next_step
@@ -22,6 +22,7 @@ from benchmarks.models.networks.graph import write_network
 from nvml_answers import Driver
 from onnx import TensorProto
 
+from tunefarm_tuning.gpu_baseline import BUDGET_SEC
 from tunefarm_tuning.nvml import ANSWERS
 
 NET = ("bert", "float16")
@@ -46,6 +47,9 @@ def test_a_search_takes_what_time_is_left_and_goes_on_in_the_next_run() -> None:
     before = [line(part, samples_sec=[1.0]) for part in (UNTUNED, TORCH, COMPILED)]
     first = next_step(before, [NET], tune_sec=300, left_sec=220)
     assert first == Step(part=TUNE, network=NET[0], dtype=NET[1], tune_sec=100)
+    shorter = next_step(before, [NET], tune_sec=300, left_sec=220, others_sec=30)
+    assert shorter is not None
+    assert shorter.tune_sec == 70
     lines = [*before, line(TUNE, tune_sec=100.0), line(TUNED, samples_sec=[1.0], searches=1)]
     again = next_step(lines, [NET], tune_sec=300, left_sec=1000)
     assert again is not None
@@ -69,6 +73,13 @@ def test_failures_are_tried_again_in_the_next_run_and_not_in_this_one() -> None:
 
 def test_nothing_is_begun_that_would_be_cut_off() -> None:
     assert next_step([], [NET], tune_sec=300, left_sec=min(NEEDS_SEC.values()) - 1) is None
+
+
+def test_what_jobs_time_beside_the_artifact_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(farm_job, "not_installed", lambda _kind: "torch not installed")
+    assert farm_job.others_sec() == 0.0
+    monkeypatch.setattr(farm_job, "not_installed", lambda _kind: "")
+    assert farm_job.others_sec() == BUDGET_SEC
 
 
 @pytest.fixture
