@@ -138,6 +138,11 @@ NETWORKS: dict[str, onnx.ModelProto] = {
     "matrices": product([1, 13, 64], 80, np.uint8),
     "matrices, s8, odd": product([2, 3, 5, 27], 21, np.int8),
     "a row": product([1, 100], 70, np.uint8),
+    "rows left over, 1x1": conv([1, 64, 19, 19], 192, 1, np.uint8),
+    "rows left over, 3x3": conv([1, 64, 17, 17], 128, 3, np.uint8, pads=[1] * 4),
+    "rows left over, 64x64": conv([1, 64, 64, 64], 256, 1, np.uint8),
+    "rows left over, batch": conv([2, 64, 19, 19], 32, 1, np.uint8),
+    "rows of one": product([64, 1, 64], 64, np.uint8),
     "residual": residual(),
     "QLinear": q_linear(),
 }

@@ -56,7 +56,7 @@ def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> boo
 
 
 def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> None:
-    extents = [int(sch.get(loop).extent) for loop in sch.get_loops(block)]
+    extents = _extents(sch, sch.get_loops(block))
     spatial = len(list(sch.get(block).writes[0].region)) - 1  # but for the channels
     lanes = machine.dot_lanes
     columns, rows, vectors = _tile(
@@ -86,7 +86,11 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sums = loops[spatial + 1 :]
     sch.reorder(*outer, channel, *tiles, *sums, *inner)
     sch.reverse_compute_at(epilogue, tiles[-1])
-    _parallel(sch, [*outer, channel, *tiles[:-1]], _product(extents))
+    whole = [*outer, channel]
+    # Fused with others, a loop that leaves a rest is not split into its whole part and the rest: the tile would not unroll.
+    if spatial > 1 and (extents[spatial - 2] % rows == 0 or _product(_extents(sch, whole)) == 1):
+        whole.append(tiles[0])
+    _parallel(sch, whole, _product(extents))
     own = list(sch.get_loops(epilogue))[-(spatial + 1) :]
     vectorize_inner(sch, own, lanes, unroll=True)
     init = sch.decompose_reduction(dot, sums[0])
@@ -131,6 +135,10 @@ def _tiles(columns: int, rows: int, groups: int) -> Iterator[tuple[int, int, int
         for column in range(1, min(columns, _MOST_RESULTS // vectors) + 1):
             for row in range(1, min(rows, _MOST_RESULTS // (vectors * column)) + 1):
                 yield column, row, vectors
+
+
+def _extents(sch: Any, loops: list[Any]) -> list[int]:
+    return [int(sch.get(loop).extent) for loop in loops]
 
 
 def _product(extents: list[int]) -> int:

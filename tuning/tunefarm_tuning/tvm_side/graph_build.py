@@ -84,18 +84,19 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         )
     module = _with_a_kernel(module)
     packed = {} if plain else _packed_defaults(module, target)
-    if packed:
+    for careful in (False, True) if packed else ():
+        if careful:
+            # One kernel may be at fault, and is never to be; the others keep their order of weights.
+            packed = {name: kernel for name, kernel in packed.items() if _builds(kernel.func, target)}
         try:
             with machine:
-                make(
-                    tvm.transform.Sequential(_default_schedules(target, plain=False))(put_in(module, packed))
-                )
+                schedules = _default_schedules(target, plain=False, careful=careful)
+                make(tvm.transform.Sequential(schedules)(put_in(module, packed)))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
             if _is_the_machines(error):
                 raise
-            # One of them may be at fault, and is never to be: the network has its weights as they lie.
     _make_scheduled(module, target, make, plain=plain)
 
 
