@@ -238,6 +238,33 @@ def test_groups_and_weights_that_are_no_integers_stay(tmp_path: Path) -> None:
     assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
 
 
+@pytest.mark.parametrize(("given", "weights"), [([1, 1, 5, 8], [1, 1, 8, 20]), ([2, 3, 5, 8], [2, 3, 8, 20])])
+def test_products_by_several_matrices_stay_in_floats(
+    given: list[int], weights: list[int], tmp_path: Path
+) -> None:
+    graph = Quantised()
+    x = graph.rounded(graph.input("x", given), 0.011, np.uint8)
+    graph.output(graph.node("MatMul", x, graph.weights(weights, None)))
+    assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
+
+
+@pytest.mark.parametrize("value", [1e-40, np.inf, np.nan])
+@pytest.mark.parametrize("rounded", [False, True], ids=["floats", "quantised"])
+def test_weights_with_numbers_out_of_the_ordinary_stay_in_floats(
+    rounded: bool, value: float, tmp_path: Path
+) -> None:
+    graph = Quantised()
+    x = graph.input("x", [1, 8, 6, 6])
+    x = graph.rounded(x, 0.011, np.uint8) if rounded else x
+    kernel = graph.rng.standard_normal((8, 8, 3, 3)).astype(np.float32)
+    matrix = graph.rng.standard_normal((4, 5)).astype(np.float32)
+    kernel[0, 0, 0, 0] = matrix[0, 0] = value
+    y = graph.node("Conv", x, graph.constant(kernel), kernel_shape=[3, 3])
+    y = graph.rounded(y, 0.011, np.uint8) if rounded else y
+    graph.output(graph.node("MatMul", y, graph.constant(matrix)))
+    assert not byte_kernels(load(graph.model(), tmp_path, AVX512))
+
+
 def test_weights_are_packed_four_products_of_each_lane_side_by_side() -> None:
     weights = np.arange(5 * 18, dtype=np.int8).reshape(5, 18)
     made = packed(weights, 16)

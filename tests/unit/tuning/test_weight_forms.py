@@ -39,6 +39,15 @@ def test_where_the_range_of_float16_ends(size: float, fits: bool) -> None:
     assert (store(weight, Precision.FLOAT16_WEIGHTS, (1,)) is not None) is fits
 
 
+@pytest.mark.parametrize("value", [1e-45, 1e-40, np.inf, -np.inf, np.nan])
+def test_weights_with_numbers_out_of_the_ordinary_are_no_integers(value: float) -> None:
+    weight = np.random.default_rng(4).integers(-127, 128, (64, 8)).astype(np.float32)
+    weight[0, 0] = value
+    assert store(weight, Precision.INT8_WEIGHTS, (1,)) is None
+    weight[1:] = 0
+    assert store(weight, Precision.INT8_WEIGHTS, (1,)) is None, "nothing else in its column"
+
+
 def test_other_weights_are_no_integers_times_a_scale() -> None:
     rng = np.random.default_rng(2)
     assert store(rng.standard_normal((128, 128)).astype(np.float32), Precision.INT8_WEIGHTS, (1,)) is None

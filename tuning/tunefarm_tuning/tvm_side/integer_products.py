@@ -31,6 +31,7 @@ from tunefarm_tuning.tvm_side.weight_forms import integers
 
 _MOVES = {"relax.reshape", "relax.permute_dims"}
 _BYTES = {"int8", "uint8"}
+_WEIGHT_RANK = {"relax.matmul": 2, "relax.nn.conv2d": 4}
 
 
 def integer_products(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
@@ -77,9 +78,10 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         kernel = self._kernel_of(call)
-        weights = None if kernel is None else _weights(call.args[1])
-        given = None if weights is None else self._quantised(call.args[0])
-        if kernel is None or weights is None or given is None:
+        # First what is told fast: other networks' weights are not looked through.
+        given = None if kernel is None else self._quantised(call.args[0])
+        weights = None if given is None else _weights(call.args[1], _WEIGHT_RANK[call.op.name])
+        if kernel is None or given is None or weights is None:
             return super().visit_call_(call)
         steps, scales = weights
         zero = unsigned_zero(given.zero, given.dtype)
@@ -96,7 +98,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
     def _kernel_of(self, call: Any) -> Callable[..., Any] | None:
         """Return what computes a call in integers; None where nothing does."""
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-        if name not in ("relax.matmul", "relax.nn.conv2d") or _dtype(call) != "float32":
+        if name not in _WEIGHT_RANK or _dtype(call) != "float32":
             return None
         if sizes(call) is None or 0 in (sizes(call) or ()):
             return None
@@ -161,12 +163,12 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         return value
 
 
-def _weights(value: Any) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def _weights(value: Any, rank: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Return weights as integers ``[..., products, results]`` and a scale per result; None where they are no such."""
     if not isinstance(value, tvm.ir.GenericConst) or _dtype(value) != "float32":
         return None
     weight = value.value.numpy()
-    if weight.ndim not in (2, 4) or weight.size == 0 or _num_products(weight.shape) > MOST_PRODUCTS:
+    if weight.ndim != rank or weight.size == 0 or _num_products(weight.shape) > MOST_PRODUCTS:
         return None
     stored = integers(weight, weight.ndim - 1)
     return None if stored is None else (stored[0], stored[1])

@@ -16,6 +16,8 @@ _LARGEST_LOSS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """What rounding takes from a number at most, as a share of it: that of a whole weight is less than half of it."""
 _MOST_STEPS = 255
 _INT8 = np.iinfo(np.int8)
+_LEAST_OF_A_ROW = float(np.finfo(np.float32).tiny) * _MOST_STEPS
+"""The largest of a row is at least this, so that no scale is a denormal number."""
 _GRID_TOLERANCE = 1e-6
 """Of a value: a batch norm that was merged into the weights rounded them once more."""
 
@@ -116,7 +118,7 @@ def _scales(rows: NDArray[Any]) -> NDArray[Any] | None:
     for row in range(len(rows)):
         if largest[row] == 0:
             continue
-        found = _scale(rows[row], largest[row])
+        found = _scale(rows[row], float(largest[row]))
         if found is None:
             return None
         scale[row] = found
@@ -124,6 +126,8 @@ def _scales(rows: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _scale(row: NDArray[Any], largest: float) -> float | None:
+    if not _LEAST_OF_A_ROW <= largest < np.inf:  # nor is a NaN
+        return None
     values = np.unique(np.abs(row).astype(np.float64))
     values = values[values > 0]
     if len(values) > _MOST_STEPS:
