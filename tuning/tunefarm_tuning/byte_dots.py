@@ -19,18 +19,27 @@ _LANES = {
     **dict.fromkeys(_AVX512_VNNI.split(), 16),
     **dict.fromkeys(_AVX_VNNI.split(), 8),
 }
+_AVX2 = {"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"}
+# By lanes: the feature that has the instruction, and all that LLVM takes it away with.
+_NEEDED = {
+    16: ("avx512vnni", {"avx512vnni", "avx512f", "fma", "f16c", *_AVX2}),
+    8: ("avxvnni", {"avxvnni", *_AVX2}),
+}
 
 
 def dot_lanes(target: Target) -> int:
     """Return how many sums of four products of bytes one instruction of a target makes: 16, 8, or 0 where it has none.
 
-    Attributes that take a feature away (``-mattr=-avx512vnni``) or a width (``-avx512f``) do so here.
+    Attributes count: those that take the instruction away, or what it is built on (``-mattr=-avx512vnni``, ``-avx512f``), and
+    those that add it.
     """
     if target.kind != "llvm":
         return 0
     given = target.get("mattr")
     attributes = given if isinstance(given, tuple) else str(given or "").split(",")
-    if any(one.startswith("-avx") for one in attributes):
-        return 0
-    lanes = _LANES.get(str(target.get("mcpu")), 0)
-    return 16 if "+avx512vnni" in attributes else max(lanes, 8 if "+avxvnni" in attributes else 0)
+    taken = {one[1:] for one in attributes if one.startswith("-")}
+    own = _LANES.get(str(target.get("mcpu")), 0)
+    for lanes, (feature, needed) in _NEEDED.items():
+        if (lanes == own or f"+{feature}" in attributes) and not needed & taken:
+            return lanes
+    return 0

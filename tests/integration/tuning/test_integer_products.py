@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,47 @@ def test_integers_are_found_whatever_their_largest_is() -> None:
         found = integers((steps * scale).astype(np.float32), 1)
         assert found is not None
         np.testing.assert_allclose(found[0] * found[1], steps * scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "instruction"),
+    [("cascadelake", "avx512vnni"), ("znver5", "avx512vnni"), ("alderlake", "avxvnni")],
+)
+def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instruction: str) -> None:
+    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")
+    for name in features(tvm_target(parse_target(f"llvm -mcpu={cpu}"))):
+        target = parse_target(f"llvm -mcpu={cpu} -mattr=-{name}")
+        has = instruction in {str(one) for one in features(tvm_target(target))}
+        assert (dot_lanes(target) > 0) is has, name
+
+
+@pytest.mark.parametrize(
+    ("target", "lanes"),
+    [
+        ("llvm -mcpu=sapphirerapids -mattr=-amx-tile,-avx512bf16,-avx512fp16", 16),
+        ("llvm -mcpu=cascadelake -mattr=-avx512bw,-avx512vl,-avx512dq,-avx512cd", 16),
+        ("llvm -mcpu=skylake-avx512 -mattr=+avx512vnni", 16),
+        ("llvm -mcpu=skylake-avx512 -mattr=+avxvnni", 8),
+        ("llvm -mcpu=alderlake -mattr=-fma,-f16c", 8),
+        ("llvm -mcpu=x86-64-v3 -mattr=+avxvnni", 8),
+    ],
+)
+def test_attributes_that_leave_or_add_the_instruction(target: str, lanes: int, tmp_path: Path) -> None:
+    machine = parse_target(target)
+    assert dot_lanes(machine) == lanes
+    (func,) = byte_kernels(load(NETWORKS["3x3 s8"], tmp_path, machine))
+    assert "vpdpbusd" in assembly(func, machine)
+
+
+def test_sums_stay_in_registers(tmp_path: Path) -> None:
+    model = conv([1, 64, 28, 28], 96, 3, np.uint8, pads=[1] * 4)
+    for target in (AVX512, AVX):
+        (func,) = byte_kernels(load(model, tmp_path, target))
+        # What runs without a jump: of it, what multiplies is the bodies of the loops over the products.
+        runs = re.split(r"^\S+:|^\tj\w+", assembly(func, target), flags=re.MULTILINE)
+        multiplying = [run for run in runs if "vpdpbusd" in run]
+        assert multiplying
+        assert not any(re.search(r"%[yz]mm.*%rsp|%rsp.*%[yz]mm", run) for run in multiplying)
 
 
 def test_llvm_knows_the_same_cpus() -> None:

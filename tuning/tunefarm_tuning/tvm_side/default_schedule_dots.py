@@ -19,7 +19,8 @@ from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, stage_of
 from tunefarm_tuning.tvm_side.integer_kernels import PRODUCTS, SUM
 from tunefarm_tuning.tvm_side.rebuilding import rebuilt
 
-_MOST_RESULTS = 28  # vectors of sums; the other registers hold what is multiplied
+_REGISTERS = {16: 32, 8: 16}  # by lanes: what the instruction can name, of AVX-512 or of AVX
+_FACTOR_REGISTERS = 4  # hold what is multiplied; the others sums
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # to clear and to store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
@@ -64,6 +65,7 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
         extents[spatial - 2] if spatial > 1 else 1,
         extents[spatial] // lanes,
         _product(extents[spatial + 1 :]) // PRODUCTS,
+        _REGISTERS[lanes] - _FACTOR_REGISTERS,
     )
     if epilogue is None:
         epilogue = sch.cache_write(block, 0, "local")
@@ -115,8 +117,16 @@ def _parallel(sch: Any, loops: list[Any], points: int) -> None:
         sch.parallel(fused)
 
 
-def _tile(columns: int, rows: int, groups: int, steps: int) -> tuple[int, int, int]:
-    """Return how many columns, rows and vectors of channels a tile has: those that should take the fewest cycles."""
+def _tile(columns: int, rows: int, groups: int, steps: int, most: int) -> tuple[int, int, int]:
+    """Return how many columns, rows and vectors of channels a tile has: those that should take the fewest cycles.
+
+    Args:
+        columns: Of the result.
+        rows: Of the result.
+        groups: Vectors of channels of the result.
+        steps: Instructions that a vector of sums takes.
+        most: Vectors of sums in a tile.
+    """
 
     def cycles(tile: tuple[int, int, int]) -> float:
         column, row, vectors = tile
@@ -125,15 +135,15 @@ def _tile(columns: int, rows: int, groups: int, steps: int) -> tuple[int, int, i
         count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
         return count * (a_step * steps + _TILE_CYCLES)
 
-    return min(_tiles(columns, rows, groups), key=cycles)
+    return min(_tiles(columns, rows, groups, most), key=cycles)
 
 
-def _tiles(columns: int, rows: int, groups: int) -> Iterator[tuple[int, int, int]]:
-    for vectors in range(1, min(groups, _MOST_RESULTS) + 1):
+def _tiles(columns: int, rows: int, groups: int, most: int) -> Iterator[tuple[int, int, int]]:
+    for vectors in range(1, min(groups, most) + 1):
         if groups % vectors:
             continue
-        for column in range(1, min(columns, _MOST_RESULTS // vectors) + 1):
-            for row in range(1, min(rows, _MOST_RESULTS // (vectors * column)) + 1):
+        for column in range(1, min(columns, most // vectors) + 1):
+            for row in range(1, min(rows, most // (vectors * column)) + 1):
                 yield column, row, vectors
 
 
