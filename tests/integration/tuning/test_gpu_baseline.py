@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import onnx_models
 import pytest
+from onnx import TensorProto
+from onnx_models import GraphBuilder
 
 from tunefarm_tuning import import_model
 from tunefarm_tuning.array_file import save_arrays
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.compile_report import why_no_baseline
 from tunefarm_tuning.gpu_baseline import BUDGET_SEC, ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
+from tunefarm_tuning.onnx_side import gpu_baseline_child
+from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.random_inputs import random_inputs
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -54,3 +59,23 @@ def _mlp(folder: Path) -> Path:
     path = folder / "net"
     path.write_bytes(onnx_models.mlp().SerializeToString())
     return path
+
+
+def test_a_network_in_bfloat16_is_timed_without_roundings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = GraphBuilder()
+    short = g.node("Cast", g.input("x", [4]), to=TensorProto.BFLOAT16)
+    g.output(g.node("Cast", short, to=TensorProto.FLOAT), [4])
+    (tmp_path / "net").write_bytes(g.model(22).SerializeToString())
+    opened: list[bytes] = []
+
+    class Session(onnxruntime.InferenceSession):  # type: ignore[name-defined,misc]
+        def __init__(self, source: bytes, *_: object, **__: object) -> None:
+            opened.append(source)
+            super().__init__(source, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    gpu_baseline_child._onnxruntime(str(tmp_path / "net"), {})
+    assert not uses_bfloat16(onnx.load_model_from_string(opened[0]).graph)

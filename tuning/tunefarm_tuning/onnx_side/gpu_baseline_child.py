@@ -66,7 +66,7 @@ def _onnxruntime(path: str, feeds: Arrays) -> Run | str:
     options.log_severity_level = 4
     options.add_session_config_entry("session.load_model_format", "ONNX")
     session = onnxruntime.InferenceSession(
-        onnx_source(path), options, providers=[provider, "CPUExecutionProvider"]
+        onnx_source(path, rounds=False), options, providers=[provider, "CPUExecutionProvider"]
     )
     if provider not in session.get_providers():  # it is left out without an error where a library is missing
         return "ONNX Runtime's CUDA provider does not start here"

@@ -17,6 +17,7 @@ from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.rewriting import rewritten
 
 _NARROW = "bfloat16"
+_SCATTERS = ("scatter_elements", "scatter_nd")
 _MOVES = frozenset(
     f"relax.{name}"
     for name in (
@@ -31,11 +32,11 @@ _MOVES = frozenset(
             "gather_elements",
         ),
         *("gather_nd", "layout_transform", "nn.pad", "permute_dims", "repeat", "reshape"),
-        *("scatter_elements", "scatter_nd", "shape_of", "split", "squeeze", "stack", "strided_slice", "take"),
+        *(*_SCATTERS, "shape_of", "split", "squeeze", "stack", "strided_slice", "take"),
         *("tensor_to_shape", "tile", "where"),
     )
 )
-"""Operators that compute nothing of the numbers that they are given, but ``astype``, which is told what to make."""
+"""Operators that compute nothing of the numbers that they are given, but ``astype``, which is told what to make, and scatters that combine what meets in one place."""
 
 
 def wide_arithmetic(mod: tvm.IRModule) -> tvm.IRModule:
@@ -49,7 +50,7 @@ def wide_arithmetic(mod: tvm.IRModule) -> tvm.IRModule:
 class _Widener(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if not isinstance(call.op, tvm.ir.Op) or call.op.name in _MOVES:
+        if not isinstance(call.op, tvm.ir.Op) or (call.op.name in _MOVES and not _adds_up(call)):
             return call
         if not any(dtype_of_tensor(one) == _NARROW for one in call.args):
             return call
@@ -70,3 +71,9 @@ class _Widener(relax.PyExprMutator):  # type: ignore[misc]
         if dtype_of_tensor(given) != _NARROW:
             return given
         return self.builder_.emit(relax.op.astype(given, WIDE))
+
+
+def _adds_up(call: Any) -> bool:
+    """Return whether an operator is a scatter that combines numbers, by a sum or the like."""
+    scatters = call.op.name.removeprefix("relax.") in _SCATTERS
+    return scatters and str(call.attrs.reduction) != "update"

@@ -20,7 +20,7 @@ from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.tvm_side import gpu_graph, resize_kernels
+from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernels
 from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
@@ -53,6 +53,8 @@ _LAYOUTS = {
 }
 """Channels last. On a CPU the innermost loop is then contiguous and vectorises: 128 against 102 GFLOPS on a 3x3 layer. On a GPU
 neighbouring threads read neighbouring addresses however small the image, and it is what tensor cores take (ADR 0026)."""
+
+_KERNELS_OF_CPUS = {**resize_kernels.KERNELS, **bfloat16_rounding.KERNELS}
 
 # Left where a shape is known at run time only: the virtual machine runs them itself.
 _LATER = {"relax.reshape", "relax.shape_to_tensor"}
@@ -189,7 +191,7 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        legalize_ops(resize_kernels.KERNELS if on_cpu else gpu_graph.KERNELS),
+        legalize_ops(_KERNELS_OF_CPUS if on_cpu else gpu_graph.KERNELS),
         relax.get_pipeline("zero"),
     ]
     if not on_cpu:
