@@ -272,23 +272,27 @@ def _target_of(asked: str | Mapping[str, Any] | None, device: Device) -> Target:
         return own
     target = parse_target(asked)
     if target.kind != own.kind:
-        raise InvalidInputError(
+        raise _incompatible(
             f"the target {clean(target.key)} is of kind {target.kind}, but the devices of {device.device_key} "
             f"are of kind {own.kind} ({own.key})",
-            code="incompatible-target",
-            target=clean(target.key),
-            device_target=own.to_json(),
+            target,
+            own,
         )
     if target.kind == "cuda" and _arch(target) != _arch(own):
         # Libraries hold machine code, and nothing that a driver could translate.
-        raise InvalidInputError(
+        raise _incompatible(
             f"the target is for GPUs of {clean(_arch(target), 20)}, and those of {device.device_key} are "
             f"{clean(_arch(own), 20)}: leave the target out, or say cuda/{clean(_arch(own), 20)}",
-            code="incompatible-target",
-            target=clean(target.key),
-            device_target=own.to_json(),
+            target,
+            own,
         )
     return target
+
+
+def _incompatible(message: str, target: Target, own: Target) -> InvalidInputError:
+    return InvalidInputError(
+        message, code="incompatible-target", target=clean(target.key), device_target=own.to_json()
+    )
 
 
 def _arch(target: Target) -> str:

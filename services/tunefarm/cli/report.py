@@ -81,8 +81,7 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
             missing = latency.get(f"{key}_missing")
             if key == "torch_compile" and not missing:  # not asked for, as on CPUs
                 continue
-            missing = missing or "not measured"
-            rows.append((name, show.NONE, show.NONE, show.NONE, str(missing)))
+            rows.append((name, show.NONE, show.NONE, show.NONE, str(missing or "not measured")))
             continue
         samples = one.get("samples_sec") or [one["median_sec"]]
         rows.append(

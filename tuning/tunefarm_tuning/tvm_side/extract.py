@@ -16,8 +16,8 @@ from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.integer_kernels import SUM
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY
 from tunefarm_tuning.tvm_side.packing import kernel_calls, weights_of
-from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
 from tunefarm_tuning.tvm_side.workload_key import workload_key
 
 _CALLS_OUT = {

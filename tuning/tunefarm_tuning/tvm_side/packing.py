@@ -24,7 +24,7 @@ from tvm import relax, te, tirx
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from tunefarm_tuning.tvm_side.ir_walk import walk
-from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
+from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY
 
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"

@@ -28,13 +28,13 @@ from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.integer_products import integer_products
 from tunefarm_tuning.tvm_side.ir_walk import walk
+from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
 from tunefarm_tuning.tvm_side.plain_powers import plain_powers
 from tunefarm_tuning.tvm_side.plain_takes import plain_takes
 from tunefarm_tuning.tvm_side.plain_transposes import plain_transposes
-from tunefarm_tuning.tvm_side.recurrent_kernel import CPU_ONLY
 from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
