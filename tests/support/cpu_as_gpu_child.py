@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from cpu_as_gpu import CpuAsGpu
 
 from tunefarm_tuning.tvm_side import measure_child
 from tunefarm_tuning.tvm_side.session import DeviceSession
-
-
-class CpuAsGpu(DeviceSession):
-    """A session whose GPU is the CPU."""
-
-    def __init__(self, session: DeviceSession) -> None:
-        super().__init__(session._remote, session.host, session.port)
-
-    def device(self, kind: str) -> Any:
-        del kind
-        return super().device("cpu")
-
 
 measure_child.local_session = lambda: CpuAsGpu(DeviceSession(None))
 HANDLERS = measure_child.HANDLERS

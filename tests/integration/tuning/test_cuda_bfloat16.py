@@ -12,19 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replayed_search import replayed_search
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tune import tune
 
 tvm = pytest.importorskip("tvm")
 
@@ -175,10 +170,7 @@ def test_a_search_tries_them() -> None:
     kind, size = MATMUL
     task = sample_task(kind, **size, dtype="bfloat16", wide=1, target="cuda/sm_90")
     space = design_space(MATMUL, "bfloat16", 90).config_space
-    replayed = ReplayBuilder({task.workload.key: space})
-    with replayed, ReplayRunner(SyntheticLandscape(space, seed=3)) as runner:
-        option = MeasureOption(builder=replayed, runner=runner)
-        result = tune([task], budget=Budget(trials=48), measure_option=option, seed=5, confirm=False)
+    result = replayed_search(task, space, trials=48)
     tried = np.array([space.row_of(record.config) for record in result.records])
     assert len(tried) == 48
     assert space.fits(tried).all()

@@ -10,20 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_nvcc import fake_nvcc
+from replayed_search import replayed_search
 from waiting import wait_until
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder import worker as build_worker
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.errors import InvalidInputError, InvariantError
-from tunefarm_tuning.measure import BuildInput, BuildResult, MeasureOption, Outcome
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.measure import BuildInput, BuildResult, Outcome
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tune import tune
 
 pytest.importorskip("tvm")
 
@@ -134,10 +130,7 @@ def test_the_search_for_a_gpu_runs_without_one(tmp_path: Path, monkeypatch: pyte
     with LocalBuilder(workers=1, work_dir=tmp_path) as real:
         space = real.config_space(task)
     assert space.gpu
-    replayed = ReplayBuilder({task.workload.key: space})
-    with replayed, ReplayRunner(SyntheticLandscape(space, seed=3)) as runner:
-        option = MeasureOption(builder=replayed, runner=runner)
-        result = tune([task], budget=Budget(trials=48), measure_option=option, seed=5, confirm=False)
+    result = replayed_search(task, space, trials=48)
     tried = np.array([space.row_of(record.config) for record in result.records])
     assert len(tried) == 48
     assert space.fits(tried).all()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from cpu_as_gpu import CpuAsGpu
 from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.builder import LocalBuilder
@@ -31,17 +32,6 @@ from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_
 
 TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=120.0)
 SIZE = 512  # a matrix of it is large enough to be read cold
-
-
-class CpuAsGpu(DeviceSession):
-    """A session whose GPU is the CPU."""
-
-    def __init__(self, session: DeviceSession) -> None:
-        super().__init__(session._remote, session.host, session.port)
-
-    def device(self, kind: str) -> Any:
-        del kind
-        return super().device("cpu")
 
 
 @pytest.fixture(autouse=True)

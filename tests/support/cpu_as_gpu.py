@@ -1,0 +1,18 @@
+"""A device session for what asks for a GPU, where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefarm_tuning.tvm_side.session import DeviceSession
+
+
+class CpuAsGpu(DeviceSession):
+    """A session whose GPU is the CPU."""
+
+    def __init__(self, session: DeviceSession) -> None:
+        super().__init__(session._remote, session.host, session.port)
+
+    def device(self, kind: str) -> Any:
+        del kind
+        return super().device("cpu")

@@ -1,0 +1,21 @@
+"""A search whose measurements come from a synthetic landscape: it needs neither a compiler nor a device."""
+
+from __future__ import annotations
+
+from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.builder.replay import ReplayBuilder
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.tune import tune
+from tunefarm_tuning.tune_result import TuneResult
+
+
+def replayed_search(task: TuningTask, space: ConfigSpace, *, trials: int) -> TuneResult:
+    """Search a task's space for so many trials; the same every time."""
+    replayed = ReplayBuilder({task.workload.key: space})
+    with replayed, ReplayRunner(SyntheticLandscape(space, seed=3)) as runner:
+        option = MeasureOption(builder=replayed, runner=runner)
+        return tune([task], budget=Budget(trials=trials), measure_option=option, seed=5, confirm=False)
