@@ -24,6 +24,8 @@ from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernel
 from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
+from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
+from tunefarm_tuning.tvm_side.few_outputs import widen_few_outputs
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.integer_products import integer_products
@@ -168,6 +170,11 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     bytes_ = tvm.transform.module_pass(
         lambda mod, _: integer_products(mod, dot_lanes(target)), opt_level=0, name="IntegerProducts"
     )
+    wider = tvm.transform.module_pass(
+        lambda mod, _: widen_few_outputs(mod, Machine.of(target).lanes("float32")),
+        opt_level=0,
+        name="WidenFewOutputs",
+    )
     passes: list[Any] = [
         narrow,
         norms,
@@ -188,6 +195,7 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         fold,
         relax.transform.FoldConstant(),
         *([bytes_] if dot_lanes(target) else []),
+        *([wider] if on_cpu else []),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),

@@ -1,0 +1,151 @@
+"""Convolutions with few output channels: computed several pixels at a time, to the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from onnx_models import GraphBuilder
+from onnx_reference import built_outputs, reference_outputs
+from tvm import relax
+
+from tunefarm_tuning.comparison import compare_arrays
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.extract import primfunc_workloads
+from tunefarm_tuning.tvm_side.few_outputs import widen_few_outputs
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+
+AVX512 = parse_target("llvm -mcpu=x86-64-v4")
+AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+HOST = parse_target("host")
+
+
+def network(
+    folder: Path,
+    *,
+    outputs: int,
+    kernel: tuple[int, int] = (3, 3),
+    strides: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    size: tuple[int, int] = (96, 96),
+    inputs: int = 16,
+) -> Path:
+    g = GraphBuilder(seed=outputs)
+    x = g.input("x", [2, inputs, *size])
+    weights = g.weight(outputs, inputs // groups, *kernel)
+    y = g.node(
+        "Conv",
+        x,
+        weights,
+        g.weight(outputs),
+        kernel_shape=list(kernel),
+        strides=list(strides),
+        pads=list(pads),
+        dilations=list(dilations),
+        group=groups,
+    )
+    g.output(g.node("Tanh", y))
+    path = folder / "model.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    return path
+
+
+def conv_shapes(loaded: LoadedModel) -> list[tuple[int, ...]]:
+    """Return the shapes of the weights of the network's convolutions: rows, pixels, inputs, outputs."""
+    found: list[tuple[int, ...]] = []
+
+    def look(one: Any) -> None:
+        if (
+            isinstance(one, tvm.ir.GenericConst)
+            and len(one.value.shape) == 4
+            and max(one.value.shape[:3]) > 1
+        ):
+            found.append(tuple(int(size) for size in one.value.shape))
+
+    relax.analysis.post_order_visit(loaded.module["main"].body, look)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "wider"),
+    [
+        ({"outputs": 3}, (3, 6, 16, 16)),
+        ({"outputs": 1}, (3, 18, 16, 16)),
+        ({"outputs": 6}, (3, 4, 16, 16)),
+        ({"outputs": 3, "kernel": (9, 9), "pads": (4, 4, 4, 4)}, (9, 12, 16, 16)),
+        ({"outputs": 3, "kernel": (5, 4), "pads": (0, 3, 2, 0), "size": (90, 96)}, (5, 7, 16, 16)),
+        ({"outputs": 2, "kernel": (4, 5), "strides": (2, 2), "pads": (1, 2, 0, 1), "size": (190, 194)}, None),
+        ({"outputs": 2, "strides": (1, 2), "kernel": (3, 7), "pads": (1, 3, 1, 3), "size": (96, 192)}, None),
+        ({"outputs": 3, "dilations": (2, 1), "pads": (2, 1, 2, 1)}, (3, 6, 16, 16)),
+    ],
+)
+def test_numbers_stay(given: dict[str, object], wider: tuple[int, ...] | None, tmp_path: Path) -> None:
+    path = network(tmp_path, **given)  # type: ignore[arg-type]
+    assert wider is None or wider in conv_shapes(load_relax(path, {}, AVX512))
+    loaded = load_relax(path, {}, HOST)
+    values = random_inputs(loaded.inputs, seed=1)
+    (ours,) = built_outputs(loaded, values, tmp_path)
+    (theirs,) = reference_outputs(path, loaded, values)
+    found = compare_arrays("y", ours, theirs)
+    assert found.ok, found.message
+
+
+def test_strided_ones_are_made_wider_too(tmp_path: Path) -> None:
+    path = network(tmp_path, outputs=2, strides=(1, 2), kernel=(3, 9), pads=(1, 4, 1, 4), size=(96, 192))
+    (shape,) = conv_shapes(load_relax(path, {}, AVX512))
+    pixels = (shape[1] - 9) // 2 + 1
+    assert pixels > 1
+    assert shape[3] == 16
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"outputs": 16},  # fill the lanes
+        {"outputs": 9},  # two pixels' would be eighteen
+        {"outputs": 3, "size": (96, 97)},  # a prime number of pixels
+        {"outputs": 3, "kernel": (1, 1), "pads": (0, 0, 0, 0)},  # as many zeros as lanes won
+        {"outputs": 3, "dilations": (1, 2), "pads": (1, 2, 1, 2)},
+        {"outputs": 4, "groups": 4},
+        {"outputs": 3, "size": (12, 12)},  # too small to matter
+    ],
+)
+def test_what_would_not_win_stays(given: dict[str, object], tmp_path: Path) -> None:
+    path = network(tmp_path, **given)  # type: ignore[arg-type]
+    ((*_, outputs),) = conv_shapes(load_relax(path, {}, AVX512))
+    assert outputs in (given["outputs"], 1)  # of a group, one
+
+
+def test_a_vector_of_eight_takes_fewer_pixels(tmp_path: Path) -> None:
+    path = network(tmp_path, outputs=3)
+    assert (3, 4, 16, 8) in conv_shapes(load_relax(path, {}, AVX2))
+
+
+def test_it_is_its_own_fixed_point(tmp_path: Path) -> None:
+    loaded = load_relax(network(tmp_path, outputs=3), {}, AVX512)
+    again = widen_few_outputs(loaded.module, 16)
+    assert [one.workload_key for one in primfunc_workloads(again)] == [
+        one.workload_key for one in primfunc_workloads(loaded.module)
+    ]
+
+
+def test_no_pixel_is_left_out_or_counted_twice(tmp_path: Path) -> None:
+    """Weights of one: each output says how many inputs its kernel reached."""
+    g = GraphBuilder()
+    x = g.input("x", [1, 64, 40, 40])
+    weights = g.constant(np.ones((2, 64, 3, 3), np.float32))
+    g.output(g.node("Conv", x, weights, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+    path = tmp_path / "ones.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, {}, HOST)
+    (found,) = built_outputs(loaded, [np.ones((1, 64, 40, 40), np.float32)], tmp_path)
+    reached = np.full(40, 3.0)
+    reached[[0, -1]] = 2.0
+    assert np.array_equal(found[0, 0], 64 * np.outer(reached, reached))
+    assert np.array_equal(found[0, 0], found[0, 1])
