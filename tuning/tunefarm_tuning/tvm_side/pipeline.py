@@ -22,6 +22,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernels
 from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
+from tunefarm_tuning.tvm_side.channels_last import channels_last
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
@@ -129,11 +130,17 @@ def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
     Raises:
         InvalidModelError: unsupported-operator, where TVM cannot do it.
     """
-    try:
-        return _lower(mod, target, choose, [relax.transform.ConvertLayout(_LAYOUTS)])
-    except Exception as error:  # noqa: BLE001  (whatever it is, the plain layout may do)
-        # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
-        raise_if_out_of_memory(error)
+    by_itself = tvm.transform.module_pass(
+        lambda mod, _: channels_last(mod), opt_level=0, name="ChannelsLast"
+    )
+    # The second leaves transposes around each convolution, which are moved away on CPUs alone.
+    seconds = [by_itself] if pipeline_name(target) == "cpu" else []
+    for layout_pass in (relax.transform.ConvertLayout(_LAYOUTS), *seconds):
+        try:
+            return _lower(mod, target, choose, [layout_pass])
+        except Exception as error:  # noqa: BLE001  (whatever it is, another layout may do)
+            # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
+            raise_if_out_of_memory(error)
     try:
         return _lower(mod, target, choose, [])
     except InvalidModelError:
