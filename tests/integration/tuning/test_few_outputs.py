@@ -129,7 +129,7 @@ def test_a_vector_of_eight_takes_fewer_pixels(tmp_path: Path) -> None:
 
 def test_it_is_its_own_fixed_point(tmp_path: Path) -> None:
     loaded = load_relax(network(tmp_path, outputs=3), {}, AVX512)
-    again = widen_few_outputs(loaded.module, 16)
+    again = widen_few_outputs(loaded.module, AVX512)
     assert [one.workload_key for one in primfunc_workloads(again)] == [
         one.workload_key for one in primfunc_workloads(loaded.module)
     ]

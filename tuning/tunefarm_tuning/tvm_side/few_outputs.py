@@ -15,6 +15,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
+from tunefarm_tuning.target import Target
+from tunefarm_tuning.tvm_side.convolution import CHANNELS_LAST, convolution_name, convolve
+from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
 from tunefarm_tuning.tvm_side.moved import sizes
 from tunefarm_tuning.tvm_side.rewriting import rewritten
 
@@ -54,14 +57,14 @@ class _Conv:
         return best if self.vectors(best, lanes) <= _WORTH * self.vectors(1, lanes) else 1
 
 
-def widen_few_outputs(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
+def widen_few_outputs(mod: tvm.IRModule, target: Target) -> tvm.IRModule:
     """Return the module with its convolutions of fewer output channels than a vector has lanes made wider, where that pays.
 
     Args:
         mod: A network laid out with channels last, its weights folded.
-        lanes: How many float32 fit into a vector.
+        target: A CPU.
     """
-    return rewritten(mod, _Rewriter(mod, lanes))
+    return rewritten(mod, _Rewriter(mod, Machine.of(target).lanes("float32")))
 
 
 @relax.expr_functor.mutator
@@ -77,18 +80,9 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         if conv is None or pixels == 1:
             return visited
         images, rows, width, channels = conv.out
-        attributes = visited.attrs
-        made = relax.op.nn.conv2d(
-            visited.args[0],
-            relax.const(_shifted(conv, pixels, self._lanes), "float32"),
-            strides=[int(attributes.strides[0]), pixels * conv.stride],
-            padding=[int(one) for one in attributes.padding],
-            dilation=[int(one) for one in attributes.dilation],
-            data_layout="NHWC",
-            kernel_layout="HWIO",
-            out_layout="NHWC",
-        )
-        made = self.builder_.emit(made)
+        weights = relax.const(_shifted(conv, pixels, self._lanes), "float32")
+        strides = [int(visited.attrs.strides[0]), pixels * conv.stride]
+        made = self.builder_.emit(convolve(visited, visited.args[0], weights, strides=strides))
         if sizes(made)[3] != pixels * channels:
             made = self.builder_.emit(relax.op.strided_slice(made, [3], [0], [pixels * channels]))
         return self.builder_.normalize(relax.op.reshape(made, [images, rows, width, channels]))
@@ -96,7 +90,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
 
 def _match(call: Any, lanes: int) -> _Conv | None:
     """Return the convolution that a call is; None where it is none that may be made wider."""
-    if not isinstance(call.op, tvm.ir.Op) or call.op.name != "relax.nn.conv2d":
+    if convolution_name(call, CHANNELS_LAST) != "relax.nn.conv2d":
         return None
     attributes, (data, weights) = call.attrs, call.args
     out = sizes(call)
@@ -105,8 +99,6 @@ def _match(call: Any, lanes: int) -> _Conv | None:
         or str(weights.value.dtype) != "float32"
         or out is None
         or sizes(data) is None
-        or (attributes.data_layout, attributes.kernel_layout) != ("NHWC", "HWIO")
-        or attributes.out_layout not in ("", "NHWC")
         or int(attributes.groups) != 1
         or int(attributes.dilation[1]) != 1
         or out[3] >= lanes

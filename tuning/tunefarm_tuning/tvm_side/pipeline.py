@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
 from tunefarm_tuning.tvm_side.channels_last import channels_last
 from tunefarm_tuning.tvm_side.combine import combine
 from tunefarm_tuning.tvm_side.combine_rule import Choose, in_place, never, where_it_pays
-from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
+from tunefarm_tuning.tvm_side.convolution import CHANNELS_LAST
 from tunefarm_tuning.tvm_side.few_outputs import widen_few_outputs
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm_side.fold_weights import fold_weights
@@ -42,13 +42,12 @@ from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
 from tunefarm_tuning.tvm_side.special_values import legalize_ops
 from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
+from tunefarm_tuning.tvm_side.unreached_taps import drop_unreached_taps
 from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
 from tunefarm_tuning.untrusted_text import clean
 
 _LAYOUTS = {
-    "relax.nn.conv1d": ["NWC", "WIO"],
-    "relax.nn.conv2d": ["NHWC", "HWIO"],
-    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+    **{name: list(layouts) for name, layouts in CHANNELS_LAST.items()},
     # These have no kernels for channels last; named, since they would follow the layout of their input otherwise.
     "relax.nn.conv1d_transpose": ["NCW", "IOW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
@@ -130,11 +129,8 @@ def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
     Raises:
         InvalidModelError: unsupported-operator, where TVM cannot do it.
     """
-    by_itself = tvm.transform.module_pass(
-        lambda mod, _: channels_last(mod), opt_level=0, name="ChannelsLast"
-    )
     # The second leaves transposes around each convolution, which are moved away on CPUs alone.
-    seconds = [by_itself] if pipeline_name(target) == "cpu" else []
+    seconds = [_pass("ChannelsLast", channels_last)] if pipeline_name(target) == "cpu" else []
     for layout_pass in (relax.transform.ConvertLayout(_LAYOUTS), *seconds):
         try:
             return _lower(mod, target, choose, [layout_pass])
@@ -154,55 +150,31 @@ def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
 
 
 def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: list[Any]) -> tvm.IRModule:
-    fold = tvm.transform.module_pass(lambda mod, _: fold_weights(mod), opt_level=0, name="FoldWeights")
-    norms = tvm.transform.module_pass(
-        lambda mod, _: fold_batch_norms(mod), opt_level=0, name="FoldBatchNorms"
-    )
-    powers = tvm.transform.module_pass(lambda mod, _: plain_powers(mod), opt_level=0, name="PlainPowers")
-    subpixels = tvm.transform.module_pass(lambda mod, _: as_subpixels(mod), opt_level=0, name="AsSubpixels")
     on_cpu = pipeline_name(target) == "cpu"
     # What was measured on CPUs says nothing of a GPU, which one large kernel fills better than three small ones.
     chosen = in_place if choose is where_it_pays and not on_cpu else choose
-    combined = tvm.transform.module_pass(lambda mod, _: combine(mod, chosen), opt_level=0, name="Combine")
-    widened = tvm.transform.module_pass(lambda mod, _: gpu_graph.wide_sums(mod), opt_level=0, name="WideSums")
-    narrow = tvm.transform.module_pass(
-        lambda mod, _: wide_arithmetic(mod), opt_level=0, name="WideArithmetic"
-    )
-    takes = tvm.transform.module_pass(lambda mod, _: plain_takes(mod), opt_level=0, name="PlainTakes")
-    transposes = tvm.transform.module_pass(
-        lambda mod, _: sink_transposes(mod) if on_cpu else plain_transposes(mod),
-        opt_level=0,
-        name="SinkTransposes",
-    )
-    bytes_ = tvm.transform.module_pass(
-        lambda mod, _: integer_products(mod, dot_lanes(target)), opt_level=0, name="IntegerProducts"
-    )
-    wider = tvm.transform.module_pass(
-        lambda mod, _: widen_few_outputs(mod, Machine.of(target).lanes("float32")),
-        opt_level=0,
-        name="WidenFewOutputs",
-    )
+    lanes = dot_lanes(target)
     passes: list[Any] = [
-        narrow,
-        norms,
-        fold,
+        _pass("WideArithmetic", wide_arithmetic),
+        _pass("FoldBatchNorms", fold_batch_norms),
+        _pass("FoldWeights", fold_weights),
         relax.transform.FoldConstant(),
-        powers,
-        *([takes] if on_cpu else []),
-        *([subpixels] if on_cpu else []),
+        _pass("PlainPowers", plain_powers),
+        _pass("DropUnreachedTaps", drop_unreached_taps),
+        *([_pass("PlainTakes", plain_takes), _pass("AsSubpixels", as_subpixels)] if on_cpu else []),
         relax.transform.DecomposeOpsForInference(),
         relax.transform.CanonicalizeBindings(),
-        combined,
-        *([] if on_cpu else [widened]),
+        _pass("Combine", lambda mod: combine(mod, chosen)),
+        *([] if on_cpu else [_pass("WideSums", gpu_graph.wide_sums)]),
         *layout_passes,
         relax.transform.Normalize(),
-        transposes,
+        _pass("SinkTransposes", sink_transposes) if on_cpu else _pass("PlainTransposes", plain_transposes),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
-        fold,
+        _pass("FoldWeights", fold_weights),
         relax.transform.FoldConstant(),
-        *([bytes_] if dot_lanes(target) else []),
-        *([wider] if on_cpu else []),
+        *([_pass("IntegerProducts", lambda mod: integer_products(mod, lanes))] if lanes else []),
+        *([_pass("WidenFewOutputs", lambda mod: widen_few_outputs(mod, target))] if on_cpu else []),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
@@ -216,6 +188,10 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
     _refuse_leftovers(lowered)
     # TVM's rules for GPUs do not pack weights.
     return mark_constants(lowered, may_pack=on_cpu)
+
+
+def _pass(name: str, rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:
+    return tvm.transform.module_pass(lambda mod, _: rewrite(mod), opt_level=0, name=name)
 
 
 def _refuse_loops_of_cpus(mod: tvm.IRModule) -> None:

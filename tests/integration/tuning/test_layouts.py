@@ -1,0 +1,114 @@
+"""Networks whose layout TVM's own rules cannot change, and kernels cut to what they reach: the numbers stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm
+from onnx_models import GraphBuilder
+from onnx_reference import built_outputs, reference_outputs
+from tvm import relax
+
+from tunefarm_tuning.comparison import compare_arrays
+from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+
+HOST = parse_target("host")
+
+
+def checked(g: GraphBuilder, folder: Path) -> LoadedModel:
+    """Prepare a network, and compare what its kernels compute with ONNX Runtime."""
+    path = folder / "model.onnx"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, {}, HOST)
+    values = random_inputs(loaded.inputs, seed=1)
+    outputs = built_outputs(loaded, values, folder)
+    for ours, theirs in zip(outputs, reference_outputs(path, loaded, values), strict=True):
+        found = compare_arrays("y", ours, theirs)
+        assert found.ok, found.message
+    return loaded
+
+
+def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+
+    def look(one: Any) -> None:
+        if isinstance(one, tvm.ir.GenericConst):
+            found.append(tuple(int(size) for size in one.value.shape))
+
+    relax.analysis.post_order_visit(loaded.module["main"].body, look)
+    return found
+
+
+def squeezed(g: GraphBuilder) -> None:
+    """Build columns read one after the other, as text in an image is."""
+    x = g.conv(g.input("x", [1, 3, 2, 24]), 3, 8)
+    x = g.node("Relu", g.conv(g.node("MaxPool", x, kernel_shape=[2, 1], strides=[2, 1]), 8, 20))
+    x = g.node("Transpose", g.node("Squeeze", x, g.ints(2)), perm=[2, 0, 1])
+    g.output(g.node("MatMul", x, g.weight(20, 16)))
+
+
+def squeezed_line(g: GraphBuilder) -> None:
+    """Build the same of a line: one axis of its image is all there is."""
+    x = g.input("x", [1, 6, 32])
+    for channels, outputs in ((6, 12), (12, 20)):
+        x = g.node("Relu", g.node("Conv", x, g.weight(outputs, channels, 3), kernel_shape=[3], pads=[1, 1]))
+    x = g.node("Squeeze", g.node("ReduceMax", x, axes=[2], keepdims=1), g.ints(2))
+    g.output(g.node("Transpose", x, perm=[1, 0]))
+
+
+@pytest.mark.parametrize(
+    ("build", "last"),
+    [(squeezed, (1, 3, 8, 20)), (squeezed_line, (3, 12, 20))],
+)
+def test_channels_are_last_where_layout_rules_fail(
+    build: Callable[[GraphBuilder], None], last: tuple[int, ...], tmp_path: Path
+) -> None:
+    g = GraphBuilder()
+    build(g)
+    assert last in constants(checked(g, tmp_path))
+
+
+def conv(g: GraphBuilder, shape: list[int], weights: list[int], **attributes: Any) -> None:
+    x = g.input("x", shape)
+    g.output(g.node("Conv", x, g.weight(*weights), kernel_shape=weights[2:], **attributes))
+
+
+@pytest.mark.parametrize(
+    ("shape", "weights", "attributes", "kept"),
+    [
+        # Dilated beyond the image: the middle alone is left.
+        ([1, 8, 9, 9], [12, 8, 3, 3], {"pads": [12] * 4, "dilations": [12, 12]}, (1, 1, 8, 12)),
+        # Along one axis only.
+        ([1, 8, 9, 40], [12, 8, 3, 3], {"pads": [10] * 4, "dilations": [10, 10]}, (1, 3, 8, 12)),
+        # A single pixel.
+        ([2, 8, 1, 1], [12, 8, 3, 3], {"pads": [1] * 4}, (1, 1, 8, 12)),
+        ([1, 8, 1, 1], [12, 8, 3, 3], {"pads": [1] * 4, "strides": [2, 2]}, (1, 1, 8, 12)),
+        # One side of it.
+        ([1, 8, 2, 2], [12, 8, 5, 5], {"pads": [2, 4, 2, 0]}, (3, 2, 8, 12)),
+        ([1, 8, 3], [12, 8, 7], {"pads": [6, 0]}, (3, 8, 12)),
+        ([1, 4, 2, 1, 2], [6, 4, 3, 3, 3], {"pads": [1] * 6}, (3, 1, 3, 4, 6)),
+        # Groups have kernels too.
+        ([1, 8, 1, 1], [8, 1, 3, 3], {"pads": [1] * 4, "group": 8}, None),
+        # All taps are reached, by some place or other.
+        ([1, 8, 9, 9], [12, 8, 3, 3], {"pads": [8] * 4, "dilations": [8, 8]}, (3, 3, 8, 12)),
+        ([1, 8, 7, 7], [12, 8, 3, 3], {"pads": [1] * 4, "strides": [2, 2]}, (3, 3, 8, 12)),
+        # Nothing but padding.
+        ([1, 8, 1, 1], [12, 8, 2, 2], {"pads": [9] * 4, "strides": [30, 30]}, None),
+    ],
+)
+def test_taps_that_meet_padding_alone_go(
+    shape: list[int],
+    weights: list[int],
+    attributes: dict[str, Any],
+    kept: tuple[int, ...] | None,
+    tmp_path: Path,
+) -> None:
+    g = GraphBuilder()
+    conv(g, shape, weights, **attributes)
+    found = constants(checked(g, tmp_path))
+    assert kept is None or kept in found
