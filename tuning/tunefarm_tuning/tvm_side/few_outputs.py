@@ -80,10 +80,12 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         if conv is None or pixels == 1:
             return visited
         images, rows, width, channels = conv.out
-        weights = relax.const(_shifted(conv, pixels, self._lanes), "float32")
+        shifted = _shifted(conv, pixels, self._lanes)
         strides = [int(visited.attrs.strides[0]), pixels * conv.stride]
-        made = self.builder_.emit(convolve(visited, visited.args[0], weights, strides=strides))
-        if sizes(made)[3] != pixels * channels:
+        made = self.builder_.emit(
+            convolve(visited, visited.args[0], relax.const(shifted, "float32"), strides=strides)
+        )
+        if shifted.shape[3] != pixels * channels:
             made = self.builder_.emit(relax.op.strided_slice(made, [3], [0], [pixels * channels]))
         return self.builder_.normalize(relax.op.reshape(made, [images, rows, width, channels]))
 
