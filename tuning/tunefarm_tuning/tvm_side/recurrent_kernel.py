@@ -23,8 +23,8 @@ from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY, IS_SCHEDULED
 _LANES = 16
 _TILE = 4 * _LANES  # columns of the matrix that are summed side by side, in registers
 _ROWS = 4  # sequences whose sums are
-_SHARED_POINTS = 1 << 19
-"""Products in a step from which threads share them: some 20 microseconds of one core."""
+_SHARED_POINTS = 1 << 18
+"""Products in a step from which threads share them: some 15 microseconds of one core, which reads a megabyte meanwhile."""
 _OPAQUE = 8  # TVM's pattern of what fuses with nothing
 
 Activation = Callable[[Any], Any]
