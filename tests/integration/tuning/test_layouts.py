@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from onnx_models import GraphBuilder
@@ -15,6 +16,7 @@ from tvm import relax
 from tunefarm_tuning.comparison import compare_arrays
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.tvm_side.extract import primfunc_workloads
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
 HOST = parse_target("host")
@@ -92,6 +94,8 @@ def conv(g: GraphBuilder, shape: list[int], weights: list[int], **attributes: An
         ([1, 8, 2, 2], [12, 8, 5, 5], {"pads": [2, 4, 2, 0]}, (3, 2, 8, 12)),
         ([1, 8, 3], [12, 8, 7], {"pads": [6, 0]}, (3, 8, 12)),
         ([1, 4, 2, 1, 2], [6, 4, 3, 3, 3], {"pads": [1] * 6}, (3, 1, 3, 4, 6)),
+        # Only where there is padding to cut: rows go, pixels stay.
+        ([1, 4, 1, 10], [4, 4, 3, 3], {"pads": [1, 12, 1, 11], "dilations": [1, 12]}, (1, 3, 4, 4)),
         # Groups have kernels too.
         ([1, 8, 1, 1], [8, 1, 3, 3], {"pads": [1] * 4, "group": 8}, None),
         # All taps are reached, by some place or other.
@@ -112,3 +116,43 @@ def test_taps_that_meet_padding_alone_go(
     conv(g, shape, weights, **attributes)
     found = constants(checked(g, tmp_path))
     assert kept is None or kept in found
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_a_tap_that_is_no_number_stays(number: float, tmp_path: Path) -> None:
+    """Its products with padding are NaN, and so is each sum that it is in."""
+    g = GraphBuilder()
+    x = g.input("x", [1, 2, 1, 1])
+    weights = np.ones((3, 2, 3, 3), np.float32)
+    weights[0, 0, 0, 0] = number
+    g.output(g.node("Conv", x, g.constant(weights), kernel_shape=[3, 3], pads=[1] * 4))
+    checked(g, tmp_path)
+
+
+def enlarged(g: GraphBuilder) -> None:
+    x = g.node("Relu", g.conv(g.input("x", [1, 3, 8, 6]), 3, 5))
+    g.output(g.node("Resize", x, "", "", g.ints(1, 5, 32, 30), mode="linear"))
+
+
+def enlarged_and_read_twice(g: GraphBuilder) -> None:
+    x = g.node("Relu", g.conv(g.input("x", [1, 3, 8, 6]), 3, 5))
+    x = g.node("Resize", x, "", "", g.ints(1, 5, 16, 12), mode="linear")
+    g.output(x)
+    g.output(g.conv(x, 5, 4))
+
+
+def made_smaller(g: GraphBuilder) -> None:
+    x = g.node("Relu", g.conv(g.input("x", [1, 3, 8, 6]), 3, 5))
+    g.output(g.node("Resize", x, "", "", g.ints(1, 5, 4, 3), mode="linear"))
+
+
+@pytest.mark.parametrize(
+    ("build", "lifted"), [(enlarged, True), (enlarged_and_read_twice, False), (made_smaller, False)]
+)
+def test_what_is_enlarged_is_transposed_first(
+    build: Callable[[GraphBuilder], None], *, lifted: bool, tmp_path: Path
+) -> None:
+    g = GraphBuilder()
+    build(g)
+    names = [kernel.name for kernel in primfunc_workloads(checked(g, tmp_path).module)]
+    assert any(name.startswith("fused_transpose") and "resize2d" in name for name in names) is lifted, names

@@ -163,12 +163,17 @@ def _resize(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | Non
     first = moved[0]
     if first is None or first.order != CHANNELS_LAST or str(call.attrs.layout) != "NCHW":
         return None
-    attributes = call.attrs
-    made = relax.op.image.resize2d(
-        first.source,
-        call.args[1],
+    return Moved(source=emit(resized(call, first.source, "NHWC")), order=first.order)
+
+
+def resized(like: Any, image: Any, layout: str) -> Any:
+    """Return a `resize2d` as another one, of an image in this layout."""
+    attributes = like.attrs
+    return relax.op.image.resize2d(
+        image,
+        like.args[1],
         roi=tuple(float(one) for one in attributes.roi),
-        layout="NHWC",
+        layout=layout,
         method=str(attributes.method),
         coordinate_transformation_mode=str(attributes.coordinate_transformation_mode),
         rounding_method=str(attributes.rounding_method),
@@ -177,7 +182,6 @@ def _resize(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | Non
         extrapolation_value=float(attributes.extrapolation_value),
         out_dtype=attributes.out_dtype,
     )
-    return Moved(source=emit(made), order=first.order)
 
 
 def _mean(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | None:

@@ -32,6 +32,7 @@ from tunefarm_tuning.tvm_side.fold_weights import fold_weights
 from tunefarm_tuning.tvm_side.integer_products import integer_products
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY
+from tunefarm_tuning.tvm_side.lift_transposes import lift_transposes
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.onnx_importer import import_bound
 from tunefarm_tuning.tvm_side.packing import mark_constants
@@ -168,13 +169,17 @@ def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: lis
         *([] if on_cpu else [_pass("WideSums", gpu_graph.wide_sums)]),
         *layout_passes,
         relax.transform.Normalize(),
-        _pass("SinkTransposes", sink_transposes) if on_cpu else _pass("PlainTransposes", plain_transposes),
+        *(
+            [_pass("SinkTransposes", sink_transposes), _pass("LiftTransposes", lift_transposes)]
+            if on_cpu
+            else [_pass("PlainTransposes", plain_transposes)]
+        ),
         relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
         _pass("FoldWeights", fold_weights),
         relax.transform.FoldConstant(),
         *([_pass("IntegerProducts", lambda mod: integer_products(mod, lanes))] if lanes else []),
-        *([_pass("WidenFewOutputs", lambda mod: widen_few_outputs(mod, target))] if on_cpu else []),
+        *([_pass("WidenFewOutputs", widen_few_outputs)] if on_cpu else []),
         # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),

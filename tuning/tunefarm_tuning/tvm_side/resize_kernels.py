@@ -1,4 +1,4 @@
-"""Kernels of linear resizing: rows first, then columns. TVM's own computes four corners, and where they are, for each element."""
+"""Kernels of linear resizing: one axis after the other. TVM's own computes four corners, and where they are, for each element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from tvm import te, tirx
 from tvm.topi.image.resize import get_inx
 
 _RESIZE = "relax.image.resize2d"
-_AXES = {"NHWC": (1, 2), "NCHW": (2, 3)}
+_AXES = {"NHWC": (1, 2), "NCHW": (3, 2)}
+"""In which order. With channels first, rows are whole when they are weighed: neighbours of a row are in vectors, and the few places
+between columns are not asked for again in each row."""
 _COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
 
 
@@ -29,9 +31,9 @@ def legalize_resize(builder: Any, call: Any) -> Any:
     if not fits or axes is None:
         return tvm.ir.Op.get(_RESIZE).get_attr("FLegalize")(builder, call)
     # Two calls, which fuse like any two: a kernel of two steps would fuse with nothing.
-    rows, columns = (_along(axis, int(call.ty.shape[axis]), mode) for axis in axes)
-    x = builder.emit(builder.call_te(rows, x, primfunc_name_hint="resize2d"))
-    return builder.call_te(columns, x, primfunc_name_hint="resize2d")
+    first, second = (_along(axis, int(call.ty.shape[axis]), mode) for axis in axes)
+    x = builder.emit(builder.call_te(first, x, primfunc_name_hint="resize2d"))
+    return builder.call_te(second, x, primfunc_name_hint="resize2d")
 
 
 def _along(axis: int, after: int, mode: str) -> Callable[[Any], Any]:

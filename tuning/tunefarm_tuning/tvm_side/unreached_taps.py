@@ -1,4 +1,4 @@
-"""Convolutions without those taps of their kernels that only ever meet padding.
+"""Convolutions without the outer taps of their kernels that only ever meet padding.
 
 A kernel dilated by 18 over an image of 16 pixels has eight of nine taps outside of it, wherever it stands; so has a 3x3 one over a
 single pixel. TVM's loops multiply all of them by zeros.
@@ -34,10 +34,13 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
             return visited
         attributes = visited.attrs
         rank = len(before) - 2
+        value = weights.value.numpy()
+        if not np.isfinite(value.astype(np.float64)).all():
+            return visited  # a product with padding is no zero
         padding = [int(one) for one in attributes.padding]
         kept = [slice(None), slice(None)]
         for axis in range(rank):
-            taps = range(int(weights.value.shape[2 + axis]))
+            taps = range(value.shape[2 + axis])
             dilation, ahead = int(attributes.dilation[axis]), padding[axis]
             last_place = (after[2 + axis] - 1) * int(attributes.strides[axis])
             # A tap meets pixels from where it stands first, which may be ahead of the image, to where it stands last.
@@ -47,12 +50,16 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
                 if tap * dilation - ahead < before[2 + axis] and last_place + tap * dilation - ahead >= 0
             ]
             first, last = (reached[0], reached[-1]) if reached else (0, taps[-1])
-            padding[axis] -= first * dilation
-            padding[rank + axis] -= (taps[-1] - last) * dilation
+            ahead -= first * dilation
+            behind = padding[rank + axis] - (taps[-1] - last) * dilation
+            # Where there is less padding than that, the image itself would have to be cut: rare, and left alone.
+            if min(ahead, behind) < 0:
+                first, last = 0, taps[-1]
+            else:
+                padding[axis], padding[rank + axis] = ahead, behind
             kept.append(slice(first, last + 1))
-        cut = np.ascontiguousarray(weights.value.numpy()[tuple(kept)])
-        # Cut at a side that has less padding than that, the image itself would have to be cut: rare, and left alone.
-        if cut.shape == tuple(int(size) for size in weights.value.shape) or min(padding) < 0:
+        cut = np.ascontiguousarray(value[tuple(kept)])
+        if cut.shape == value.shape:
             return visited
         return self.builder_.normalize(
             convolve(visited, data, relax.const(cut, str(weights.value.dtype)), padding=padding)
