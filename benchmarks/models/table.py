@@ -25,7 +25,7 @@ NOTE = (
     "the runtime wants them. `tuned` is the artifact through its own loader; `ONNX Runtime` has all graph optimisations, as many "
     "threads, I/O binding, and the faster of spinning and not. The ratio (below 1 is faster than ONNX Runtime) is the median of the "
     "rounds' ratios; `as called` is the same of calls with numpy arrays in and out. `untuned` is the same network compiled without "
-    "any record, `plain` as TVM does it: loops without any schedule. `kernels` is what the records say the tuned kernels take together, each timed by itself; `roofline` how much of "
+    "any record, `plain` as TVM does it: loops without any schedule. `kernels` is what the records say the tuned kernels take together, each timed by itself (those without a record, `covered` says how many, are not in it); `roofline` how much of "
     "what the machine could do they reach, weighted by time. `spread` is (largest − smallest) / median, of tuned and of ONNX "
     "Runtime. `off by` is the largest difference from ONNX Runtime without graph optimisations, over the output's RMS."
 )
