@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from private_postgres import PrivatePostgres
+from private_postgres import started_postgres
 
 # A process that calls TVM is bound to one core otherwise, and all that it starts later.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
@@ -29,9 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """URL of a private PostgreSQL server, which ends with the session."""
-    server = PrivatePostgres("fsync=off", "max_connections=100")
+    server = started_postgres("fsync=off", "max_connections=100")
     try:
-        server.start()
         yield server.url
     finally:
         server.close()

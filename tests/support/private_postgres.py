@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -40,9 +41,14 @@ class PrivatePostgres:
             shutil.chown(self.folder, self._server.system_user)
         self._server.ensure_pgdata_inited()
 
-    def start(self) -> None:
+    def start(self, *, within_sec: float = 300.0) -> None:
         """Start it, and wait until it answers; what the last one left may keep it from starting for a moment."""
-        wait_until(self._comes_up, "PostgreSQL")
+        wait_until(
+            self._comes_up, lambda: f"PostgreSQL, which says: {self._last_words()}", within_sec=within_sec
+        )
+
+    def _last_words(self) -> str:
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _comes_up(self) -> bool:
         if self._process is None or self._process.poll() is not None:
@@ -87,6 +93,24 @@ class PrivatePostgres:
                 self._process.kill()
                 self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def started_postgres(*options: str) -> PrivatePostgres:
+    """Return a server that answers; a second one where the first does not within two minutes; its log goes to standard error.
+
+    One of a session's servers once never answered, on a fresh machine on which three were being made at once.
+    """
+    first = PrivatePostgres(*options)
+    try:
+        first.start(within_sec=120.0)
+    except AssertionError as error:
+        print(error, file=sys.__stderr__)
+        first.close()
+    else:
+        return first
+    second = PrivatePostgres(*options)
+    second.start()
+    return second
 
 
 def _has_user() -> bool:
