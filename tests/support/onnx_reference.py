@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import onnxruntime
 import tvm
 from numpy.typing import NDArray
+from onnx_models import GraphBuilder
 from tvm import relax
 
+from tunefarm_tuning.comparison import compare_arrays
+from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
 # This machine's, but for LLVM's optimisations: plain loops are built five times as fast so, and compute the same.
 UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})
@@ -54,3 +58,25 @@ def reference_outputs(path: Path, loaded: LoadedModel, inputs: list[NDArray[Any]
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feed = {spec.name: value for spec, value in zip(loaded.inputs, inputs, strict=True)}
     return list(session.run([spec.name for spec in loaded.outputs], feed))
+
+
+def checked_network(g: GraphBuilder, folder: Path, *, special: bool = False) -> LoadedModel:
+    """Load a network for this machine and assert that its outputs are the reference's.
+
+    Args:
+        g: What builds it.
+        folder: Where to put its file and the library.
+        special: Put not-a-number and both infinities among the inputs.
+    """
+    path = folder / "model"
+    path.write_bytes(g.model().SerializeToString())
+    loaded = load_relax(path, {}, parse_target("host"))
+    inputs = random_inputs(loaded.inputs, seed=1)
+    if special:
+        for value in inputs:
+            value.reshape(-1)[:3] = [np.nan, np.inf, -np.inf]
+    outputs = built_outputs(loaded, inputs, folder)
+    for ours, theirs in zip(outputs, reference_outputs(path, loaded, inputs), strict=True):
+        found = compare_arrays("y", ours, theirs)
+        assert found.ok, found.message
+    return loaded

@@ -10,29 +10,11 @@ import numpy as np
 import pytest
 import tvm
 from onnx_models import GraphBuilder
-from onnx_reference import built_outputs, reference_outputs
+from onnx_reference import checked_network
 from tvm import relax
 
-from tunefarm_tuning.comparison import compare_arrays
-from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
-
-HOST = parse_target("host")
-
-
-def checked(g: GraphBuilder, folder: Path) -> LoadedModel:
-    """Prepare a network, and compare what its kernels compute with ONNX Runtime."""
-    path = folder / "model.onnx"
-    path.write_bytes(g.model().SerializeToString())
-    loaded = load_relax(path, {}, HOST)
-    values = random_inputs(loaded.inputs, seed=1)
-    outputs = built_outputs(loaded, values, folder)
-    for ours, theirs in zip(outputs, reference_outputs(path, loaded, values), strict=True):
-        found = compare_arrays("y", ours, theirs)
-        assert found.ok, found.message
-    return loaded
+from tunefarm_tuning.tvm_side.pipeline import LoadedModel
 
 
 def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:
@@ -72,7 +54,7 @@ def test_channels_are_last_where_layout_rules_fail(
 ) -> None:
     g = GraphBuilder()
     build(g)
-    assert last in constants(checked(g, tmp_path))
+    assert last in constants(checked_network(g, tmp_path))
 
 
 def conv(g: GraphBuilder, shape: list[int], weights: list[int], **attributes: Any) -> None:
@@ -114,7 +96,7 @@ def test_taps_that_meet_padding_alone_go(
 ) -> None:
     g = GraphBuilder()
     conv(g, shape, weights, **attributes)
-    found = constants(checked(g, tmp_path))
+    found = constants(checked_network(g, tmp_path))
     assert kept is None or kept in found
 
 
@@ -126,7 +108,7 @@ def test_a_tap_that_is_no_number_stays(number: float, tmp_path: Path) -> None:
     weights = np.ones((3, 2, 3, 3), np.float32)
     weights[0, 0, 0, 0] = number
     g.output(g.node("Conv", x, g.constant(weights), kernel_shape=[3, 3], pads=[1] * 4))
-    checked(g, tmp_path)
+    checked_network(g, tmp_path)
 
 
 def enlarged(g: GraphBuilder) -> None:
@@ -154,5 +136,5 @@ def test_what_is_enlarged_is_transposed_first(
 ) -> None:
     g = GraphBuilder()
     build(g)
-    names = [kernel.name for kernel in primfunc_workloads(checked(g, tmp_path).module)]
+    names = [kernel.name for kernel in primfunc_workloads(checked_network(g, tmp_path).module)]
     assert any(name.startswith("fused_transpose") and "resize2d" in name for name in names) is lifted, names

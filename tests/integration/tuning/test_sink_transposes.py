@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 import tvm
 from onnx_models import GraphBuilder
-from onnx_reference import built_outputs, reference_outputs
+from onnx_reference import checked_network
 from tvm import relax
 
-from tunefarm_tuning.comparison import compare_arrays
-from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 from tunefarm_tuning.tvm_side.reshape_groups import groups_of
 from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
 
@@ -25,21 +22,6 @@ HOST = parse_target("host")
 
 Shape = tuple[int, ...]
 Step = Callable[[GraphBuilder, np.random.Generator, str, Shape], tuple[str, Shape]]
-
-
-def check_numbers(g: GraphBuilder, folder: Path, *, special: bool = False) -> LoadedModel:
-    path = folder / "model"
-    path.write_bytes(g.model().SerializeToString())
-    loaded = load_relax(path, {}, HOST)
-    inputs = random_inputs(loaded.inputs, seed=1)
-    if special:
-        for value in inputs:
-            value.reshape(-1)[:3] = [np.nan, np.inf, -np.inf]
-    outputs = built_outputs(loaded, inputs, folder)
-    for ours, theirs in zip(outputs, reference_outputs(path, loaded, inputs), strict=True):
-        found = compare_arrays("y", ours, theirs)
-        assert found.ok, found.message
-    return loaded
 
 
 def shuffle(g: GraphBuilder, x: str, channels: int, size: int) -> str:
@@ -103,7 +85,7 @@ GONE = {
 def test_no_layout_is_changed_within_a_network(name: str, tmp_path: Path) -> None:
     g = GraphBuilder(seed=4)
     GONE[name](g)
-    names = [kernel.name for kernel in primfunc_workloads(check_numbers(g, tmp_path).module)]
+    names = [kernel.name for kernel in primfunc_workloads(checked_network(g, tmp_path).module)]
     # Into the network and out of it; a shuffle is a transpose of its own.
     left = [one for one in names if "transpose" in one and "reshape" not in one]
     assert len(left) <= 2, names
@@ -133,7 +115,7 @@ def test_what_has_an_unknown_size_is_not_moved_past() -> None:
 def test_special_values_go_through_a_pad(mode: str, tmp_path: Path) -> None:
     g = GraphBuilder()
     g.output(g.node("Pad", g.input("x", [2, 3, 4, 5]), g.ints(1, 0, 2, 1, 0, 2, 1, 3), mode=mode))
-    check_numbers(g, tmp_path, special=True)
+    checked_network(g, tmp_path, special=True)
 
 
 def test_a_part_of_queries_keys_and_values_is_no_lookup(tmp_path: Path) -> None:
@@ -143,7 +125,7 @@ def test_a_part_of_queries_keys_and_values_is_no_lookup(tmp_path: Path) -> None:
         g.output(g.node("Gather", x, g.constant(np.array(place, np.int64)), axis=0))
     for places in ([1, 2], [2, 0], [1, -1]):
         g.output(g.node("Gather", x, g.constant(np.array(places, np.int64)), axis=2))
-    loaded = check_numbers(g, tmp_path)
+    loaded = checked_network(g, tmp_path)
     assert sum("take" in kernel.name for kernel in primfunc_workloads(loaded.module)) <= 2
 
 
@@ -157,7 +139,7 @@ def test_whatever_follows_a_transpose_computes_the_same(seed: int, tmp_path: Pat
         known.append(STEPS[int(rng.integers(len(STEPS)))](g, rng, x, shape))
     for x, _ in known[-4:]:
         g.output(g.node("Neg", x))
-    check_numbers(g, tmp_path)
+    checked_network(g, tmp_path)
 
 
 def transposed(g: GraphBuilder, rng: np.random.Generator, x: str, shape: Shape) -> tuple[str, Shape]:
