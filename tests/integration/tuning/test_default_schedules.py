@@ -160,6 +160,11 @@ NETS: dict[str, Net] = {
     "conv-groups": conv((1, 16, 9, 9), 32, 3, 1, 4),
     "conv-groups-of-sixteen": conv((1, 32, 10, 9), 64, 3, 2, 4),
     "conv-groups-of-three": conv((1, 8, 7, 7), 12, 3, 1, 4),
+    "conv-groups-of-four": conv((1, 64, 9, 9), 64, 3, 1, 16),
+    "conv-groups-of-four-by-two": conv((1, 64, 9, 9), 32, 3, 2, 16),
+    "conv-groups-of-two-by-four": conv((1, 32, 9, 9), 64, 3, 2, 16),
+    "conv-two-outputs-of-each": conv((1, 32, 9, 9), 64, 3, 1, 32),
+    "conv-groups-in-rows": conv((1, 64, 6, 40), 64, 1, 1, 16),
     "conv-1d": single("Conv", (1, 6, 33), (8, 6, 3), kernel_shape=[3]),
     "conv-3d": single("Conv", (1, 2, 6, 6, 6), (4, 2, 3, 3, 3), kernel_shape=[3, 3, 3]),
     "conv-transposed": transposed_conv,
@@ -355,7 +360,7 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
 
 
 def access(strides: Shape, elements: int) -> Access:
-    return Access(buffer="", dtype="float32", elements=elements, strides=tuple(strides))
+    return Access(buffer="", dtype="float32", elements=elements, strides=tuple(strides), near=())
 
 
 @pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])

@@ -105,7 +105,7 @@ def _scheduled(module: tvm.IRModule, machine: Machine) -> tvm.tirx.PrimFunc | No
     if schedule_dots(sch, blocks, machine):
         return with_instructions(sch.mod["main"])
     for block in blocks:
-        split_groups(sch, block)
+        split_groups(sch, block, machine)
     if schedule_rows(sch, blocks, machine):
         return sch.mod["main"]
     done = [_schedule_one(sch, block, machine) for block in blocks]

@@ -1,7 +1,8 @@
 """Default schedules of grouped convolutions, the first step: a loop over channels becomes one over groups and one within.
 
 A group's results read the same inputs. Which ones is a division of the channel's number, along which nothing is walked by
-any stride; by two loops, everything is.
+any stride; by two loops, everything is. Groups that do not fill a vector are taken several at a time, as many as do: what their
+results read lies side by side, and `lane_loads` reads it so.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.tirx import IndexMap
 
+from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
 from tunefarm_tuning.tvm_side.ir_walk import walk
 
 _SPATIAL = 0
 _LEAST_RESULTS = 4
 """A group of fewer results fills no vector."""
+_FEWEST_IN_A_VECTOR = 4
+"""Groups: half a vector of one group's results needs no shuffles, and is as fast or faster."""
 
 
-def split_groups(sch: Any, block: Any) -> None:
+def split_groups(sch: Any, block: Any, machine: Machine) -> None:
     """Split the loop of a reduction that goes through groups, if there is one and it divides."""
     node = sch.get(block)
     variables = list(node.iter_vars)
@@ -39,15 +43,21 @@ def split_groups(sch: Any, block: Any) -> None:
         return
     ((place, results),) = found
     extent = variables[place].dom.extent
-    if results < _LEAST_RESULTS or not isinstance(extent, tirx.IntImm) or int(extent) % results:
+    if not isinstance(extent, tirx.IntImm) or int(extent) % results:
+        return
+    lanes = machine.lanes(str(node.writes[0].source.dtype))
+    width = results
+    if results * _FEWEST_IN_A_VECTOR <= lanes and lanes % results == 0 and int(extent) % lanes == 0:
+        width = lanes
+    if width < _LEAST_RESULTS:
         return
 
     def by_groups(*indices: Any) -> list[Any]:
         channel = indices[place]
         return [
             *indices[:place],
-            tirx.floordiv(channel, results),
-            tirx.floormod(channel, results),
+            tirx.floordiv(channel, width),
+            tirx.floormod(channel, width),
             *indices[place + 1 :],
         ]
 

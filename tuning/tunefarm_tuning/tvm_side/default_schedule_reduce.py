@@ -17,7 +17,13 @@ from tunefarm_tuning.tvm_side.default_schedule_plain import (
     vectorize_inner,
 )
 from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage, stage_of
-from tunefarm_tuning.tvm_side.default_schedule_tile import Tile, choose_tile, read_bytes, vector_loop_of
+from tunefarm_tuning.tvm_side.default_schedule_tile import (
+    Tile,
+    choose_tile,
+    groups_of,
+    read_bytes,
+    vector_loop_of,
+)
 from tunefarm_tuning.tvm_side.packing import lies_freely, mark_packing, panels
 
 _NEAR_BYTES = 256 << 10
@@ -72,8 +78,9 @@ class _Nest:
         vector_outer, vectors, lanes = self._split_vector(loops[tile.vector_loop])
         outer[tile.vector_loop] = vector_outer
         rest = [one for one in stage.spatial if one not in outer]
+        groups = groups_of(stage, tile.row_loops)
         outer |= {one: loops[one] for one in rest}
-        order = [*rest, *self._outer_order()]
+        order = [*(one for one in rest if one not in groups), *self._outer_order(), *groups]
         sums = [loops[one] for one in stage.reduction]
         sch.reorder(*(outer[one] for one in order), *sums, *inner, vectors, lanes)
         spatial = [outer[one] for one in order]
@@ -82,6 +89,8 @@ class _Nest:
         self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
         self._place_paddings(producers, first)
+        if any(tile.vector_loop in read.near for read in stage.reads):
+            sch.unroll(sums[-1])  # the places of a shuffle are constants
         for one in (*inner, vectors):
             sch.unroll(one)
         sch.vectorize(lanes)

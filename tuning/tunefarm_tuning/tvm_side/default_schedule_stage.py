@@ -17,6 +17,7 @@ from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
+_MOST_LANES = 16
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
@@ -61,13 +62,17 @@ class Access:
     """How one tensor is read or written.
 
     Attributes:
-        strides: For each loop, the elements between one iteration and the next; None where that is no constant.
+        strides: For each loop, the elements between one iteration and the next; None where that is no constant, 1 also for
+            loops of `near`.
+        near: The loops whose elements lie near each other in another order: `lane_loads` reads them as it does those that
+            lie side by side.
     """
 
     buffer: str
     dtype: str
     elements: int
     strides: tuple[int | None, ...]
+    near: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +167,39 @@ def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
         elements *= extent or 1
     index = analyzer.simplify(index)
     strides = [_stride(index, one.var) if single else None for one in variables]
+    reduces = any(int(one.iter_type) == _REDUCES for one in variables)
+    near = [
+        place
+        for place, one in enumerate(variables)
+        if single and reduces and strides[place] is None and _is_near(index, one, analyzer)
+    ]
     return Access(
         buffer=str(region.source.name),
         dtype=str(region.source.dtype),
         elements=elements,
-        strides=tuple(strides),
+        strides=tuple(1 if place in near else stride for place, stride in enumerate(strides)),
+        near=tuple(near),
     )
 
 
 def _stride(index: Any, variable: Any) -> int | None:
     found = list(detect_linear_equation(index, [variable]))
     return int(found[0]) if len(found) == 2 and isinstance(found[0], int | tirx.IntImm) else None
+
+
+def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
+    """Whether a short loop goes over as few elements as a vector or two have."""
+    extent = int(variable.dom.extent)
+    if extent > _MOST_LANES:
+        return False
+    places = [_at(index, variable.var, step) - _at(index, variable.var, 0) for step in range(extent)]
+    found = [analyzer.simplify(place) for place in places]
+    if not all(isinstance(place, tirx.IntImm) for place in found):
+        return False
+    numbers = [int(place) for place in found]
+    return max(numbers) - min(numbers) < 2 * extent
+
+
+def _at(index: Any, variable: Any, value: int) -> Any:
+    number = tirx.const(value, str(variable.expr_ty().dtype))
+    return tvm_ffi.structural_map(index, (tirx.Var, lambda one: number if one.same_as(variable) else one))

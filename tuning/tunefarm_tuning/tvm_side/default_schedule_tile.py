@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -63,11 +63,13 @@ def choose_tile(stage: Stage, loop: int, machine: Machine) -> Tile:
     """
     along = [read for read in stage.reads if read.strides[loop] == 1]
     row_loops = _row_loops(stage, loop, along)
+    # A dense convolution goes on along the lines that it reads; of a group's few channels all is read again for each tap.
+    again = stage.reads if groups_of(stage, row_loops) else along
     steps = max(1, stage.points // _size(stage, stage.spatial))
     best: tuple[float, Tile] | None = None
     for tile in _tiles(stage, loop, row_loops, machine):
         cycles = _cycles(stage, tile, along, steps)
-        if (best is None or cycles < best[0]) and _is_crowded(stage, tile, along):
+        if (best is None or cycles < best[0]) and _is_crowded(tile, stage, again):
             cycles *= _CROWDED
         if best is None or cycles < best[0]:
             best = (cycles, tile)
@@ -82,18 +84,39 @@ def _row_loops(stage: Stage, loop: int, along: list[Access]) -> tuple[int, ...]:
         for one in stage.spatial
         if one != loop and stage.extents[one] > 1 and any(read.strides[one] == 0 for read in along)
     ]
-    return tuple(found[-2:])
+    return tuple(found[-1:] if groups_of(stage, found) else found[-2:])
+
+
+def groups_of(stage: Stage, row_loops: Sequence[int]) -> list[int]:
+    """Return the loops over groups of channels, which other weights belong to: within a row of tiles, not around all of them.
+
+    The next group's channels of a pixel lie beside this one's, those of the next pixel far away.
+    """
+    written = stage.writes[0].strides
+    rows = [written[one] or 0 for one in row_loops]
+    return [
+        one
+        for one in stage.spatial
+        if one not in row_loops
+        and stage.extents[one] > 1
+        and rows
+        and 1 < (written[one] or 0) < min(rows)
+        and all(read.strides[one] != 0 for read in stage.reads)
+    ]
 
 
 def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine) -> Iterator[Tile]:
     most_lanes = machine.lanes(stage.writes[0].dtype)
+    registers = machine.registers
+    if any(loop in read.near for read in stage.reads):
+        registers //= 2  # what is shuffled is kept for the next shuffle
     extent = stage.extents[loop]
     extents = [stage.extents[one] for one in row_loops]
     lanes = most_lanes
     while lanes >= min(most_lanes, 4):
         if lanes <= max(4, extent):
             for vectors in range(1, min(16, ceil(extent / lanes)) + 1):
-                for rows in _rows(extents, machine.registers, vectors):
+                for rows in _rows(extents, registers, vectors):
                     yield Tile(vector_loop=loop, lanes=lanes, vectors=vectors, row_loops=row_loops, rows=rows)
         lanes //= 2
 
@@ -144,13 +167,13 @@ def _cycles(stage: Stage, tile: Tile, along: list[Access], steps: int) -> float:
     return tiles * (a_step * steps + _TILE_CYCLES) * tail
 
 
-def _is_crowded(stage: Stage, tile: Tile, along: list[Access]) -> bool:
+def _is_crowded(tile: Tile, stage: Stage, again: Iterable[Access]) -> bool:
     """Whether what a tile reads again and again for its sums falls on few places of the cache.
 
     A depthwise convolution of 256 channels finds the neighbours of a pixel at distances of powers of two.
     """
     inner = [(one, stage.extents[one]) for one in stage.reduction if stage.extents[one] > 1][-1:]
-    for read in along:
+    for read in again:
         if all(read.strides[loop] == 0 for loop in tile.row_loops):
             continue
         places = {0}

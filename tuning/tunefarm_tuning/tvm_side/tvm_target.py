@@ -10,10 +10,11 @@ import os
 import tvm
 
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.tvm_side.vector_math import register
+from tunefarm_tuning.tvm_side import lane_loads, vector_math
 
 # Every process that builds kernels comes through here.
-register()
+lane_loads.register()
+vector_math.register()
 # On a machine with a GPU TVM would compile CUDA C itself, with NVRTC, while it builds (see `device_code`). Read at every build.
 os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
 
