@@ -9,7 +9,7 @@ from __future__ import annotations
 IMPORTER = 2
 """Which models can be imported. A model that an earlier one refused may be uploaded again."""
 
-GRAPH_PASSES = 7
+GRAPH_PASSES = 8
 """Which kernels a model has. Tasks that earlier passes found are not those that the compiler asks records for."""
 
 SPACES = 3

@@ -89,10 +89,10 @@ class _Layer:
         if len(backwards) != self._r.shape[0]:
             raise UnsupportedFormError(f"R has {self._r.shape[0]} directions, and direction is {direction}")
         activations = _activations(self._usual.kind, self._attributes, len(backwards))
-        made = [
-            self._run(number, replace(self._usual, reverse=reverse, activations=next(activations)))
-            for number, reverse in enumerate(backwards)
+        cells = [
+            replace(self._usual, reverse=reverse, activations=next(activations)) for reverse in backwards
         ]
+        made = self._run(cells)
         # [steps, batch, hidden] and [batch, hidden], each with the directions before the batch.
         axes = (1, *[0] * len(self._first))
         outputs = [
@@ -102,8 +102,19 @@ class _Layer:
         outputs = outputs[: max(1, self._scope.outputs)]
         return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
 
-    def _run(self, number: int, cell: Recurrence) -> list[Any]:
-        """Run one direction."""
+    def _run(self, cells: Sequence[Recurrence]) -> list[list[Any]]:
+        """Return the results of each direction."""
+        arguments = [one for number, cell in enumerate(cells) for one in self._arguments(number, cell)]
+        kernel = self._scope.bb.add_func(recurrent_kernel(*cells), cells[0].kind.lower())
+        state = [cells[0].batch, cells[0].hidden]
+        shapes = [[cells[0].steps, *state], *[state] * len(self._first)]
+        types = [relax.TensorType(shape, self._dtype) for _ in cells for shape in shapes]
+        made = self._emit(relax.call_tir(kernel, arguments, out_ty=types))
+        results = [self._emit(relax.TupleGetItem(made, place)) for place in range(len(types))]
+        return [results[first : first + len(shapes)] for first in range(0, len(results), len(shapes))]
+
+    def _arguments(self, number: int, cell: Recurrence) -> list[Any]:
+        """Return what the kernel takes for one direction."""
         of_inputs, of_states = np.split(self._b[number], 2)
         bias = of_inputs + of_states
         candidate = slice(_CANDIDATE * cell.hidden, None)
@@ -119,15 +130,7 @@ class _Layer:
             arguments.append(const(self._peepholes[number].reshape(3, cell.hidden)))
         if self._lengths is not None:
             arguments.append(self._lengths)
-        arguments += [self._state(first, number, cell) for first in self._first]
-        kernel = self._scope.bb.add_func(recurrent_kernel(cell), cell.kind.lower())
-        state = [cell.batch, cell.hidden]
-        types = [
-            relax.TensorType(shape, cell.dtype)
-            for shape in ([cell.steps, *state], *[state] * len(self._first))
-        ]
-        made = self._emit(relax.call_tir(kernel, arguments, out_ty=types))
-        return [self._emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
+        return arguments + [self._state(first, number, cell) for first in self._first]
 
     def _state(self, first: Any, number: int, cell: Recurrence) -> Any:
         """Return a direction's first state."""

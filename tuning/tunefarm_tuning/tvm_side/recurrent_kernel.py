@@ -25,6 +25,8 @@ _TILE = 4 * _LANES  # columns of the matrix that are summed side by side, in reg
 _ROWS = 4  # sequences whose sums are
 _SHARED_POINTS = 1 << 18
 """Products in a step from which threads share them: some 15 microseconds of one core, which reads a megabyte meanwhile."""
+_SHARED_POINTS_BOTH_WAYS = 1 << 20
+"""The same for two directions: in shorter steps each direction is one thread's, and nobody waits."""
 _OPAQUE = 8  # TVM's pattern of what fuses with nothing
 
 Activation = Callable[[Any], Any]
@@ -77,27 +79,61 @@ def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(full.reshape(tiles, _TILE, hidden).transpose(0, 2, 1))
 
 
-def recurrent_kernel(cell: Recurrence) -> tirx.PrimFunc:
-    """Return the kernel.
+def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
+    """Return the kernel of a layer's directions.
 
-    Its arguments: the inputs' products with biases ``[steps, batch, gates x hidden]``; a `tiled` matrix for each of `products`;
+    Its arguments, for each direction: the inputs' products with biases ``[steps, batch, gates x hidden]``; a `tiled` matrix for each of `products`;
     for `reset_after` the bias of the candidate's product ``[hidden]``, for `peepholes` theirs ``[3, hidden]``, for `ragged` the lengths
-    ``[batch]`` (int32); the first state ``[batch, hidden]``, and an LSTM's first cell. Then its results: the states of all steps
-    ``[steps, batch, hidden]``, the last state, and an LSTM's last cell.
+    ``[batch]`` (int32); the first state ``[batch, hidden]``, and an LSTM's first cell. Then its results, for each: the states of
+    all steps ``[steps, batch, hidden]``, the last state, and an LSTM's last cell.
     """
+    kind = cells[0].kind
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
-        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: cell.kind})
-        _Writer(cell).write()
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
+        shared_from = _SHARED_POINTS if len(cells) == 1 else _SHARED_POINTS_BOTH_WAYS
+        writers = [_Writer(cell, f"_{place}", shared_from) for place, cell in enumerate(cells)]
+        for one in writers:
+            one.take_results()
+        with T.sblock("recurrence"):
+            T.reads([_whole(buffer) for one in writers for buffer in one.inputs])
+            T.writes([_whole(buffer) for one in writers for buffer in one.results])
+            for one in writers:
+                one.allocate()
+            if len(writers) == 1 or any(one.shares_steps for one in writers):
+                for one in writers:
+                    one.write()
+            else:
+                _write_side_by_side(writers)
     made: tirx.PrimFunc = builder.get().without_attr("global_symbol")
     return made
 
 
-class _Writer:
-    """Writes the body of one kernel, within TVM's builder."""
+def _write_side_by_side(writers: Sequence[_Writer]) -> None:
+    """Give each direction a thread: they do not wait for each other after every step."""
+    with T.parallel(len(writers)) as which:
+        for place, one in enumerate(writers):
+            with T.If(which == place), T.Then():
+                one.write()
 
-    def __init__(self, cell: Recurrence) -> None:
+
+def _whole(buffer: Any) -> Any:
+    return buffer[tuple(slice(0, size) for size in buffer.shape)]
+
+
+class _Writer:
+    """Writes one direction of a kernel, within TVM's builder.
+
+    Args:
+        cell: Of that direction.
+        suffix: Of its arguments' names.
+        shared_from: Products in a step from which threads share them.
+    """
+
+    def __init__(self, cell: Recurrence, suffix: str, shared_from: int) -> None:
         self._cell = cell
+        self._suffix = suffix
+        self._shared_from = shared_from
         state = (cell.batch, cell.hidden)
         self._x = self._argument("x", (cell.steps, cell.batch, cell.gates * cell.hidden))
         self._matrices = [
@@ -110,28 +146,44 @@ class _Writer:
         self._first = [self._argument("first_h", state)]
         if cell.kind == "LSTM":
             self._first.append(self._argument("first_c", state))
-        self._y = self._argument("y", (cell.steps, *state))
-        self._states = [self._argument(f"last_{name}", state) for name in "hc"[: len(self._first)]]
+        more = (self._bias, self._peepholes, self._lengths)
+        given = [one for one in more if one is not None]
+        self.inputs = [self._x, *self._matrices, *given, *self._first]
 
     def _argument(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Any:
-        return T.arg(name, T.Buffer(shape, dtype or self._cell.dtype))
+        return T.arg(name + self._suffix, T.Buffer(shape, dtype or self._cell.dtype))
+
+    def take_results(self) -> None:
+        """Declare the results, which come behind the arguments of all directions."""
+        state = (self._cell.batch, self._cell.hidden)
+        self._y = self._argument("y", (self._cell.steps, *state))
+        self._states = [self._argument(f"last_{name}", state) for name in "hc"[: len(self._first)]]
+        self.results = [self._y, *self._states]
+
+    def allocate(self) -> None:
+        """Allocate what lives as long as the kernel runs."""
+        cell = self._cell
+        self._sums = [
+            T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * _TILE), cell.dtype)
+            for matrix in self._matrices
+        ]
+        self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
+
+    @property
+    def shares_steps(self) -> bool:
+        """Whether a step is so long that threads share it."""
+        return any(self._is_shared(matrix) for matrix in self._matrices)
+
+    def _is_shared(self, matrix: Any) -> bool:
+        columns = int(matrix.shape[0]) * _TILE
+        return self._cell.batch * self._cell.hidden * columns >= self._shared_from
 
     def write(self) -> None:
         cell = self._cell
-        inputs = [self._x, *self._matrices, *self._first]
-        inputs += [one for one in (self._bias, self._peepholes, self._lengths) if one is not None]
-        with T.sblock("recurrence"):
-            T.reads([one[tuple(slice(0, size) for size in one.shape)] for one in inputs])
-            T.writes([one[tuple(slice(0, size) for size in one.shape)] for one in (self._y, *self._states)])
-            self._sums = [
-                T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * _TILE), cell.dtype)
-                for matrix in self._matrices
-            ]
-            self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
-            for first, state in zip(self._first, self._states, strict=True):
-                self._each(partial(self._begin, first, state))
-            with T.serial(cell.steps) as number:
-                self._step(cell.steps - 1 - number if cell.reverse else number)
+        for first, state in zip(self._first, self._states, strict=True):
+            self._each(partial(self._begin, first, state))
+        with T.serial(cell.steps) as number:
+            self._step(cell.steps - 1 - number if cell.reverse else number)
 
     def _begin(self, first: Any, state: Any, b: Any, j: Any) -> None:
         """Set a unit's first state: zero in a sequence of no steps, as ONNX Runtime has it."""
@@ -167,7 +219,7 @@ class _Writer:
     def _product(self, number: int, state: Any) -> None:
         """Sum the state's products with a matrix: a tile of columns in registers, for some sequences at once."""
         blocks = self._matrices[number].shape[0]
-        shared = self._cell.batch * self._cell.hidden * blocks * _TILE >= _SHARED_POINTS
+        shared = self._is_shared(self._matrices[number])
         with T.parallel(blocks) if shared else T.serial(blocks) as block:
             whole, rest = divmod(self._cell.batch, _ROWS)
             if whole:
