@@ -18,9 +18,14 @@ _IR_VERSION = 10
 
 
 class OnnxWriter:
-    """Nodes in the order in which they were added. What no output needs is left out at the end."""
+    """Nodes in the order in which they were added. What no output needs is left out at the end.
 
-    def __init__(self) -> None:
+    Args:
+        graph: What the graph is called: after the format that it was in.
+    """
+
+    def __init__(self, graph: str = "tflite") -> None:
+        self._graph = graph
         self._names: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, NDArray[Any]] = {}
@@ -93,7 +98,7 @@ class OnnxWriter:
             for name, array in self._weights.items()
             if name in wanted
         ]
-        graph = helper.make_graph(kept[::-1], "tflite", list(inputs), list(outputs.values()), weights)
+        graph = helper.make_graph(kept[::-1], self._graph, list(inputs), list(outputs.values()), weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)])
         model.ir_version = _IR_VERSION
         model.producer_name = "tunefarm"
