@@ -35,6 +35,7 @@ _OTHER_FORMATS = {
     b"\x7fELF": "a compiled library",
     b"ML\xefR": MLIR,
     b"module ": MLIR,
+    b"#loc": MLIR,
 }
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
 _WORTH_ANOTHER_TRY = frozenset(

@@ -46,6 +46,7 @@ def test_the_message_says_how_much_is_missing() -> None:
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"ML\xefR\x0dStableHLO_v1.0.0", "tunefarm models convert"),
         (b"module @jit_f {", "tunefarm models convert"),
+        (b'#loc1 = loc("x")', "tunefarm models convert"),
         (b"  <!DOCTYPE html><html>", "web page"),
         (b"\x1f\x8b\x08\x00", "gzip"),
     ],

@@ -28,6 +28,7 @@ _FOREIGN = (
     (b"GGUF", "a GGUF file; tunefarm reads ONNX and TFLite"),
     (b"ML\xefR", MLIR),
     (b"module ", MLIR),
+    (b"#loc", MLIR),
     (b"\x7fELF", "a program or a library; tunefarm reads ONNX and TFLite"),
     (b"<", "a web page or XML; was the download a log-in page?"),
     (b"{", "JSON; tunefarm reads binary ONNX"),

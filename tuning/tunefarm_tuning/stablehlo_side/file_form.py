@@ -16,8 +16,8 @@ Buffer = bytes | mmap.mmap
 _BYTECODE = b"ML\xefR"
 _PORTABLE = b"StableHLO_v"
 _SUFFIXES = (".mlir", ".mlirbc", ".stablehlo", ".jax_export")
-# Text may begin with comments, and with names for locations and attributes.
-_TEXT = re.compile(rb"(?:\s|//[^\n]*\n|#[^\n]*\n)*(?:module\b|func\.func\b|\"builtin\.module\")")
+# Text may begin with comments, and with names of locations, attributes and types, which may be many.
+_TEXT = re.compile(rb'(?:\s|//[^\n]*\n)*(?:module\b|func\.func\b|"builtin\.module"|[#!]\w+ = )')
 _MODULE_FIELD = 30
 """Of the root table of ``jax.export``'s flatbuffer: where its vtable says where the module is (versions 1 to 11)."""
 
