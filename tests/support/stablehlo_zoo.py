@@ -217,6 +217,18 @@ add(
     lambda x: conv(x, SPACE, (2, 1, 1), numbers=("NDHWC", "DHWIO", "NDHWC")),
     normal(1, 5, 6, 7, 6),
 )
+CHANNELS = [jnp.asarray(normal(4)) for _ in range(3)]
+add(
+    "norms behind convolutions",
+    lambda x: (
+        (conv(x, KERNEL) - CHANNELS[0]) * CHANNELS[1] + CHANNELS[2],
+        conv(x, KERNEL) * CHANNELS[1] + CHANNELS[2],
+        CHANNELS[1] * (conv(x, KERNEL) - CHANNELS[0]),
+        CHANNELS[0] - conv(x, KERNEL) * CHANNELS[1],
+        (conv(x, KERNEL) + CHANNELS[0]) * CHANNELS[1],
+    ),
+    IMAGE,
+)
 for step in (2, 3):
     for padding in ("SAME", "VALID"):
         add(

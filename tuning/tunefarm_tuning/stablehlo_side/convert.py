@@ -19,6 +19,7 @@ from tunefarm_tuning.stablehlo_side import (
     reductions,
     windows,
 )
+from tunefarm_tuning.stablehlo_side.batch_norms import with_batch_norms
 from tunefarm_tuning.stablehlo_side.names import edge_names
 from tunefarm_tuning.stablehlo_side.problems import Problems
 from tunefarm_tuning.stablehlo_side.program import (
@@ -110,7 +111,9 @@ class _Conversion:
                 tensor = self._writer.node("Identity", [tensor])
             outputs[tensor] = _info(name, value.shape, value.dtype)
         inputs = [_info(name, one.shape, one.dtype) for name, one in zip(names, types, strict=True)]
-        return self._writer.model(inputs, outputs)
+        model = self._writer.model(inputs, outputs)
+        with_batch_norms(model)
+        return model
 
     def _check_edge(self, what: str, type_: Type) -> None:
         if isinstance(type_, OtherType):

@@ -113,8 +113,11 @@ def _compare(step: Step) -> list[Value]:
     if direction not in _COMPARED:
         raise UnsupportedFormError(f"in the direction {direction}")
     operator, negated = _COMPARED[direction]
+    if step.operands[0].dtype == "bool" and operator == "Equal":
+        differs = step.apply("Xor", *step.operands)  # TVM 0.27 cannot build Equal of booleans
+        return [differs if negated else step.apply("Not", differs)]
     values: Sequence[Value] = widened(step, *step.operands)
-    if values[0].dtype == "bool" and operator != "Equal":
+    if values[0].dtype == "bool":
         values = [cast(step.emit, value, "int32") for value in values]
     made = step.apply(operator, *values, dtype="bool")
     return [step.apply("Not", made) if negated else made]

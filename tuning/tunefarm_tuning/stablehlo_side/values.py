@@ -129,6 +129,8 @@ class Emitter:
         held: Sequence[int] | None = None,
     ) -> Value:
         """Return the value that an ONNX tensor holds: in an order of its dimensions, in a size along each."""
+        if dtype == "bfloat16":
+            self.writer.need_bfloat16()
         shape = tuple(shape)
         order = tuple(range(len(shape))) if order is None else order
         return Value(

@@ -14,6 +14,8 @@ _OPSET = 20
 _OPSET_OF_16_BITS = 21
 """The first whose quantised operators take 16-bit integers. Elsewhere avoided: ONNX Runtime 1.31 cannot optimise two
 roundings in a row in it."""
+_OPSET_OF_BFLOAT16 = 22
+"""The first whose convolutions and pools take it."""
 _IR_VERSION = 10
 
 
@@ -54,7 +56,11 @@ class OnnxWriter:
 
     def need_16_bits(self) -> None:
         """Say that a quantised operator has 16-bit integers."""
-        self._opset = _OPSET_OF_16_BITS
+        self._opset = max(self._opset, _OPSET_OF_16_BITS)
+
+    def need_bfloat16(self) -> None:
+        """Say that an operator computes in bfloat16."""
+        self._opset = max(self._opset, _OPSET_OF_BFLOAT16)
 
     def ints(self, values: Sequence[int]) -> str:
         return self.weight(np.array(values, np.int64))
