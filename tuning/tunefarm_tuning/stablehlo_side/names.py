@@ -10,6 +10,7 @@ from tunefarm_tuning.tflite_side.onnx_writer import OnnxWriter
 
 _SANE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
+_PATH = re.compile(rf"\w*(?:{_KEY.pattern})*")
 
 
 def edge_names(said: Sequence[str], count: int, otherwise: str, writer: OnnxWriter) -> list[str]:
@@ -26,10 +27,9 @@ def edge_names(said: Sequence[str], count: int, otherwise: str, writer: OnnxWrit
 
 
 def _sane(text: str) -> str:
-    head = re.match(r"\w*", text)
-    name = head[0] if head else ""
-    keys = ["".join(parts) for parts in _KEY.findall(text[len(name) :])]
-    if name == "result":
-        name = ""
-    found = ".".join(part for part in (name, *keys) if part)
+    if not _PATH.fullmatch(text):
+        return ""
+    head, *rest = re.split(r"(?=[.\[])", text, maxsplit=1)
+    keys = ["".join(parts) for parts in _KEY.findall("".join(rest))]
+    found = ".".join(part for part in ("" if head == "result" else head, *keys) if part)
     return found if _SANE.fullmatch(found) else ""
