@@ -13,6 +13,7 @@ from tunefarm_app.sweep import remove_useless
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning import revisions
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError
+from tunefarm_tuning.onnx_side.file_bytes import MLIR
 from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -32,8 +33,9 @@ _OTHER_FORMATS = {
     b"{": "a JSON file",
     b"<": "an HTML or XML file (was a web page downloaded in its place?)",
     b"\x7fELF": "a compiled library",
-    b"ML\xefR": "MLIR, such as StableHLO (export the function to ONNX: jax2onnx does for JAX)",
-    b"module ": "MLIR, such as StableHLO (export the function to ONNX: jax2onnx does for JAX)",
+    b"ML\xefR": MLIR,
+    b"module ": MLIR,
+    b"#loc": MLIR,
 }
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
 _WORTH_ANOTHER_TRY = frozenset(

@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
     from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
     from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
+    from tunefarm_tuning.stablehlo_file import import_stablehlo as import_stablehlo
     from tunefarm_tuning.standing import pick_best as pick_best
     from tunefarm_tuning.target import Target as Target
     from tunefarm_tuning.targets import detect_host_target as detect_host_target
@@ -173,6 +174,7 @@ _HOMES = {
     "Workload": "task",
     "TaskScheduler": "task_scheduler",
     "TaskState": "task_scheduler",
+    "import_stablehlo": "stablehlo_file",
     "import_tflite": "tflite_file",
     "toolchain_key": "toolchain",
     "versions": "toolchain",

@@ -19,6 +19,7 @@ from tunefarm_tuning.model_error import model_error
 
 _REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
 _LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"
+_XLA_CHILD = "tunefarm_tuning.stablehlo_side.convert_child"
 
 
 def run_in_onnxruntime(
@@ -40,6 +41,15 @@ def run_in_litert(path: Path, inputs: Sequence[NDArray[Any]], limits: ImportLimi
         InvalidModelError: As `run_in_onnxruntime`.
     """
     return _run("running the model in LiteRT", _LITERT_CHILD, {"path": str(path.absolute())}, inputs, limits)
+
+
+def run_in_xla(path: Path, inputs: Sequence[NDArray[Any]], limits: ImportLimits) -> list[NDArray[Any]]:
+    """Return what XLA, by jaxlib, which must be installed, makes of a StableHLO file's inputs.
+
+    Raises:
+        InvalidModelError: As `run_in_onnxruntime`.
+    """
+    return _run("running the program in XLA", _XLA_CHILD, {"path": str(path.absolute())}, inputs, limits)
 
 
 def _run(

@@ -18,6 +18,7 @@ from tunefarm.cli.parsing import parse_shapes
 
 if TYPE_CHECKING:
     from tunefarm.client import Model, ModelTask
+    from tunefarm_tuning import Model as Converted
 
 app = group("models", "Upload models and look at them.")
 
@@ -107,7 +108,12 @@ def upload_model(
 def convert_model(
     out: Output,
     file: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="What torch.export.save wrote (.pt2), or a .tflite file.")
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="What torch.export.save wrote (.pt2), a StableHLO program (.mlir, .mlirbc, what JAX's export wrote), "
+            "or a .tflite file.",
+        ),
     ],
     to: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Where the ONNX file is written.")],
     trust: Annotated[
@@ -117,34 +123,48 @@ def convert_model(
         ),
     ] = False,
 ) -> None:
-    """Convert a torch.export program or a TFLite file to an ONNX file, here, and compare the two.
+    """Convert a torch.export, StableHLO or TFLite program to an ONNX file, here, and compare the two.
 
-    For a program torch and onnxscript must be installed; a TFLite file is compared if ai-edge-litert is. A TFLite file
-    can be uploaded and tuned as it is, too.
+    For a torch.export program torch and onnxscript must be installed, for StableHLO jaxlib (tunefarm[stablehlo]); a
+    TFLite file is compared if ai-edge-litert is. A TFLite file can be uploaded and tuned as it is, too.
     """
+    from tunefarm_tuning.stablehlo_file import is_stablehlo_file
     from tunefarm_tuning.tflite_file import is_tflite_file
 
     if is_tflite_file(file):
-        from tunefarm_tuning.tflite_file import convert_tflite_file, litert_is_installed, skipped_text
-
-        made = convert_tflite_file(file, to)
-        model = made.model
-        if not litert_is_installed():
-            compared = "not compared: no ai-edge-litert"
-        elif made.skipped:
-            compared = f"{len(model.outputs) - len(made.skipped)} of them as LiteRT computes them"
-            out.warning(skipped_text(made.skipped))
-        else:
-            compared = "as LiteRT computes them"
+        model, compared = _convert_tflite(out, file, to)
+    elif is_stablehlo_file(file):
+        model, compared = _convert_stablehlo(out, file, to)
     else:
         from tunefarm_tuning import import_torch
 
-        model = import_torch(file, to, trust=trust)
-        compared = "as PyTorch computes them"
+        model, compared = import_torch(file, to, trust=trust), "as PyTorch computes them"
     if out.json:
         out.data({"path": str(to), **model.to_json()})
         return
     out.text(f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}")
+
+
+def _convert_tflite(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
+    from tunefarm_tuning.tflite_file import convert_tflite_file, litert_is_installed, skipped_text
+
+    made = convert_tflite_file(file, to)
+    if not litert_is_installed():
+        return made.model, "not compared: no ai-edge-litert"
+    if made.skipped:
+        out.warning(skipped_text(made.skipped))
+        return made.model, f"{len(made.model.outputs) - len(made.skipped)} of them as LiteRT computes them"
+    return made.model, "as LiteRT computes them"
+
+
+def _convert_stablehlo(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
+    from tunefarm_tuning.stablehlo_file import convert_stablehlo, not_compared_text
+
+    made = convert_stablehlo(file, to)
+    if made.not_compared:
+        out.warning(not_compared_text(made.not_compared))
+        return made.model, "not compared"
+    return made.model, "as XLA computes them"
 
 
 @command(app, "tasks")

@@ -29,7 +29,7 @@ def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:
         (b"\x80\x02}q", "not-protobuf", "pickle"),
         (b"<!DOCTYPE html>", "not-protobuf", "web page"),
         (b'{"a": 1}', "not-protobuf", "JSON"),
-        (b"module @jit_f {", "not-protobuf", "StableHLO"),
+        (b"module @jit_f {", "not-protobuf", "StableHLO; tunefarm models convert"),
         (b"hello", "not-protobuf", "does not begin"),
     ],
 )

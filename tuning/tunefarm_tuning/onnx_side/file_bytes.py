@@ -10,6 +10,9 @@ _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, _GRAPH_FIELD: 2, 8: 2, 14: 2, 20:
 _MAX_FIELDS = 100_000
 """At the top level, where an honest model has a dozen."""
 
+MLIR = "MLIR, such as StableHLO; tunefarm models convert net.mlir net.onnx makes ONNX of it"
+"""What a file of MLIR looks like, for messages."""
+
 _FOREIGN = (
     (
         b"PK\x03\x04",
@@ -23,8 +26,9 @@ _FOREIGN = (
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first"),
     (b"version https://git-lfs", "a Git LFS pointer, not the model; run: git lfs pull"),
     (b"GGUF", "a GGUF file; tunefarm reads ONNX and TFLite"),
-    (b"ML\xefR", "MLIR, such as StableHLO; export the function to ONNX: jax2onnx does for JAX"),
-    (b"module ", "MLIR, such as StableHLO; export the function to ONNX: jax2onnx does for JAX"),
+    (b"ML\xefR", MLIR),
+    (b"module ", MLIR),
+    (b"#loc", MLIR),
     (b"\x7fELF", "a program or a library; tunefarm reads ONNX and TFLite"),
     (b"<", "a web page or XML; was the download a log-in page?"),
     (b"{", "JSON; tunefarm reads binary ONNX"),

@@ -14,13 +14,20 @@ _OPSET = 20
 _OPSET_OF_16_BITS = 21
 """The first whose quantised operators take 16-bit integers. Elsewhere avoided: ONNX Runtime 1.31 cannot optimise two
 roundings in a row in it."""
+_OPSET_OF_BFLOAT16 = 22
+"""The first whose convolutions and pools take it."""
 _IR_VERSION = 10
 
 
 class OnnxWriter:
-    """Nodes in the order in which they were added. What no output needs is left out at the end."""
+    """Nodes in the order in which they were added. What no output needs is left out at the end.
 
-    def __init__(self) -> None:
+    Args:
+        graph: What the graph is called: after the format that it was in.
+    """
+
+    def __init__(self, graph: str = "tflite") -> None:
+        self._graph = graph
         self._names: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, NDArray[Any]] = {}
@@ -49,7 +56,11 @@ class OnnxWriter:
 
     def need_16_bits(self) -> None:
         """Say that a quantised operator has 16-bit integers."""
-        self._opset = _OPSET_OF_16_BITS
+        self._opset = max(self._opset, _OPSET_OF_16_BITS)
+
+    def need_bfloat16(self) -> None:
+        """Say that an operator computes in bfloat16."""
+        self._opset = max(self._opset, _OPSET_OF_BFLOAT16)
 
     def ints(self, values: Sequence[int]) -> str:
         return self.weight(np.array(values, np.int64))
@@ -93,7 +104,7 @@ class OnnxWriter:
             for name, array in self._weights.items()
             if name in wanted
         ]
-        graph = helper.make_graph(kept[::-1], "tflite", list(inputs), list(outputs.values()), weights)
+        graph = helper.make_graph(kept[::-1], self._graph, list(inputs), list(outputs.values()), weights)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)])
         model.ir_version = _IR_VERSION
         model.producer_name = "tunefarm"

@@ -1,0 +1,51 @@
+"""Functions of JAX as StableHLO, and what the ONNX made of it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import onnx
+import onnxruntime
+from jax import export
+
+from tunefarm_tuning.stablehlo_side.convert import convert
+from tunefarm_tuning.stablehlo_side.reading import parse_module, read_program
+
+
+def exported(function: Callable[..., Any], *inputs: Any) -> Any:
+    """Return the function as `jax.export` gives it, for inputs like these."""
+    shapes = [jax.ShapeDtypeStruct(np.shape(one), np.asarray(one).dtype) for one in inputs]
+    return export.export(jax.jit(function))(*shapes)
+
+
+def converted(module: bytes | str) -> onnx.ModelProto:
+    """Convert a module, text or bytecode, in this process."""
+    return convert(read_program(parse_module(module.encode() if isinstance(module, str) else module)))
+
+
+def computed(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
+    """Return what ONNX Runtime makes of inputs, optimisations off."""
+    onnx.checker.check_model(model, full_check=True)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    feeds = {one.name: np.asarray(x) for one, x in zip(session.get_inputs(), inputs, strict=True)}
+    return list(session.run(None, feeds))
+
+
+def assert_like_jax(
+    function: Callable[..., Any], *inputs: Any, rtol: float = 2e-4, atol: float = 2e-5
+) -> onnx.ModelProto:
+    """Convert a function, and compare with what JAX computes."""
+    model = converted(exported(function, *inputs).mlir_module_serialized)
+    expected = [np.asarray(one) for one in jax.tree_util.tree_leaves(jax.jit(function)(*inputs))]
+    found = computed(model, inputs)
+    assert [(one.shape, one.dtype) for one in found] == [(one.shape, one.dtype) for one in expected]
+    for got, wanted in zip(found, expected, strict=True):
+        half = wanted.dtype == np.float16
+        np.testing.assert_allclose(got, wanted, rtol=1e-2 if half else rtol, atol=1e-2 if half else atol)
+    return model

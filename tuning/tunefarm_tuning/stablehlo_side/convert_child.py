@@ -1,0 +1,58 @@
+"""Child process: write a StableHLO file as ONNX, and run one in XLA. The one place where MLIR and XLA are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
+from tunefarm_tuning.onnx_side.model_file import onnx_bytes
+from tunefarm_tuning.output_file import writing
+from tunefarm_tuning.stablehlo_side.convert import convert
+from tunefarm_tuning.stablehlo_side.file_form import module_bytes
+from tunefarm_tuning.stablehlo_side.reading import parse_module, read_program
+from tunefarm_tuning.untrusted_text import clean
+
+
+def convert_file(params: dict[str, Any]) -> dict[str, Any]:
+    """Convert ``path`` into the file ``to``; errors say ``name`` for that.
+
+    Returns:
+        ``bfloat16``: whether it computes in that.
+
+    Raises:
+        InvalidModelError: not-stablehlo, or a code of `stablehlo_side.convert`.
+        InvalidInputError: cannot-write.
+    """
+    module = parse_module(module_bytes(Path(params["path"]).read_bytes()))
+    model = convert(read_program(module))
+    found = onnx_bytes(model)
+    with writing(params["name"]):
+        Path(params["to"]).write_bytes(found)
+    return {"bfloat16": uses_bfloat16(model.graph)}
+
+
+def run_once(params: dict[str, Any]) -> None:
+    """Run a file on inputs: ``{"path", "feeds", "outputs"}``, the last two being files of arrays.
+
+    Raises:
+        InvalidModelError: ``"reference-failed"``.
+    """
+    from tunefarm_tuning.stablehlo_side.xla import run
+
+    module = parse_module(module_bytes(Path(params["path"]).read_bytes()))
+    try:
+        outputs = run(module, load_arrays(Path(params["feeds"])))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InvalidModelError(
+            f"XLA cannot run the program: {clean(' '.join(str(error).split()), 300)}", code="reference-failed"
+        ) from error
+    save_arrays(Path(params["outputs"]), outputs)
+
+
+HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"convert_file": convert_file, "run_once": run_once}
