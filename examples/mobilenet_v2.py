@@ -29,17 +29,24 @@ STEM_CHANNELS = 32
 LAST_CHANNELS = 1280
 
 
-def _block(graph: Graph, x: str, channels: tuple[int, int], expansion: int, stride: int, name: str) -> str:
+def inverted_residual(
+    graph: Graph,
+    x: str,
+    channels: tuple[int, int],
+    expansion: int,
+    stride: int,
+    name: str,
+    *,
+    dilation: int = 1,
+) -> str:
     """Widen by a 1×1 convolution, filter each channel by itself, narrow by another 1×1 without a ReLU."""
     inner, outer = channels
     wide = inner * expansion
     y = x
     if expansion != 1:
         y = graph.relu6(graph.conv_bn(x, (inner, wide), 1, 1, f"{name}.expand"), f"{name}.expand.relu")
-    y = graph.relu6(
-        graph.conv_bn(y, (wide, wide), 3, stride, f"{name}.depthwise", groups=wide), f"{name}.depthwise.relu"
-    )
-    y = graph.conv_bn(y, (wide, outer), 1, 1, f"{name}.project")
+    y = graph.conv_bn(y, (wide, wide), 3, stride, f"{name}.depthwise", groups=wide, dilation=dilation)
+    y = graph.conv_bn(graph.relu6(y, f"{name}.depthwise.relu"), (wide, outer), 1, 1, f"{name}.project")
     return graph.add(x, y, f"{name}.add") if (inner, stride) == (outer, 1) else y
 
 
@@ -54,7 +61,7 @@ def build_mobilenet_v2(
     for stage, (expansion, outer, blocks, stride) in enumerate(STAGES, start=1):
         for number in range(blocks):
             name = f"stage{stage}.{number}"
-            y = _block(graph, y, (inner, outer), expansion, stride if number == 0 else 1, name)
+            y = inverted_residual(graph, y, (inner, outer), expansion, stride if number == 0 else 1, name)
             inner = outer
     y = graph.relu6(graph.conv_bn(y, (inner, LAST_CHANNELS), 1, 1, "last"), "last.relu")
     graph.classifier(y, LAST_CHANNELS, classes)

@@ -36,14 +36,24 @@ class Graph:
         return name
 
     def conv_bn(
-        self, x: str, channels: tuple[int, int], kernel: int, stride: int, name: str, *, groups: int = 1
+        self,
+        x: str,
+        channels: tuple[int, int],
+        kernel: int,
+        stride: int,
+        name: str,
+        *,
+        groups: int = 1,
+        dilation: int = 1,
     ) -> str:
         """Convolution without bias, then batch norm."""
         inner, outer = channels
         fan_in = inner // groups * kernel * kernel
         w = self.rng.normal(0.0, np.sqrt(2.0 / fan_in), (outer, inner // groups, kernel, kernel))
-        pad = kernel // 2
-        grouped = {"group": groups} if groups > 1 else {}
+        pad = dilation * (kernel // 2)
+        special: dict[str, object] = {"group": groups} if groups > 1 else {}
+        if dilation > 1:
+            special["dilations"] = [dilation, dilation]
         conv = self.node(
             "Conv",
             [x, self.weight(f"{name}.weight", w)],
@@ -51,19 +61,23 @@ class Graph:
             kernel_shape=[kernel, kernel],
             strides=[stride, stride],
             pads=[pad, pad, pad, pad],
-            **grouped,
+            **special,
         )
-        variance = 2.0 * self.second_moment[x]
-        scale = self.rng.uniform(0.6, 1.0, outer)
-        shift = self.rng.normal(0.0, 0.1, outer)
+        self.second_moment[conv] = 2.0 * self.second_moment[x]
+        return self.batch_norm(conv, outer, name)
+
+    def batch_norm(self, x: str, channels: int, name: str) -> str:
+        variance = self.second_moment[x]
+        scale = self.rng.uniform(0.6, 1.0, channels)
+        shift = self.rng.normal(0.0, 0.1, channels)
         bn = self.node(
             "BatchNormalization",
             [
-                conv,
+                x,
                 self.weight(f"{name}.scale", scale),
                 self.weight(f"{name}.shift", shift),
-                self.weight(f"{name}.mean", self.rng.normal(0.0, 0.1 * np.sqrt(variance), outer)),
-                self.weight(f"{name}.var", variance * self.rng.uniform(0.8, 1.25, outer)),
+                self.weight(f"{name}.mean", self.rng.normal(0.0, 0.1 * np.sqrt(variance), channels)),
+                self.weight(f"{name}.var", variance * self.rng.uniform(0.8, 1.25, channels)),
             ],
             f"{name}.bn",
             epsilon=1e-5,
@@ -82,26 +96,6 @@ class Graph:
             limits = [self.weight("zero", np.array(0.0)), self.weight("six", np.array(6.0))]
         self.second_moment[name] = self.second_moment[x] / 2.0
         return self.node("Clip", [x, *limits], name)
-
-    def swish(self, x: str, name: str) -> str:
-        """X · sigmoid(x), in the two nodes that exporters write."""
-        points, shares = np.polynomial.hermite_e.hermegauss(40)
-        values = np.sqrt(self.second_moment[x]) * points
-        self.second_moment[name] = float(np.average((values / (1.0 + np.exp(-values))) ** 2, weights=shares))
-        return self.node("Mul", [x, self.node("Sigmoid", [x], f"{name}.sigmoid")], name)
-
-    def conv(self, x: str, channels: tuple[int, int], name: str) -> str:
-        """1×1 convolution with a bias, whose outputs vary as its inputs do."""
-        inner, outer = channels
-        w = self.rng.normal(0.0, np.sqrt(1.0 / inner), (outer, inner, 1, 1))
-        bias = self.rng.normal(0.0, 0.1, outer)
-        self.second_moment[name] = self.second_moment[x] + 0.01
-        return self.node(
-            "Conv",
-            [x, self.weight(f"{name}.weight", w), self.weight(f"{name}.bias", bias)],
-            name,
-            kernel_shape=[1, 1],
-        )
 
     def max_pool(self, x: str, kernel: int, stride: int, name: str, *, pad: int = 0) -> str:
         """Largest of each window; of nine, the second moment is about doubled."""
@@ -128,14 +122,19 @@ class Graph:
         return self.finish(name, {"x": (batch, 3, size, size)}, {"logits": (batch, classes)})
 
     def finish(
-        self, name: str, inputs: Mapping[str, Sequence[int]], outputs: Mapping[str, Sequence[int]]
+        self,
+        name: str,
+        inputs: Mapping[str, Sequence[int]],
+        outputs: Mapping[str, Sequence[int]],
+        *,
+        input_type: int = TensorProto.FLOAT,
     ) -> onnx.ModelProto:
-        """Return the model; inputs and outputs are float32, by name."""
+        """Return the model; inputs and outputs are float32, by name. `input_type` is an ONNX type, where it is another."""
         model = helper.make_model(
             helper.make_graph(
                 self.nodes,
                 name,
-                [helper.make_tensor_value_info(x, TensorProto.FLOAT, shape) for x, shape in inputs.items()],
+                [helper.make_tensor_value_info(x, input_type, shape) for x, shape in inputs.items()],
                 [helper.make_tensor_value_info(y, TensorProto.FLOAT, shape) for y, shape in outputs.items()],
                 self.weights,
             ),

@@ -1,9 +1,10 @@
 """Tables of what `benchmarks.models.run` wrote.
 
     python -m benchmarks.models.table out/models.jsonl [...]                     # into benchmarks/results/models.md
+    python -m benchmarks.models.table out/others.jsonl                           # into benchmarks/results/models_others.md
     python -m benchmarks.models.table out/models.jsonl --output - --tasks -      # print them
 
-Of each model and number of threads the last line counts. `--tasks` gets every task and its distance to the roofline.
+Of each model and number of threads the last line counts. Results of none but `OTHERS` have pages of their own. `--tasks` gets every task and its distance to the roofline.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models.distance import weighted_share
+from benchmarks.models.networks import GROUPS, MEASURED, NETWORKS, OTHERS
 from benchmarks.search import json_lines
 from benchmarks.search.markdown import table
 
@@ -205,30 +207,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("lines", type=Path, nargs="+", help="what `run` wrote")
-    parser.add_argument("--output", default=str(RESULTS / "models.md"), help="file, or - to print")
+    parser.add_argument(
+        "--output", help="file, or - to print; results/models.md, or models_others.md, if left out"
+    )
     parser.add_argument(
         "--tasks",
-        default=str(RESULTS / "models_tasks.md"),
-        help="file of all tasks, or - to print, or nothing ('') for none",
+        help="file of all tasks, or - to print, or nothing ('') for none; models_tasks.md or models_others_tasks.md if left out",
     )
     options = parser.parse_args(arguments)
     lines = [line for path in options.lines for line in json_lines.load(path)]
-    head = f"`{_command(lines)}`, then `python -m benchmarks.models.table out/models.jsonl`."
-    _write(options.output, f"# Whole networks\n\n{head}\n\n{make_table(lines)}\n")
-    if options.tasks:
-        _write(
-            options.tasks,
-            f"# Every task of the whole networks\n\n{head}\n\n{TASKS_NOTE}\n\n{task_table(lines)}\n",
-        )
+    models = {line["model"] for line in last_lines(lines)}
+    if models and models <= set(OTHERS):
+        kind, page, named = "others", "models_others", "other whole networks"
+    else:
+        kind, page, named = "models", "models", "whole networks"
+    head = f"`{_command(lines, kind)}`, then `python -m benchmarks.models.table out/{kind}.jsonl`."
+    output = str(RESULTS / f"{page}.md") if options.output is None else options.output
+    tasks = str(RESULTS / f"{page}_tasks.md") if options.tasks is None else options.tasks
+    _write(output, f"# {named.capitalize()}\n\n{head}\n\n{make_table(lines)}\n")
+    if tasks:
+        _write(tasks, f"# Every task of the {named}\n\n{head}\n\n{TASKS_NOTE}\n\n{task_table(lines)}\n")
 
 
-def _command(lines: Iterable[Mapping[str, Any]]) -> str:
+def _command(lines: Iterable[Mapping[str, Any]], kind: str) -> str:
     found = last_lines(lines)
     minutes = max((line["minutes"] for line in found), default=20)
     threads = " ".join(map(str, sorted({line["threads"] for line in found})))
-    return (
-        f"python -m benchmarks.models.run --output out/models.jsonl --minutes {minutes:g} --threads {threads}"
-    )
+    command = f"python -m benchmarks.models.run --output out/{kind}.jsonl"
+    return f"{command}{_models_asked_for(found)} --minutes {minutes:g} --threads {threads}"
+
+
+def _models_asked_for(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return the option that asks for the models of these lines; nothing where they are those of the default."""
+    left = dict.fromkeys(line["model"] for line in lines)
+    if not left or set(left) == set(MEASURED):
+        return ""
+    words = []
+    for word, names in GROUPS.items():
+        if left.keys() >= set(names):
+            words.append(word)
+            left = {name: None for name in left if name not in names}
+    # Of a file, its stem is known.
+    words += [name if name in NETWORKS else f"{name}.onnx" for name in left]
+    return f" --models {' '.join(words)}"
 
 
 def _write(where: str, text: str) -> None:

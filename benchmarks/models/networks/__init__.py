@@ -1,13 +1,14 @@
 """The networks of the benchmark: each a builder of an ONNX model with seeded random weights.
 
-Write them as files, all or some::
+`MEASURED` are the eight that are measured where none is named, `OTHERS` twelve more. Write them as files::
 
-    python -m benchmarks.models.networks --write FOLDER [NAMES ...]
+    python -m benchmarks.models.networks --write FOLDER                       # the eight
+    python -m benchmarks.models.networks --write FOLDER squeezenet others     # by name, or all of the twelve
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +16,11 @@ import onnx
 from benchmarks.models.networks.efficientnet_b0 import build_efficientnet_b0
 from benchmarks.models.networks.encoder import build_encoder
 from benchmarks.models.networks.graph import build_mobilenet_v2, build_resnet18, write_network
+from benchmarks.models.networks.others import BUILDERS as OTHER_NETWORKS
 from benchmarks.models.networks.resnet50 import build_resnet50
 from benchmarks.models.networks.unet import build_unet
 
-NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+_EIGHT: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet18": build_resnet18,
     "resnet50": build_resnet50,
     "mobilenet_v2": build_mobilenet_v2,
@@ -27,11 +29,21 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "encoder12": partial(build_encoder, layers=12, hidden=768, heads=12, feed_forward=3072),
     "unet": build_unet,
     "resnet18_batch8": partial(build_resnet18, batch=8),
-    "unet_resize": partial(build_unet, resize=True),
 }
+
+NETWORKS = _EIGHT | {"unet_resize": partial(build_unet, resize=True)} | OTHER_NETWORKS
 """By name. `unet_resize` is an extra: it is measured where it is asked for."""
 
-MEASURED = tuple(name for name in NETWORKS if name != "unet_resize")
+MEASURED = tuple(_EIGHT)
+OTHERS = tuple(OTHER_NETWORKS)
+
+GROUPS = {"measured": MEASURED, "others": OTHERS}
+"""Words for several networks, on command lines."""
+
+
+def written_out(names: Iterable[str]) -> list[str]:
+    """Return names with those of each of `GROUPS` in its place; none comes twice."""
+    return list(dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,))))
 
 
 def network_file(name: str, folder: Path) -> Path:

@@ -50,19 +50,31 @@ def _block(
     if expansion != 1:
         y = graph.swish(graph.conv_bn(x, (inner, wide), 1, 1, f"{name}.expand"), f"{name}.expand.swish")
     y = graph.conv_bn(y, (wide, wide), kernel, stride, f"{name}.depthwise", groups=wide)
-    y = _squeeze_and_excite(
+    y = squeeze_and_excite(
         graph, graph.swish(y, f"{name}.depthwise.swish"), (wide, inner // SQUEEZE), f"{name}.se"
     )
     y = graph.conv_bn(y, (wide, outer), 1, 1, f"{name}.project")
     return graph.add(x, y, f"{name}.add") if (inner, stride) == (outer, 1) else y
 
 
-def _squeeze_and_excite(graph: Graph, x: str, channels: tuple[int, int], name: str) -> str:
-    """Weigh each channel by what two dense layers say of the means of all."""
+def squeeze_and_excite(
+    graph: Graph, x: str, channels: tuple[int, int], name: str, *, hard: bool = False
+) -> str:
+    """Weigh each channel by what two dense layers say of the means of all.
+
+    Args:
+        graph: Gets the nodes.
+        x: What is weighed.
+        channels: Of x, and between the dense layers.
+        name: Of the result.
+        hard: ReLU and the hard sigmoid, as in MobileNetV3, in place of x·sigmoid(x) and the sigmoid.
+    """
     wide, narrow = channels
-    y = graph.node("GlobalAveragePool", [x], f"{name}.pool")
-    graph.second_moment[y] = graph.second_moment[x]
-    y = graph.swish(graph.conv(y, (wide, narrow), f"{name}.reduce"), f"{name}.swish")
-    y = graph.node("Sigmoid", [graph.conv(y, (narrow, wide), f"{name}.widen")], f"{name}.gate")
+    y = graph.like("GlobalAveragePool", [x], f"{name}.pool")
+    y = graph.conv(y, (wide, narrow), f"{name}.reduce")
+    y = graph.relu(y, f"{name}.relu") if hard else graph.swish(y, f"{name}.swish")
+    y = graph.conv(y, (narrow, wide), f"{name}.widen")
+    slope = {"alpha": 1.0 / 6.0} if hard else {}
+    gate = graph.node("HardSigmoid" if hard else "Sigmoid", [y], f"{name}.gate", **slope)
     graph.second_moment[name] = OPEN_GATE * graph.second_moment[x]
-    return graph.node("Mul", [x, y], name)
+    return graph.node("Mul", [x, gate], name)

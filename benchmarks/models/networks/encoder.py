@@ -9,69 +9,49 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx
 from benchmarks.models.networks.graph import Graph
-from onnx import numpy_helper
 
 
 class EncoderGraph:
     """The layers of an encoder, over a `Graph`."""
 
     def __init__(self, seed: int, *, batch: int, sequence: int, hidden: int, heads: int) -> None:
-        self.graph = Graph(seed)
-        self._hidden, self._heads = hidden, heads
-        graph = self.graph
-        self._split = _shape(graph, "split", [batch, sequence, heads, hidden // heads])
-        self._joined = _shape(graph, "joined", [batch, sequence, hidden])
+        graph = self.graph = Graph(seed)
+        graph.second_moment["x"] = 1.0
+        self._hidden = hidden
+        self._split = graph.ints("split", [batch, sequence, heads, hidden // heads])
+        self._joined = graph.ints("joined", [batch, sequence, hidden])
         constants = {"scale": math.sqrt(hidden / heads), "sqrt2": math.sqrt(2.0), "one": 1.0, "half": 0.5}
         for name, value in constants.items():
-            graph.weight(name, np.array(value))
+            graph.constant(name, value)
 
     def layer(self, x: str, feed_forward: int, name: str) -> str:
         """Attention and two dense layers, each added to what went in and normalised."""
-        y = self._norm(self._add(self._attention(x, f"{name}.attention"), x, f"{name}.sum1"), f"{name}.norm1")
-        z = self._gelu(self._dense(y, (self._hidden, feed_forward), f"{name}.wide"), f"{name}.gelu")
-        z = self._dense(z, (feed_forward, self._hidden), f"{name}.narrow")
-        return self._norm(self._add(z, y, f"{name}.sum2"), f"{name}.norm2")
+        graph, hidden = self.graph, self._hidden
+        y = graph.add(self._attention(x, f"{name}.attention"), x, f"{name}.sum1")
+        y = graph.layer_norm(y, hidden, f"{name}.norm1")
+        z = graph.gelu(graph.dense(y, (hidden, feed_forward), f"{name}.wide"), f"{name}.gelu")
+        z = graph.dense(z, (feed_forward, hidden), f"{name}.narrow")
+        return graph.layer_norm(graph.add(z, y, f"{name}.sum2"), hidden, f"{name}.norm2")
 
     def _attention(self, x: str, name: str) -> str:
         query, key, value = (
-            self._heads_of(self._dense(x, (self._hidden, self._hidden), f"{name}.{part}"), order)
+            self._heads_of(self.graph.dense(x, (self._hidden, self._hidden), f"{name}.{part}"), order)
             for part, order in (("query", [0, 2, 1, 3]), ("key", [0, 2, 3, 1]), ("value", [0, 2, 1, 3]))
         )
         node = self.graph.node
         scores = node("Div", [node("MatMul", [query, key], f"{name}.scores"), "scale"], f"{name}.scaled")
         shares = node("Softmax", [scores], f"{name}.softmax", axis=-1)
         mixed = node("MatMul", [shares, value], f"{name}.mixed")
-        joined = node("Transpose", [mixed], f"{name}.transposed", perm=[0, 2, 1, 3])
-        joined = node("Reshape", [joined, self._joined], f"{name}.joined")
-        return self._dense(joined, (self._hidden, self._hidden), f"{name}.out")
+        self.graph.second_moment[mixed] = self.graph.second_moment[value]
+        joined = self.graph.like("Transpose", [mixed], f"{name}.transposed", perm=[0, 2, 1, 3])
+        joined = self.graph.like("Reshape", [joined, self._joined], f"{name}.joined")
+        return self.graph.dense(joined, (self._hidden, self._hidden), f"{name}.out")
 
     def _heads_of(self, x: str, order: list[int]) -> str:
-        split = self.graph.node("Reshape", [x, self._split], f"{x}.split")
-        return self.graph.node("Transpose", [split], f"{x}.heads", perm=order)
-
-    def _dense(self, x: str, sizes: tuple[int, int], name: str) -> str:
-        graph = self.graph
-        w = graph.weight(f"{name}.weight", graph.rng.normal(0.0, np.sqrt(1.0 / sizes[0]), sizes))
-        bias = graph.weight(f"{name}.bias", graph.rng.normal(0.0, 0.1, sizes[1]))
-        return self._add(bias, graph.node("MatMul", [x, w], f"{name}.matmul"), name)
-
-    def _gelu(self, x: str, name: str) -> str:
-        node = self.graph.node
-        erf = node("Erf", [node("Div", [x, "sqrt2"], f"{name}.div")], f"{name}.erf")
-        y = node("Mul", [x, self._add(erf, "one", f"{name}.add")], f"{name}.mul")
-        return node("Mul", [y, "half"], name)
-
-    def _norm(self, x: str, name: str) -> str:
-        graph = self.graph
-        scale = graph.weight(f"{name}.scale", graph.rng.uniform(0.8, 1.2, self._hidden))
-        shift = graph.weight(f"{name}.shift", graph.rng.normal(0.0, 0.1, self._hidden))
-        return graph.node("LayerNormalization", [x, scale, shift], name, axis=-1, epsilon=1e-5)
-
-    def _add(self, x: str, y: str, name: str) -> str:
-        return self.graph.node("Add", [x, y], name)
+        split = self.graph.like("Reshape", [x, self._split], f"{x}.split")
+        return self.graph.like("Transpose", [split], f"{x}.heads", perm=order)
 
 
 def build_encoder(
@@ -92,8 +72,3 @@ def build_encoder(
     encoder.graph.node("Identity", [y], "y")
     shape = (batch, sequence, hidden)
     return encoder.graph.finish(f"encoder{layers}", {"x": shape}, {"y": shape})
-
-
-def _shape(graph: Graph, name: str, dims: list[int]) -> str:
-    graph.weights.append(numpy_helper.from_array(np.array(dims, np.int64), name))
-    return name

@@ -20,19 +20,22 @@ def build_resnet50(*, seed: int = 0, batch: int = 1, size: int = 224, classes: i
     y, inner = graph.max_pool(y, 3, 2, "stem.pool", pad=1), 64
     for stage, (width, blocks, stride) in enumerate(STAGES, start=1):
         for number in range(blocks):
-            y = _block(graph, y, (inner, width), stride if number == 0 else 1, f"layer{stage}.{number}")
-            inner = EXPANSION * width
+            outer = EXPANSION * width
+            name = f"layer{stage}.{number}"
+            y = bottleneck(graph, y, (inner, width, outer), stride if number == 0 else 1, name)
+            inner = outer
     graph.classifier(y, inner, classes)
     return graph.to_model("resnet50", batch=batch, size=size, classes=classes)
 
 
-def _block(graph: Graph, x: str, channels: tuple[int, int], stride: int, name: str) -> str:
+def bottleneck(
+    graph: Graph, x: str, channels: tuple[int, int, int], stride: int, name: str, *, groups: int = 1
+) -> str:
     """Narrow by a 1×1 convolution, 3×3, widen by another 1×1, and a shortcut."""
-    inner, width = channels
-    outer = EXPANSION * width
+    inner, width, outer = channels
     y = graph.relu(graph.conv_bn(x, (inner, width), 1, 1, f"{name}.0"), f"{name}.0.relu")
-    y = graph.relu(graph.conv_bn(y, (width, width), 3, stride, f"{name}.1"), f"{name}.1.relu")
-    y = graph.conv_bn(y, (width, outer), 1, 1, f"{name}.2")
+    y = graph.conv_bn(y, (width, width), 3, stride, f"{name}.1", groups=groups)
+    y = graph.conv_bn(graph.relu(y, f"{name}.1.relu"), (width, outer), 1, 1, f"{name}.2")
     same = (inner, stride) == (outer, 1)
     shortcut = x if same else graph.conv_bn(x, (inner, outer), 1, stride, f"{name}.down")
     return graph.relu(graph.add(y, shortcut, f"{name}.add"), f"{name}.relu")

@@ -38,8 +38,7 @@ def build_unet(
         name = f"up{level}"
         y = (_resized if resize else _transposed)(graph, y, (inner, width), f"{name}.wide")
         skip = skips.pop()
-        joined = graph.node("Concat", [skip, y], f"{name}.joined", axis=1)
-        graph.second_moment[joined] = (graph.second_moment[skip] + graph.second_moment[y]) / 2.0
+        joined = graph.concat([(skip, width), (y, width)], f"{name}.joined")
         y, inner = _two_convs(graph, joined, (2 * width, width), name), width
     graph.node("Identity", [graph.conv(y, (inner, classes), "last")], "mask")
     name = "unet_resize" if resize else "unet"
@@ -61,15 +60,12 @@ def _transposed(graph: Graph, x: str, channels: tuple[int, int], name: str) -> s
 
 
 def _resized(graph: Graph, x: str, channels: tuple[int, int], name: str) -> str:
-    if not any(weight.name == "double" for weight in graph.weights):
-        graph.weight("double", np.array([1.0, 1.0, 2.0, 2.0]))
-    y = graph.node(
+    y = graph.like(
         "Resize",
-        [x, "", "double"],
+        [x, "", graph.constant("double", [1.0, 1.0, 2.0, 2.0])],
         f"{name}.resize",
         mode="nearest",
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    graph.second_moment[y] = graph.second_moment[x]
     return graph.conv(y, channels, name)

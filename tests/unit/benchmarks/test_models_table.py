@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.models import table as page
 from benchmarks.models.distance import TaskFacts, kernel_sum_sec, task_rows, weighted_share
+from benchmarks.models.networks import MEASURED, OTHERS
 from benchmarks.models.run import finished, result_of
 from benchmarks.models.table import geomean, last_lines, main, make_table, task_table
 from benchmarks.models.timing import Difference, Timing, best_onnxruntime, difference, torch_files
@@ -124,6 +127,41 @@ def test_tables_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "--minutes 20 --threads 1`" in out.read_text()
     assert "| net | 10 | 5 |" in out.read_text()
     assert "## net, 1 thread(s)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("models", "title", "head"),
+    [
+        (MEASURED, "Whole networks", "--output out/models.jsonl --minutes 20 --threads 1`"),
+        (
+            OTHERS,
+            "Other whole networks",
+            "--output out/others.jsonl --models others --minutes 20 --threads 1`",
+        ),
+        (OTHERS[:2], "Other whole networks", "--output out/others.jsonl --models squeezenet vgg11 --minutes"),
+        (["vit", *MEASURED], "Whole networks", "--output out/models.jsonl --models measured vit --minutes"),
+        (["unet", "mine"], "Whole networks", "--output out/models.jsonl --models unet mine.onnx --minutes"),
+    ],
+)
+def test_a_page_says_what_it_is_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    models: Sequence[str],
+    title: str,
+    head: str,
+) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    lines = tmp_path / "lines.jsonl"
+    for model in models:
+        json_lines.append(lines, line(model, 1, 0.5))
+    main([str(lines)])
+    stem = "models_others" if title.startswith("Other") else "models"
+    assert {path.name for path in tmp_path.glob("*.md")} == {f"{stem}.md", f"{stem}_tasks.md"}
+    text = (tmp_path / f"{stem}.md").read_text()
+    assert text.startswith(f"# {title}\n")
+    assert f"`python -m benchmarks.models.run {head}" in text
+    assert f"benchmarks.models.table out/{stem.split('_')[-1]}.jsonl`" in text
+    assert f"# Every task of the {title.lower()}\n" in (tmp_path / f"{stem}_tasks.md").read_text()
 
 
 def test_the_distance_to_the_roofline() -> None:

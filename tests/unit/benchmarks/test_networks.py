@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from benchmarks.models.networks import MEASURED, NETWORKS, network_file
+from benchmarks.models.networks import MEASURED, NETWORKS, OTHERS, network_file, written_out
 from benchmarks.models.networks.__main__ import main
 from benchmarks.models.networks.efficientnet_b0 import build_efficientnet_b0
 from benchmarks.models.networks.encoder import build_encoder
@@ -78,8 +78,9 @@ def test_seed_decides_the_weights() -> None:
 
 
 def test_files_are_written_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--write", str(tmp_path / "a"), "unet"])
+    main(["--write", str(tmp_path / "a"), "unet", "espcn"])
     assert "unet.onnx" in capsys.readouterr().out
+    assert network_file("espcn", tmp_path / "a") == tmp_path / "a" / "espcn.onnx"
     path = network_file("unet", tmp_path / "b")
     assert path.read_bytes() == (tmp_path / "a" / "unet.onnx").read_bytes()
     written_at = path.stat().st_mtime_ns
@@ -97,3 +98,14 @@ def test_an_unknown_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_what_is_measured_is_there() -> None:
     assert set(MEASURED) < set(NETWORKS)
     assert len(MEASURED) == 8
+
+
+def test_words_stand_for_several_networks() -> None:
+    assert len(OTHERS) == 12
+    assert set(NETWORKS) == {*MEASURED, *OTHERS, "unet_resize"}
+    assert written_out(["measured"]) == list(MEASURED)
+    assert written_out(["vit", "others", "mine.onnx"]) == [
+        "vit",
+        *(name for name in OTHERS if name != "vit"),
+        "mine.onnx",
+    ]
