@@ -232,7 +232,23 @@ NETS: dict[str, Net] = {
     "one-element": single("Add", (1,), (1,)),
 }
 
-ON_OLDER_CPUS = {
+# Results of a group that fill no whole number of vectors, or read many inputs.
+RESTS_OF_GROUPS = {
+    f"conv-groups-{channels}-{results}-{groups}": conv((1, channels, 9, 17), results, kernel, 1, groups)
+    for channels, results, groups, kernel in [
+        (16, 48, 4, 1),
+        (64, 96, 16, 3),
+        (24, 18, 3, 3),
+        (8, 12, 2, 3),
+        (24, 24, 4, 3),
+        (34, 34, 2, 3),
+        (192, 64, 16, 3),
+        (256, 32, 16, 3),
+    ]
+}
+NETS |= RESTS_OF_GROUPS
+
+ON_OLDER_CPUS = RESTS_OF_GROUPS.keys() | {
     "conv-3x3",
     "conv-odd-channels",
     "conv-depthwise-stride",
@@ -357,6 +373,15 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
     )
     tile = choose_tile(stage, 1, Machine(vector_bytes=64, registers=32))
     assert tile.rows[0] >= 8
+
+
+@pytest.mark.parametrize(
+    "target", [AVX2, parse_target("llvm -mcpu=x86-64-v4"), ARM], ids=["avx2", "avx512", "arm"]
+)
+@pytest.mark.parametrize("name", [one for one in NETS if one.startswith("conv")])
+def test_convolutions_have_a_rule_on_every_machine(name: str, target: Target, tmp_path: Path) -> None:
+    kernels = kernels_of(NETS[name], tmp_path, target)
+    assert all(is_scheduled(one, target) for one in kernels if "conv" in one.name)
 
 
 def access(strides: Shape, elements: int) -> Access:

@@ -22,6 +22,8 @@ _LEAST_RESULTS = 4
 """A group of fewer results fills no vector."""
 _FEWEST_IN_A_VECTOR = 4
 """Groups: half a vector of one group's results needs no shuffles, and is as fast or faster."""
+_MOST_INPUTS = 2
+"""For each result: what a vector of results reads lies in two vectors then, as many as a shuffle takes."""
 
 
 def split_groups(sch: Any, block: Any, machine: Machine) -> None:
@@ -47,7 +49,12 @@ def split_groups(sch: Any, block: Any, machine: Machine) -> None:
         return
     lanes = machine.lanes(str(node.writes[0].source.dtype))
     width = results
-    if results * _FEWEST_IN_A_VECTOR <= lanes and lanes % results == 0 and int(extent) % lanes == 0:
+    if (
+        results * _FEWEST_IN_A_VECTOR <= lanes
+        and lanes % results == 0
+        and int(extent) % lanes == 0
+        and _inputs_of_a_group(node, variables[place].var) <= _MOST_INPUTS * results
+    ):
         width = lanes
     if width < _LEAST_RESULTS:
         return
@@ -63,3 +70,18 @@ def split_groups(sch: Any, block: Any, machine: Machine) -> None:
 
     with suppress(ScheduleError):
         sch.transform_block_layout(block, IndexMap.from_func(by_groups, ndim=len(variables)))
+
+
+def _inputs_of_a_group(node: Any, channel: Any) -> int:
+    """Return how far apart the inputs of one group and of the next lie."""
+    return max(
+        (
+            int(part.b)
+            for region in node.reads
+            for dim in region.region
+            for part in walk(dim.min)
+            if isinstance(part, tirx.Mul) and isinstance(part.b, tirx.IntImm)
+            if isinstance(part.a, tirx.FloorDiv) and part.a.a.same_as(channel)
+        ),
+        default=1,
+    )

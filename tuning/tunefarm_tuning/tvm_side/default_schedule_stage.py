@@ -83,6 +83,8 @@ class Stage:
         is_costly: Its body should not be computed twice: a root, an exponential, a division.
         selects: Its body has a condition (a padding has one).
         is_copy: Its body is one element of a tensor.
+        shared: Loops that walk one dimension of the result together, as groups and the channels of one do: what a tile of
+            these leaves over lies in the next one.
     """
 
     extents: tuple[int, ...]
@@ -92,6 +94,7 @@ class Stage:
     is_costly: bool
     selects: bool
     is_copy: bool
+    shared: tuple[int, ...] = ()
 
     @property
     def points(self) -> int:
@@ -151,7 +154,22 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
         selects=_SELECTS in called or any(type_key(one).endswith(".Select") for one in inside),
         is_copy=type_key(node.body).endswith("BufferStore")
         and type_key(node.body.value).endswith("TensorLoad"),
+        shared=_shared_loops(node, variables),
     )
+
+
+def _shared_loops(node: Any, variables: list[Any]) -> tuple[int, ...]:
+    found: set[int] = set()
+    for region in node.writes:
+        for dim in region.region:
+            parts = list(walk(dim.min))
+            loops = {
+                place
+                for place, one in enumerate(variables)
+                if any(isinstance(part, tirx.Var) and part.same_as(one.var) for part in parts)
+            }
+            found |= loops if len(loops) > 1 else set()
+    return tuple(sorted(found))
 
 
 def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:

@@ -112,13 +112,28 @@ def _tiles(stage: Stage, loop: int, row_loops: tuple[int, ...], machine: Machine
         registers //= 2  # what is shuffled is kept for the next shuffle
     extent = stage.extents[loop]
     extents = [stage.extents[one] for one in row_loops]
+    whole = loop in stage.shared
+    for lanes in _dividing(extent, most_lanes) if whole else _powers(extent, most_lanes):
+        for vectors in range(1, min(16, ceil(extent / lanes)) + 1):
+            if whole and extent % (lanes * vectors):
+                continue
+            for rows in _rows(extents, registers, vectors):
+                yield Tile(vector_loop=loop, lanes=lanes, vectors=vectors, row_loops=row_loops, rows=rows)
+
+
+def _powers(extent: int, most_lanes: int) -> Iterator[int]:
     lanes = most_lanes
     while lanes >= min(most_lanes, 4):
         if lanes <= max(4, extent):
-            for vectors in range(1, min(16, ceil(extent / lanes)) + 1):
-                for rows in _rows(extents, registers, vectors):
-                    yield Tile(vector_loop=loop, lanes=lanes, vectors=vectors, row_loops=row_loops, rows=rows)
+            yield lanes
         lanes //= 2
+
+
+def _dividing(extent: int, most_lanes: int) -> Iterator[int]:
+    """Yield the powers of two that divide a size, or else its largest divisor that is no more than a vector, or two."""
+    found = [lanes for lanes in _powers(extent, most_lanes) if extent % lanes == 0]
+    others = [one for one in range(1, 2 * most_lanes + 1) if extent % one == 0]
+    yield from found or [max((one for one in others if 4 <= one <= most_lanes), default=others[-1])]
 
 
 def _rows(extents: list[int], registers: int, vectors: int) -> Iterator[tuple[int, ...]]:

@@ -16,6 +16,8 @@ from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
+from tunefarm_tuning.tvm_side.ir_walk import walk
+
 _PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")
 _MOST_VECTORS = 2
@@ -51,21 +53,35 @@ def shuffle_loads(func: tirx.PrimFunc) -> tirx.PrimFunc:
     What is read lies between elements that were read before, or in one aligned block with them, of which the buffer has
     a whole number: never outside of it.
     """
-    values: dict[Any, Any] = {}
-    analyzer = Analyzer()
-
-    def keep(bind: Any) -> None:
-        dtype = str(getattr(bind.var.ty, "dtype", ""))  # a pointer has none
-        if dtype in _INTEGERS:
-            analyzer.bind(bind.var, bind.value)
-        else:
-            values[bind.var] = bind.value
-
-    tvm_ffi.structural_walk(func.body, (tirx.Bind, keep))
+    values, analyzer = _named(func.body)
     body = tvm_ffi.structural_map(
         func.body, (tvm.ir.TensorLoad, lambda load: _shuffled(load, values, analyzer))
     )
     return func if body.same_as(func.body) else func.with_body(body)
+
+
+def _named(body: Any) -> tuple[dict[Any, Any], Any]:
+    """Return the vectors that have a name, and what is known of the integers that have one.
+
+    Only of what stays the same wherever it is computed again: of no loads, and of nothing that has two values.
+    """
+    bound: dict[Any, list[Any]] = {}
+
+    def keep(bind: Any) -> None:
+        bound.setdefault(bind.var, []).append(bind.value)
+
+    tvm_ffi.structural_walk(body, (tirx.Bind, keep))
+    vectors, analyzer = {}, Analyzer()
+    for variable, values in bound.items():
+        if len(values) > 1 or any(
+            isinstance(part, tvm.ir.TensorLoad | tvm.ir.Call) for part in walk(values[0])
+        ):
+            continue
+        if str(getattr(variable.ty, "dtype", "")) in _INTEGERS:  # a pointer has none
+            analyzer.bind(variable, values[0])
+        else:
+            vectors[variable] = values[0]
+    return vectors, analyzer
 
 
 def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
@@ -96,14 +112,17 @@ def _shuffled(load: Any, values: Mapping[Any, Any], analyzer: Any) -> Any:
     whole = tirx.BufferLoad(load.source, [tirx.Ramp(places.base + first, 1, size)])
     # TVM wants as many lanes to choose from as are chosen.
     return tirx.Shuffle(
-        [whole] * max(1, lanes // size), [tirx.IntImm("int32", one - first) for one in places.offsets]
+        [whole] * -(-lanes // size), [tirx.IntImm("int32", one - first) for one in places.offsets]
     )
 
 
 def _block(load: Any, places: _Places, lanes: int, analyzer: Any) -> tuple[int, int] | None:
     """Return the offset of the first element to read, and how many; None where they are not known to be the buffer's."""
-    shape = load.source.shape
+    source = load.source
+    shape = source.shape
     if len(shape) != 1 or not isinstance(shape[0], tirx.IntImm):
+        return None
+    if len(source.strides) or not _is_number(source.elem_offset, 0):
         return None
     known = analyzer.modular_set(places.base)
     coeff, residue = int(known.coeff), int(known.base)
