@@ -24,6 +24,7 @@ from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientEr
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
+_HEAD_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class StoredBlob:
     """A blob that is safely on the disk.
 
     Attributes:
-        head: Its first bytes (at most 16), for a cheap look at what kind of file it is.
+        head: Its first bytes (at most 128), for a cheap look at what kind of file it is.
         created: False where the store held the same bytes already.
     """
 
@@ -192,8 +193,8 @@ class BlobWriter:
         self.size_bytes += len(chunk)
         if self._limit_bytes is not None and self.size_bytes > self._limit_bytes:
             raise too_large(self._limit_bytes)
-        if len(self._head) < 16:
-            self._head += bytes(chunk[: 16 - len(self._head)])
+        if len(self._head) < _HEAD_BYTES:
+            self._head += bytes(chunk[: _HEAD_BYTES - len(self._head)])
         self._hash.update(chunk)
         try:
             self._file.write(chunk)

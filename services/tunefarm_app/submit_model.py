@@ -14,6 +14,7 @@ from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning import revisions
 from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.onnx_side.file_bytes import MLIR
+from tunefarm_tuning.stablehlo_side.file_form import begins_like_mlir
 from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
@@ -33,9 +34,6 @@ _OTHER_FORMATS = {
     b"{": "a JSON file",
     b"<": "an HTML or XML file (was a web page downloaded in its place?)",
     b"\x7fELF": "a compiled library",
-    b"ML\xefR": MLIR,
-    b"module ": MLIR,
-    b"#loc": MLIR,
 }
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
 _WORTH_ANOTHER_TRY = frozenset(
@@ -76,11 +74,12 @@ def check_head(blob_head: bytes, size_bytes: int) -> None:
         raise InvalidModelError("the file is empty", code="empty-file")
     if blob_head[0] in _FIRST_BYTES or blob_head[4:8] == _TFLITE:
         return
-    for magic, what in _OTHER_FORMATS.items():
-        if blob_head.startswith(magic):
-            raise InvalidModelError(
-                f"this is not an ONNX file, nor a TFLite file: it looks like {what}", code="not-protobuf"
-            )
+    foreign = (what for magic, what in _OTHER_FORMATS.items() if blob_head.startswith(magic))
+    what = MLIR if begins_like_mlir(blob_head) else next(foreign, None)
+    if what is not None:
+        raise InvalidModelError(
+            f"this is not an ONNX file, nor a TFLite file: it looks like {what}", code="not-protobuf"
+        )
     raise InvalidModelError(
         "this is not an ONNX file, nor a TFLite file: it does not begin like one", code="not-protobuf"
     )

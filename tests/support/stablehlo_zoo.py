@@ -281,7 +281,15 @@ add(
 add("layer norm", lambda x: (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5), X)
 add(
     "argmax",
-    lambda x, i: (jnp.argmax(x, 1), jnp.argmin(x, -1), jnp.argmax(x), jnp.argmax(i, 2), jnp.argmin(i, 0)),
+    lambda x, i: (
+        jnp.argmax(x, 1),
+        jnp.argmax(x > 0, 1),
+        jnp.argmin(x > 0, 1),
+        jnp.argmin(x, -1),
+        jnp.argmax(x),
+        jnp.argmax(i, 2),
+        jnp.argmin(i, 0),
+    ),
     X,
     WHOLE,
 )

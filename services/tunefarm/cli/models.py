@@ -138,11 +138,30 @@ def convert_model(
     else:
         from tunefarm_tuning import import_torch
 
+        _check_torch_file(file)
         model, compared = import_torch(file, to, trust=trust), "as PyTorch computes them"
     if out.json:
-        out.data({"path": str(to), **model.to_json()})
+        out.data({"path": str(to), "compared": compared, **model.to_json()})
         return
     out.text(f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}")
+
+
+def _check_torch_file(file: Path) -> None:
+    """Refuse what no format is known for: only a ZIP archive, or what is called so, is worth trusting as PyTorch's.
+
+    Raises:
+        InvalidModelError: not-convertible.
+    """
+    from tunefarm_tuning.errors import InvalidModelError
+
+    with file.open("rb") as opened:
+        if opened.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".pt2":
+            return
+    raise InvalidModelError(
+        f"{file} is none of the files that can be converted: torch.export's (.pt2), StableHLO's (.mlir, .mlirbc, "
+        ".jax_export), TFLite's (.tflite); is it whole, and unpacked?",
+        code="not-convertible",
+    )
 
 
 def _convert_tflite(out: Output, file: Path, to: Path) -> tuple[Converted, str]:

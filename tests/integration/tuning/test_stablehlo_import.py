@@ -20,7 +20,7 @@ import tunefarm_tuning.stablehlo_file as home
 from tunefarm.cli.main import make_app
 from tunefarm_tuning import ImportLimits, import_stablehlo
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.stablehlo_file import _compare, convert_stablehlo, is_stablehlo_file
+from tunefarm_tuning.stablehlo_file import convert_stablehlo, is_stablehlo_file
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 
@@ -95,7 +95,9 @@ def test_the_command_converts_a_program(program: Any, tmp_path: Path) -> None:
         make_app(), ["models", "convert", str(tmp_path / "exported"), str(tmp_path / "net.onnx"), "--json"]
     )
     assert made.exit_code == 0, made.output
-    assert [one["name"] for one in json.loads(made.stdout)["inputs"]] == ["x"]
+    described = json.loads(made.stdout)
+    assert [one["name"] for one in described["inputs"]] == ["x"]
+    assert described["compared"] == "as XLA computes them"
     onnx.checker.check_model(onnx.load(tmp_path / "net.onnx"))
 
 
@@ -244,13 +246,44 @@ module {
     np.testing.assert_allclose(least, np.minimum(x, np.array([1, np.inf, -2.5], np.float32)))
 
 
-def test_a_conversion_that_differs_is_refused(program: Any, tmp_path: Path) -> None:
-    model = import_stablehlo(program, tmp_path / "net.onnx", limits=LIMITS)
-    right = [np.array([[True]]), np.array([1], np.int32), np.linspace(1, 2, 6, dtype=np.float32)]
-    _compare(model, right, right, "float32")
-    with pytest.raises(InvalidModelError) as caught:
-        _compare(model, [*right[:2], right[2] + np.float32(0.1)], right, "float32")
+def test_a_conversion_that_differs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA is asked about another program than the one that was converted."""
+    two, three = (exported(lambda x, n=n: x * n, np.zeros((3, 4), np.float32)) for n in (2.0, 3.0))
+    (tmp_path / "other.mlirbc").write_bytes(three.mlir_module_serialized)
+    run = home.run_in_xla
+    monkeypatch.setattr(home, "run_in_xla", lambda _, *more: run(tmp_path / "other.mlirbc", *more))
+    with pytest.raises(InvalidModelError, match="something else than XLA does") as caught:
+        import_stablehlo(two, tmp_path / "net.onnx", limits=LIMITS)
     assert caught.value.code == "conversion-differs"
+    assert not (tmp_path / "net.onnx").exists()
+
+
+def test_what_has_no_result_for_negative_numbers_is_compared_on_positive_ones(tmp_path: Path) -> None:
+    program = exported(
+        lambda x: jnp.argmax(jnp.sqrt(x), 1) + jnp.max(jnp.log(x)), np.zeros((3, 4), np.float32)
+    )
+    assert convert_stablehlo(program, tmp_path / "net.onnx", limits=LIMITS).not_compared == ""
+
+
+_HIDDEN = """
+module {
+  func.func private @d(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%x) {api_version = 4 : i32, backend_config = {index = 1 : ui64}}
+        : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+  func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %0 = stablehlo.composite "chlo.erf" %x {decomposition = @d} : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }
+}
+"""
+
+
+def test_xla_runs_nothing_that_calls_a_function_of_the_process_s(tmp_path: Path) -> None:
+    (tmp_path / "net.mlir").write_text(_HIDDEN)
+    made = convert_stablehlo(tmp_path / "net.mlir", tmp_path / "net.onnx", limits=LIMITS)
+    assert "which XLA would call: xla_ffi_python_cpu_callback" in made.not_compared
 
 
 def test_what_xla_cannot_run_is_told(tmp_path: Path) -> None:

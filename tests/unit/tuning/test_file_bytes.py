@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
 
+# The root table at 60, its vtable of 56 bytes before it, the module 4 bytes behind.
+JAX_EXPORT = b"<\0\0\0" + b"8\0`\0" + b"\4\0" * 26 + b"8\0\0\0" + b"\0" * 60
+
 WHOLE = onnx_models.mlp().SerializeToString()
 
 
@@ -47,6 +50,8 @@ def test_the_message_says_how_much_is_missing() -> None:
         (b"ML\xefR\x0dStableHLO_v1.0.0", "tunefarm models convert"),
         (b"module @jit_f {", "tunefarm models convert"),
         (b'#loc1 = loc("x")', "tunefarm models convert"),
+        (b'"builtin.module"() ({', "tunefarm models convert"),
+        (JAX_EXPORT, "tunefarm models convert"),
         (b"  <!DOCTYPE html><html>", "web page"),
         (b"\x1f\x8b\x08\x00", "gzip"),
     ],

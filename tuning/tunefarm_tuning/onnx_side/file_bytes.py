@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.stablehlo_side.file_form import HEAD_BYTES, begins_like_mlir
 
 # Field numbers and wire types of ONNX's ModelProto.
 _GRAPH_FIELD = 7
@@ -26,9 +27,6 @@ _FOREIGN = (
     (b"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first"),
     (b"version https://git-lfs", "a Git LFS pointer, not the model; run: git lfs pull"),
     (b"GGUF", "a GGUF file; tunefarm reads ONNX and TFLite"),
-    (b"ML\xefR", MLIR),
-    (b"module ", MLIR),
-    (b"#loc", MLIR),
     (b"\x7fELF", "a program or a library; tunefarm reads ONNX and TFLite"),
     (b"<", "a web page or XML; was the download a log-in page?"),
     (b"{", "JSON; tunefarm reads binary ONNX"),
@@ -93,8 +91,9 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _not_a_model(data: bytes) -> InvalidModelError:
-    head = data[:64]
-    looks = next((what for magic, what in _FOREIGN if head.lstrip().startswith(magic)), None)
+    head = data[:HEAD_BYTES]
+    foreign = (what for magic, what in _FOREIGN if head.lstrip().startswith(magic))
+    looks = MLIR if begins_like_mlir(head) else next(foreign, None)
     return InvalidModelError(
         "the file is not an ONNX model (a protobuf)" + (f"; it looks like {looks}" if looks else ""),
         code="not-protobuf",

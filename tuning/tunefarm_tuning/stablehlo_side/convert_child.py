@@ -11,9 +11,11 @@ from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.onnx_side.model_file import onnx_bytes
 from tunefarm_tuning.output_file import writing
+from tunefarm_tuning.stablehlo_side.control import is_harmless
 from tunefarm_tuning.stablehlo_side.convert import convert
 from tunefarm_tuning.stablehlo_side.file_form import module_bytes
-from tunefarm_tuning.stablehlo_side.reading import parse_module, read_program
+from tunefarm_tuning.stablehlo_side.program import Program, bad_program
+from tunefarm_tuning.stablehlo_side.reading import custom_calls, parse_module, read_program
 from tunefarm_tuning.untrusted_text import clean
 
 
@@ -27,16 +29,28 @@ def convert_file(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: not-stablehlo, or a code of `stablehlo_side.convert`.
         InvalidInputError: cannot-write.
     """
-    module = parse_module(module_bytes(Path(params["path"]).read_bytes()))
-    model = convert(read_program(module))
+    model = convert(_program(parse_module(module_bytes(Path(params["path"]).read_bytes()))))
     found = onnx_bytes(model)
     with writing(params["name"]):
         Path(params["to"]).write_bytes(found)
     return {"bfloat16": uses_bfloat16(model.graph)}
 
 
+def _program(module: Any) -> Program:
+    """Return what a parsed module says; a damaged file can parse, and hold texts and numbers that are none."""
+    try:
+        return read_program(module)
+    except (MemoryError, RecursionError, InvalidModelError):
+        raise
+    except Exception as error:
+        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+        raise bad_program(f"the file is probably damaged ({reason}); export it again") from error
+
+
 def run_once(params: dict[str, Any]) -> None:
     """Run a file on inputs: ``{"path", "feeds", "outputs"}``, the last two being files of arrays.
+
+    Not one that names a function of the process's, be it in a part that the conversion never looked at: XLA would call it.
 
     Raises:
         InvalidModelError: ``"reference-failed"``.
@@ -44,6 +58,12 @@ def run_once(params: dict[str, Any]) -> None:
     from tunefarm_tuning.stablehlo_side.xla import run
 
     module = parse_module(module_bytes(Path(params["path"]).read_bytes()))
+    foreign = sorted(one for one in custom_calls(module) if not is_harmless(one))
+    if foreign:
+        raise InvalidModelError(
+            f"it names functions that are not in the file, which XLA would call: {clean(', '.join(foreign), 300)}",
+            code="reference-failed",
+        )
     try:
         outputs = run(module, load_arrays(Path(params["feeds"])))
     except MemoryError:

@@ -55,20 +55,19 @@ def is_jax_export(data: Buffer) -> bool:
     return _in_jax_export(data) is not None
 
 
+def begins_like_mlir(head: bytes) -> bool:
+    """Tell by a file's first bytes, whatever its name, whether it is MLIR, or may be what ``jax.export`` writes."""
+    return is_stablehlo(head, "") or _module_field(head) is not None
+
+
 def _in_jax_export(data: Buffer) -> slice | None:
     """Return where the module is in a file of ``jax.export``; None where there is none."""
+    field = _module_field(data)
+    if field is None:
+        return None
     try:
-        (root,) = struct.unpack_from("<I", data, 0)
-        (back,) = struct.unpack_from("<i", data, root)
-        vtable = root - back
-        if vtable < 0:
-            return None
-        (size,) = struct.unpack_from("<H", data, vtable)
-        if size < _MODULE_FIELD + 2:
-            return None
-        (field,) = struct.unpack_from("<H", data, vtable + _MODULE_FIELD)
-        (offset,) = struct.unpack_from("<I", data, root + field)
-        start = root + field + offset
+        (offset,) = struct.unpack_from("<I", data, field)
+        start = field + offset
         (length,) = struct.unpack_from("<I", data, start)
     except struct.error:
         return None
@@ -76,3 +75,20 @@ def _in_jax_export(data: Buffer) -> slice | None:
     if whole.stop > len(data) or data[whole.start : whole.start + len(_BYTECODE)] != _BYTECODE:
         return None
     return whole
+
+
+def _module_field(data: Buffer) -> int | None:
+    """Return where a flatbuffer's root table says where ``jax.export``'s module is; None where it has no such field."""
+    try:
+        (root,) = struct.unpack_from("<I", data, 0)
+        (back,) = struct.unpack_from("<i", data, root)
+        vtable = root - back
+        if not 0 <= vtable < root:
+            return None
+        (size,) = struct.unpack_from("<H", data, vtable)
+        if size < _MODULE_FIELD + 2:
+            return None
+        (field,) = struct.unpack_from("<H", data, vtable + _MODULE_FIELD)
+    except struct.error:
+        return None
+    return root + int(field) if field else None

@@ -11,7 +11,6 @@ from tunefarm_tuning.stablehlo_side.values import (
     Value,
     compact,
     constant,
-    numpy_type,
     onnx_type,
 )
 
@@ -231,9 +230,3 @@ def taken(emit: Emitter, value: Value, indices: Value, dim: int) -> Value:
         return constant(np.take(value.data, indices.data, axis=dim))
     name = emit.node("Gather", [emit.name(value), emit.name(indices)], axis=dim)
     return emit.computed(name, shape, value.dtype)
-
-
-def arange(size: int, rank: int, dim: int, dtype: str = "int64") -> Value:
-    """Return the numbers from zero along a dimension, of size one along the others."""
-    sizes = [size if i == dim else 1 for i in range(rank)]
-    return constant(np.arange(size).astype(numpy_type(dtype)).reshape(sizes))

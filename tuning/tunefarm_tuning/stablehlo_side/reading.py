@@ -43,6 +43,20 @@ def parse_module(data: bytes) -> Any:
         raise bad_program(f"MLIR cannot parse the file as StableHLO: {reason}") from error
 
 
+def custom_calls(module: Any) -> set[str]:
+    """Return all functions outside of the file that any part of a module names, whether it is run or not."""
+    found: set[str] = set()
+
+    def look(operation: Any) -> Any:
+        if operation.name.rpartition(".")[2] == "custom_call":
+            known = "call_target_name" in operation.attributes
+            found.add(ir.StringAttr(operation.attributes["call_target_name"]).value if known else "")
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
 def read_program(module: Any) -> Program:
     """Return what a module says.
 

@@ -63,6 +63,8 @@ def neutral(reducer: str, dtype: str) -> Any:
     kind = numpy_type(dtype)
     if reducer in ("maximum", "minimum"):
         below = reducer == "maximum"
+        if dtype == "bool":
+            return not below
         if kind.kind in "iu":
             return np.iinfo(kind).min if below else np.iinfo(kind).max
         return -np.inf if below else np.inf
