@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx_models import GraphBuilder
+from onnx_reference import checked_network
 
 from tunefarm_tuning import Precision, compile, import_model  # noqa: A004
 from tunefarm_tuning.errors import InvalidModelError
@@ -52,6 +53,26 @@ def test_the_number_of_kernels_does_not_grow_with_the_steps(tmp_path: Path) -> N
     products = [one for one in kernels[60] if "matmul" in one.name]
     assert products
     assert all(one.not_tunable is None for one in products), "the products with the inputs are tuned"
+
+
+@pytest.mark.parametrize(("hidden", "at_once"), [(24, 2), (512, 32)], ids=["a thread each", "shared steps"])
+def test_both_directions_are_computed(hidden: int, at_once: int, tmp_path: Path) -> None:
+    """By a thread each, or, where a step is long, one after the other, their tiles shared."""
+    g = GraphBuilder(seed=3)
+    weights = [g.weight(2, 4 * hidden, 8), g.weight(2, 4 * hidden, hidden)]
+    g.output(
+        g.node(
+            "LSTM",
+            g.input("x", [3, 1, 8]),
+            *weights,
+            hidden_size=hidden,
+            direction="bidirectional",
+            outputs=1,
+        )
+    )
+    loaded = checked_network(g, tmp_path)
+    (kernel,) = (one for one in primfunc_workloads(loaded.module) if one.name == "lstm")
+    assert f"T.parallel({at_once})" in kernel.module.script()
 
 
 def test_a_gpu_is_refused_by_the_operators_name(tmp_path: Path) -> None:
