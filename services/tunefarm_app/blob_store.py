@@ -24,7 +24,8 @@ from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientEr
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
-_HEAD_BYTES = 128
+HEAD_BYTES = 128
+"""Of a blob, to see what kind of file it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +194,8 @@ class BlobWriter:
         self.size_bytes += len(chunk)
         if self._limit_bytes is not None and self.size_bytes > self._limit_bytes:
             raise too_large(self._limit_bytes)
-        if len(self._head) < _HEAD_BYTES:
-            self._head += bytes(chunk[: _HEAD_BYTES - len(self._head)])
+        if len(self._head) < HEAD_BYTES:
+            self._head += bytes(chunk[: HEAD_BYTES - len(self._head)])
         self._hash.update(chunk)
         try:
             self._file.write(chunk)

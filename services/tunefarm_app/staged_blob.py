@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tunefarm_app.blob_store import BlobStore, StoredBlob, disk_error
+from tunefarm_app.blob_store import HEAD_BYTES, BlobStore, StoredBlob, disk_error
 from tunefarm_tuning.errors import ConflictError, TransientError
 
 _CHUNK_BYTES = 1 << 20
@@ -93,8 +93,8 @@ class StagedBlob:
             raise disk_error(error) from error
 
     def head(self) -> bytes:
-        """Return its first bytes, at most 16."""
-        return os.pread(self._file, min(16, self.size_bytes), 0)
+        """Return its first bytes, at most `HEAD_BYTES`."""
+        return os.pread(self._file, min(HEAD_BYTES, self.size_bytes), 0)
 
     def digest(self) -> str:
         """Return the SHA-256 of all of it. It is read once more unless all was written through this object."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import structlog
 
-from tunefarm_app.blob_store import StoredBlob
+from tunefarm_app.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_app.composition import Services
 from tunefarm_app.staged_blob import StagedBlob, staged_bytes
 from tunefarm_app.submit_model import check_head, submit_model
@@ -26,8 +26,6 @@ log = structlog.stdlib.get_logger(__name__)
 NOTE_EVERY_BYTES = 8 << 20
 NOTE_EVERY_SEC = 2.0
 """A killed process loses at most what came since the last note."""
-
-_HEAD_BYTES = 16
 
 
 class UploadPart:
@@ -124,7 +122,7 @@ class UploadPart:
         staged = self._staged
         if staged is None or not chunk:
             return
-        looked_at = min(_HEAD_BYTES, self._upload.size_bytes)
+        looked_at = min(HEAD_BYTES, self._upload.size_bytes)
         unseen = staged.size_bytes < looked_at
         staged.write(chunk)
         if unseen and staged.size_bytes >= looked_at:
@@ -185,7 +183,7 @@ class UploadPart:
             return None
         try:
             with self._services.blobs.path(digest).open("rb") as file:
-                head = file.read(_HEAD_BYTES)
+                head = file.read(HEAD_BYTES)
         except (NotFoundError, FileNotFoundError):
             return None
         return StoredBlob(sha256=digest, size_bytes=self._upload.size_bytes, head=head, created=False)
