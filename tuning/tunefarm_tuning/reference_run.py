@@ -10,12 +10,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
-from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits
+from tunefarm_tuning.importing import ImportLimits
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_child import call_model_child
 
 _REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
 _LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"
@@ -58,17 +55,6 @@ def _run(
     with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
         feeds, outputs = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
         save_arrays(feeds, inputs)
-        try:
-            call_in_child(
-                module,
-                "run_once",
-                {**params, "feeds": str(feeds), "outputs": str(outputs)},
-                limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
-                timeout_sec=limits.timeout_sec,
-                env=CHILD_ENVIRONMENT,
-            )
-        except ChildClosed:
-            raise
-        except ChildFailed as error:
-            raise model_error("reference", what, error) from error
+        given = {**params, "feeds": str(feeds), "outputs": str(outputs)}
+        call_model_child("reference", what, module, "run_once", given, limits)
         return load_arrays(outputs)

@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits, import_model
+from tunefarm_tuning.importing import ImportLimits, import_model
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_child import call_model_child
 from tunefarm_tuning.output_file import output_file
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
@@ -128,19 +125,8 @@ def litert_is_installed() -> bool:
 
 def _convert(file: Path, part: Path, path: Path, limits: ImportLimits) -> bool:
     """Write the ONNX file that shall become ``path``, and tell whether the network is quantised."""
-    try:
-        found = call_in_child(
-            _CONVERT_CHILD,
-            "convert_file",
-            {"path": str(file.absolute()), "to": str(part), "name": str(path)},
-            limits=ChildLimits(memory_bytes=limits.memory_bytes, cpu_sec=limits.cpu_sec),
-            timeout_sec=limits.timeout_sec,
-            env=CHILD_ENVIRONMENT,
-        )
-    except ChildClosed:
-        raise
-    except ChildFailed as error:
-        raise model_error("import", "converting the model", error) from error
+    params = {"path": str(file.absolute()), "to": str(part), "name": str(path)}
+    found = call_model_child("import", "converting the model", _CONVERT_CHILD, "convert_file", params, limits)
     return bool(found["quantized"])
 
 
