@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.blob_store import HEAD_BYTES
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_app.staged_blob import StagedBlob
@@ -182,8 +183,9 @@ def test_what_is_no_model_is_refused_with_its_first_bytes(
 ) -> None:
     zipped = b"PK\x03\x04" + bytes(5000)
     path = begun(client, zipped)
-    problem(send(client, path, zipped[:100], 0), 422, "not-protobuf")
-    problem(send(client, path, zipped[100:], 100), 422, "not-protobuf")
+    assert send(client, path, zipped[: HEAD_BYTES - 1], 0).status_code == 204, "too little to know it by"
+    problem(send(client, path, zipped[HEAD_BYTES - 1 : 200], HEAD_BYTES - 1), 422, "not-protobuf")
+    problem(send(client, path, zipped[200:], 200), 422, "not-protobuf")
     answer = client.get(path)
     assert answer.json()["state"] == "failed"
     assert answer.json()["error"]["code"] == "not-protobuf"
