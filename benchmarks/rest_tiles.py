@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 from benchmarks.search.machine import one_core_target
 from benchmarks.search.markdown import table
-from tvm import te, topi
+from tvm import te, tirx, topi
 
 from tunefarm_tuning import LocalBuilder, LocalRunner
 from tunefarm_tuning.config_space import ConfigSpace
@@ -35,21 +35,21 @@ _ROUND_SIZE = 8
 
 
 def dense(rows: int, columns: int, inner: int) -> Workload:
-    data, weight = _tensor("data", rows, inner), _tensor("weight", inner, columns)
-    bias = _tensor("bias", columns)
-    return _workload([data, weight, bias, topi.add(topi.matmul(data, weight), bias)], weight=1)
+    data, weight = tensor("data", rows, inner), tensor("weight", inner, columns)
+    bias = tensor("bias", columns)
+    return workload([data, weight, bias, topi.add(topi.matmul(data, weight), bias)], weight=1)
 
 
 def products(count: int, rows: int, columns: int, inner: int) -> Workload:
-    left, right = _tensor("left", count, rows, inner), _tensor("right", count, inner, columns)
-    return _workload([left, right, topi.nn.batch_matmul(left, right, transpose_b=False)])
+    left, right = tensor("left", count, rows, inner), tensor("right", count, inner, columns)
+    return workload([left, right, topi.nn.batch_matmul(left, right, transpose_b=False)])
 
 
 def conv(size: int, channels: int, kernel: int = 1) -> Workload:
-    data = _tensor("data", 1, size, size, channels)
-    weight, bias = _tensor("weight", kernel, kernel, channels, channels), _tensor("bias", 1, 1, 1, channels)
+    data = tensor("data", 1, size, size, channels)
+    weight, bias = tensor("weight", kernel, kernel, channels, channels), tensor("bias", 1, 1, 1, channels)
     made = topi.nn.conv2d_nhwc(data, weight, 1, kernel // 2, 1)
-    return _workload([data, weight, bias, topi.nn.relu(topi.add(made, bias))], weight=1)
+    return workload([data, weight, bias, topi.nn.relu(topi.add(made, bias))], weight=1)
 
 
 FORMS: dict[str, Callable[[], Workload]] = {
@@ -66,11 +66,16 @@ FORMS: dict[str, Callable[[], Workload]] = {
 }
 
 
-def _tensor(name: str, *shape: int) -> Any:
-    return te.placeholder(shape, "float32", name=name)
+def tensor(name: str, *shape: int) -> Any:
+    """Return an argument with 64-bit extents, as networks have them."""
+    return te.placeholder(int64s(shape), "float32", name=name)
 
 
-def _workload(tensors: list[Any], weight: int | None = None) -> Workload:
+def int64s(values: Sequence[int]) -> list[Any]:
+    return [tirx.IntImm("int64", value) for value in values]
+
+
+def workload(tensors: list[Any], weight: int | None = None) -> Workload:
     func = te.create_prim_func(tensors).with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
     func = func if weight is None else with_weights(func, [weight])
     module = tvm.IRModule({"main": func})
