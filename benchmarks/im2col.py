@@ -3,7 +3,7 @@
     taskset -c 1 env TVM_NUM_THREADS=1 python -m benchmarks.im2col --trials 64 > table.md
 
 The product is a 1x1 convolution over rows that hold a pixel's whole neighbourhood, with the bias and ReLU that follow fused onto
-it; writing those rows is a kernel of its own, under its default schedule. Weights are packed for both. One thread.
+it; writing those rows is a kernel of its own, by its default schedule and not searched. Weights are packed for both. One thread.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class ModelsBenchmark:
             "tasks": rows,
             "peak": self._peak(threads).to_json(),
             "versions": package_versions(),
-            "machine": machine(),
+            "machine": machine() | {"target": cores_target(threads).key},
             "measured_at": time.time(),
         }
         json_lines.append(self._path, line)

@@ -234,7 +234,8 @@ def _command(lines: Iterable[Mapping[str, Any]], kind: str) -> str:
     minutes = max((line["minutes"] for line in found), default=20)
     threads = " ".join(map(str, sorted({line["threads"] for line in found})))
     command = f"python -m benchmarks.models.run --output out/{kind}.jsonl"
-    return f"{command}{_models_asked_for(found)} --minutes {minutes:g} --threads {threads}"
+    untuned = " --no-untuned" if any(NOT_ASKED in line["left_out"].values() for line in found) else ""
+    return f"{command}{_models_asked_for(found)} --minutes {minutes:g} --threads {threads}{untuned}"
 
 
 def _models_asked_for(lines: Iterable[Mapping[str, Any]]) -> str:

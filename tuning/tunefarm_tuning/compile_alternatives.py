@@ -23,11 +23,13 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
 
 _BUDGET_SEC = 60.0
+_BORDERS_SEC = 20.0
+"""Until then, from the beginning, the network is timed without those that are beyond doubt, too: for what they cost at borders."""
 _CLEARLY = 0.99
 """An alternative is left out where the network without it takes less than this share of the time."""
 _FIXED_RUNS = 3
 _SURE = 0.7
-"""An alternative whose kernels take less than this share of the direct one's is not timed alone, as long as ..."""
+"""An alternative whose kernels take less than this share of the direct one's is beyond doubt, as long as ..."""
 _AS_EXPECTED = 0.8
 """... the network gains at least this share of what all kernels together should win."""
 
@@ -166,15 +168,18 @@ class AlternativeChoice:
             names: Of its outputs.
         """
         self._pick(self.candidates)
-        until = time.monotonic() + _BUDGET_SEC
+        began = time.monotonic()
         first = best = self._build_right(records, sets, names)
         if best is None:
             return direct
         times = self._time({"direct": direct, "chosen": best}, sets[0])
-        for candidate in self._doubtful(times):
-            if time.monotonic() > until:
-                break
-            best = self._try_without(candidate, best, direct, records, sets)
+        doubtful = self._doubtful(times)
+        sure = [one for one in self.chosen if one not in doubtful]
+        for limit_sec, candidates in ((_BUDGET_SEC, doubtful), (_BORDERS_SEC, sure)):
+            for candidate in candidates:
+                # Without the only one it is the direct network, with which it is compared in the end.
+                if len(self.chosen) > 1 and time.monotonic() - began <= limit_sec:
+                    best = self._try_without(candidate, best, direct, records, sets)
         if best == direct:
             return direct
         if best != first:
@@ -217,7 +222,7 @@ class AlternativeChoice:
         }
 
     def _doubtful(self, times: Mapping[str, float] | None) -> list[Candidate]:
-        """Return the chosen that the network is to be timed without, the least promising first.
+        """Return the chosen that the network may be better without, the least promising first.
 
         Args:
             times: Of the direct network, and of that with all of them; None where they could not be timed.
@@ -225,9 +230,7 @@ class AlternativeChoice:
         expected_sec = sum(one.expected_gain_sec for one in self.chosen)
         as_expected = times is not None and times["direct"] - times["chosen"] > _AS_EXPECTED * expected_sec
         doubtful = [one for one in self.chosen if not (as_expected and one.sum_sec < _SURE * one.direct_sec)]
-        # Without the only one it is the direct network, which was timed.
-        alone = len(self.chosen) == 1
-        return [] if alone else sorted(doubtful, key=lambda one: one.expected_gain_sec)
+        return sorted(doubtful, key=lambda one: one.expected_gain_sec)
 
     @staticmethod
     def _pick(candidates: Sequence[Candidate]) -> None:
@@ -278,12 +281,14 @@ class AlternativeChoice:
         sets: Sequence[InputSet],
     ) -> Path:
         """Time the network without one alternative; return the one that is to be gone on with."""
+        held = self.chosen
         candidate.chosen = False
         without = self._build(records) if self.chosen else direct
         times = None if without is None else self._time({"with": best, "without": without}, sets[0])
         self.on_step()
         if without is None or times is None:
-            candidate.chosen = True
+            for one in held:
+                one.chosen, one.reason = True, ""
             return best
         candidate.network_gain_sec = times["without"] - times["with"]
         if times["without"] < _CLEARLY * times["with"]:

@@ -89,6 +89,7 @@ def _assemble(
         coverage=coverage,
         kernels=kernels,
         not_tunable=found.not_tunable(),
+        alternatives=found.alternatives(),
         breakdown=breakdown(latency, kernels),
         outcomes=_total(outcomes),
         checks=found.checks(),

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from tunefarm_app.job_report.parts import (
     Part,
+    ReportAlternative,
     ReportChecks,
     ReportedRecord,
     ReportLatency,
@@ -216,6 +217,10 @@ class JobReport(Part):
     coverage: ReportCoverage | None = Field(description="Which tasks run a tuned kernel.")
     kernels: list[ReportKernel] = Field(description="Each tuning task, in order of first use.")
     not_tunable: list[ReportUntunable] = Field(description="The network's other kernels.")
+    alternatives: list[ReportAlternative] = Field(
+        default_factory=list,
+        description="Other algorithms that were tuned for its kernels, in the artifact or not.",
+    )
     breakdown: ReportBreakdown | None = Field(description="Where the time goes; null where it was not timed.")
     outcomes: dict[str, int] = Field(description="How many trials ended how, over all tasks.")
     checks: ReportChecks | None = Field(description="How its outputs compare with ONNX Runtime's.")

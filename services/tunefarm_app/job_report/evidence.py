@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tunefarm_app.job_report.document import ReportBreakdown, ReportCoverage, ReportedDevice, ReportKernel
 from tunefarm_app.job_report.farm_facts import FARM, PEAK
 from tunefarm_app.job_report.parts import (
+    ReportAlternative,
     ReportChecks,
     ReportedRecord,
     ReportLatency,
@@ -104,6 +105,13 @@ class Evidence:
                 if one["chosen"]
             },
             {},
+        )
+
+    def alternatives(self) -> list[ReportAlternative]:
+        return self.read(
+            "alternatives",
+            lambda data: [ReportAlternative.model_validate(one) for one in data.get("candidates", [])],
+            [],
         )
 
     def records(self) -> list[ReportedRecord]:

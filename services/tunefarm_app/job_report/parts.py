@@ -151,6 +151,33 @@ class ReportPrecision(Part):
     accuracy: ReportAccuracy | None = Field(None, description="What it costs; null for as-model.")
 
 
+class ReportAlternative(Part):
+    """Another algorithm for a kernel: what its kernels win by themselves, what the network wins, and what is between."""
+
+    workload_key: str = Field(description="The computation of the kernel that it stands for.")
+    name: str = Field("", description="That kernel's name in the graph.")
+    algorithm: str = Field(description="Which.")
+    chosen: bool = Field(description="Whether it is in the artifact.")
+    reason: str = Field("", description="Why it is not.")
+    weight: int = Field(1, description="Calls per inference.")
+    direct_sec: float | None = Field(
+        None,
+        description="Seconds per call of the kernel as it stands, by itself; null where it was not timed.",
+    )
+    sum_sec: float = Field(description="Seconds per call of all kernels of the algorithm, each by itself.")
+    expected_gain_sec: float | None = Field(
+        None, description="Seconds per inference that its kernels win by themselves."
+    )
+    network_gain_sec: float | None = Field(
+        None,
+        description="Seconds per inference that the network wins, timed with it and without; null where that was not done.",
+    )
+    border_cost_sec: float | None = Field(
+        None,
+        description="The former less the latter: what it costs at its borders. Negative where it pays there.",
+    )
+
+
 class ReportUntunable(Part):
     """A kernel that is compiled as it stands and is no tuning task."""
 

@@ -33,9 +33,14 @@ class AlternativeEngine(ReportingEngine):
     def extract_tasks(self, *args: Any, **named: Any) -> tuple[TuningTask, ...]:
         tasks = super().extract_tasks(*args, **named)
         key = tasks[0].workload.key
-        self._changes["alternatives"] = {
-            "candidates": [{"workload_key": key, "algorithm": "winograd-4", "sum_sec": 1e-4, "chosen": True}]
-        }
+        timed = {
+            "workload_key": key, "name": "conv", "algorithm": "winograd-4", "chosen": True, "reason": "", "weight": 2, "direct_sec": 3e-4,
+            "kernels_sec": {"product": 1e-4}, "sum_sec": 1e-4, "expected_gain_sec": 4e-4, "network_gain_sec": 2.7e-4, "border_cost_sec": 1.3e-4,
+        }  # fmt: skip
+        left_out = {
+            "workload_key": key, "name": "conv", "algorithm": "winograd-2", "chosen": False, "sum_sec": 5e-4, "reason": "its kernels <take longer>",
+        }  # fmt: skip
+        self._changes["alternatives"] = {"candidates": [timed, left_out]}
         alternative = Alternative(algorithm="winograd-4", instead_of=(key,), overhead=0.5)
         return (*tasks[:-1], replace(tasks[-1], alternative=alternative))
 
@@ -305,6 +310,11 @@ def test_an_algorithm_that_took_a_kernels_place_is_told(farm: Farm) -> None:
     text = Page(report_page(report)).text
     assert "by winograd-4" in text
     assert "part of winograd-4" in text
+    first, second = report.alternatives
+    assert (first.chosen, first.network_gain_sec, first.border_cost_sec) == (True, 2.7e-4, 1.3e-4)
+    assert (second.chosen, second.network_gain_sec, second.border_cost_sec) == (False, None, None)
+    for words in ("Other algorithms", "270 µs", "130 µs", "no its kernels <take longer>"):
+        assert words in text
     with farm.services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         tasks = repos.jobs.tasks(job_id)

@@ -164,6 +164,13 @@ def test_a_page_says_what_it_is_of(
     assert f"# Every task of the {title.lower()}\n" in (tmp_path / f"{stem}_tasks.md").read_text()
 
 
+def test_a_page_says_that_the_untuned_network_was_left_out(tmp_path: Path) -> None:
+    lines, out = tmp_path / "lines.jsonl", tmp_path / "page.md"
+    json_lines.append(lines, line("net", 1, 0.5, left_out={"untuned": page.NOT_ASKED}))
+    main([str(lines), "--output", str(out)])
+    assert "--threads 1 --no-untuned`" in out.read_text()
+
+
 def test_the_distance_to_the_roofline() -> None:
     conv, pool, move = ROWS
     # 50 MFLOP in 1 ms are half of the 100 GFLOP/s; a megabyte takes 0.1 ms.

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tunefarm_tuning.child import ChildFailed
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
@@ -117,15 +118,54 @@ def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
     assert [one.task.workload_key for one in kernels] == ["b", "a-matmul"]
 
 
-def test_what_is_beyond_doubt_is_not_timed_alone(tmp_path: Path) -> None:
+def three(folder: Path) -> tuple[Networks, AlternativeChoice]:
+    """Return a choice of three, of which the last alone is in doubt."""
     a, b, c = (kernel(key, 0.020) for key in "abc")
-    networks = Networks(sets_of(("", 0.080), ("a b c", 0.050), ("a b", 0.052)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.006), candidate(c, 0.013))
+    networks = Networks(
+        sets_of(("", 0.080), ("a b c", 0.050), ("a b", 0.052), ("a c", 0.060), ("b c", 0.063))
+    )
+    return networks, choice(networks, folder, candidate(a, 0.005), candidate(b, 0.006), candidate(c, 0.013))
+
+
+def test_what_is_beyond_doubt_is_timed_for_what_it_costs_at_its_borders(tmp_path: Path) -> None:
+    networks, chooser = three(tmp_path)
+    chooser.choose(DIRECT, {}, SETS, ["y"])
+    tried = [set(choices) for choices in networks.built.values()]
+    assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], "those in doubt first"
+    assert set(chooser.choices) == {"a", "b", "c"}
+    told = [one.to_json() for one in chooser.candidates]
+    assert [one["network_gain_sec"] for one in told] == pytest.approx([0.013, 0.010, 0.002])
+    assert [one["border_cost_sec"] for one in told] == pytest.approx([-0.001, 0.001, 0.002])
+
+
+def test_what_is_beyond_doubt_is_not_timed_alone_where_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tunefarm_tuning.compile_alternatives._BORDERS_SEC", -1.0)
+    networks, chooser = three(tmp_path)
     chooser.choose(DIRECT, {}, SETS, ["y"])
     assert len(networks.built) == 3
     assert set(chooser.choices) == {"a", "b", "c"}
     gains = [one.network_gain_sec for one in chooser.candidates]
     assert gains == [None, None, pytest.approx(0.002)]
+
+
+def test_nothing_changes_where_the_network_without_one_does_not_build(tmp_path: Path) -> None:
+    a, b = kernel("a", 0.020), kernel("b", 0.020)
+
+    class Failing(Networks):
+        def build_model(
+            self, path: Path, records: Mapping[str, TuningRecord], choices: Mapping[str, str] | None = None
+        ) -> None:
+            if len(choices or {}) == 1:
+                raise ChildFailed("no memory")
+            super().build_model(path, records, choices)
+
+    networks = Failing(sets_of(("", 0.050), ("a b", 0.045)))
+    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    chosen = chooser.choose(DIRECT, {}, SETS, ["y"])
+    assert set(networks.built[str(chosen)]) == set(chooser.choices) == {"a", "b"}
+    assert [one.reason for one in chooser.candidates] == ["", ""]
 
 
 def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
