@@ -23,8 +23,8 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
 
 _BUDGET_SEC = 60.0
-_BORDERS_SEC = 20.0
-"""Until then, from the beginning, the network is timed without those that are beyond doubt, too: for what they cost at borders."""
+_BORDERS_SEC = 30.0
+"""For so long the network is timed without those that are beyond doubt, too: for what they cost at their borders."""
 _CLEARLY = 0.99
 """An alternative is left out where the network without it takes less than this share of the time."""
 _FIXED_RUNS = 3
@@ -168,17 +168,18 @@ class AlternativeChoice:
             names: Of its outputs.
         """
         self._pick(self.candidates)
-        began = time.monotonic()
         first = best = self._build_right(records, sets, names)
         if best is None:
             return direct
         times = self._time({"direct": direct, "chosen": best}, sets[0])
         doubtful = self._doubtful(times)
         sure = [one for one in self.chosen if one not in doubtful]
+        sure.sort(key=lambda one: -one.expected_gain_sec)
         for limit_sec, candidates in ((_BUDGET_SEC, doubtful), (_BORDERS_SEC, sure)):
+            until = time.monotonic() + limit_sec
             for candidate in candidates:
                 # Without the only one it is the direct network, with which it is compared in the end.
-                if len(self.chosen) > 1 and time.monotonic() - began <= limit_sec:
+                if len(self.chosen) > 1 and time.monotonic() <= until:
                     best = self._try_without(candidate, best, direct, records, sets)
         if best == direct:
             return direct

@@ -90,6 +90,7 @@ def _assemble(
         kernels=kernels,
         not_tunable=found.not_tunable(),
         alternatives=found.alternatives(),
+        networks_sec=found.networks_sec(),
         breakdown=breakdown(latency, kernels),
         outcomes=_total(outcomes),
         checks=found.checks(),

@@ -221,6 +221,11 @@ class JobReport(Part):
         default_factory=list,
         description="Other algorithms that were tuned for its kernels, in the artifact or not.",
     )
+    networks_sec: dict[str, float] = Field(
+        default_factory=dict,
+        description="Seconds per inference without any of those (`direct`) and with those in the artifact (`chosen`), timed in "
+        "turns; empty where none is.",
+    )
     breakdown: ReportBreakdown | None = Field(description="Where the time goes; null where it was not timed.")
     outcomes: dict[str, int] = Field(description="How many trials ended how, over all tasks.")
     checks: ReportChecks | None = Field(description="How its outputs compare with ONNX Runtime's.")

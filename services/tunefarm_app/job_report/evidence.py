@@ -114,6 +114,14 @@ class Evidence:
             [],
         )
 
+    def networks_sec(self) -> dict[str, float]:
+        """Return the network's seconds without alternatives and with those chosen; empty where none was."""
+        return self.read(
+            "alternatives",
+            lambda data: {str(name): float(sec) for name, sec in data.get("networks_sec", {}).items()},
+            {},
+        )
+
     def records(self) -> list[ReportedRecord]:
         def make(data: Sequence[Data]) -> list[ReportedRecord]:
             known = self.farm().get("records", {})

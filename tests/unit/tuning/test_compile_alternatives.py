@@ -131,7 +131,7 @@ def test_what_is_beyond_doubt_is_timed_for_what_it_costs_at_its_borders(tmp_path
     networks, chooser = three(tmp_path)
     chooser.choose(DIRECT, {}, SETS, ["y"])
     tried = [set(choices) for choices in networks.built.values()]
-    assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], "those in doubt first"
+    assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], "in doubt, then most won"
     assert set(chooser.choices) == {"a", "b", "c"}
     told = [one.to_json() for one in chooser.candidates]
     assert [one["network_gain_sec"] for one in told] == pytest.approx([0.013, 0.010, 0.002])
