@@ -164,11 +164,14 @@ def test_a_page_says_what_it_is_of(
     assert f"# Every task of the {title.lower()}\n" in (tmp_path / f"{stem}_tasks.md").read_text()
 
 
-def test_a_page_says_that_the_untuned_network_was_left_out(tmp_path: Path) -> None:
-    lines, out = tmp_path / "lines.jsonl", tmp_path / "page.md"
+def test_a_page_says_that_the_untuned_network_was_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    lines = tmp_path / "lines.jsonl"
     json_lines.append(lines, line("net", 1, 0.5, left_out={"untuned": page.NOT_ASKED}))
-    main([str(lines), "--output", str(out)])
-    assert "--threads 1 --no-untuned`" in out.read_text()
+    main([str(lines)])
+    assert "--threads 1 --no-untuned`" in (tmp_path / "models.md").read_text()
 
 
 def test_the_distance_to_the_roofline() -> None:
