@@ -21,7 +21,7 @@ import onnx
 import tvm
 from benchmarks.models.networks.graph import Graph
 from benchmarks.search.machine import cores_target
-from benchmarks.search.markdown import table
+from benchmarks.search.markdown import print_table
 from onnx import numpy_helper
 from tvm import relax
 
@@ -293,14 +293,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
-    print(
-        table(["Form", "Kernels", "Default schedules, µs", "Tuned, µs", "Combined by our rule"], []),
-        flush=True,
-    )
+    head = ["Form", "Kernels", "Default schedules, µs", "Tuned, µs", "Combined by our rule"]
     with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as folder:
-        for name in options.forms:
-            row = measure(name, Path(folder), options.threads, options.trials)
-            print("| " + " | ".join(row) + " |", flush=True)
+        print_table(
+            head,
+            (measure(name, Path(folder), options.threads, options.trials) for name in options.forms),
+        )
 
 
 if __name__ == "__main__":

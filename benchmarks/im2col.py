@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.defaults import time_kernel
 from benchmarks.rest_tiles import int64s, search, tensor, workload
 from benchmarks.search.machine import one_core_target
-from benchmarks.search.markdown import table
+from benchmarks.search.markdown import print_table
 from tvm import te, tirx, topi
 
 from tunefarm_tuning.task import TuningTask, Workload
@@ -125,6 +125,7 @@ FORMS: dict[str, Form] = {
 def measure(name: str, trials: int, seed: int, folder: Path) -> list[str]:
     """Return a line of the table."""
     form = FORMS[name]
+    workloads = form.direct(), form.product()
     found = [
         search(
             TuningTask(workload=made, target=one_core_target(), weight=1),
@@ -132,11 +133,11 @@ def measure(name: str, trials: int, seed: int, folder: Path) -> list[str]:
             trials=trials,
             seed=seed,
         )[0]
-        for made in (form.direct(), form.product())
+        for made in workloads
     ]
     direct, product = found
     gather = time_kernel(as_kernel("gather", form.gather(), 1), folder, plain=False)
-    gflops = form.direct().flops / 1e9
+    gflops = workloads[0].flops / 1e9
     return [
         name,
         f"{1e6 * direct:,.0f} ({gflops / direct:.0f})",
@@ -163,11 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "Product alone",
         "With its rows",
     ]
-    print(table(head, []), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.forms:
-            made = measure(name, options.trials, options.seed, Path(folder))
-            print("| " + " | ".join(made) + " |", flush=True)
+        print_table(
+            head, (measure(name, options.trials, options.seed, Path(folder)) for name in options.forms)
+        )
 
 
 if __name__ == "__main__":

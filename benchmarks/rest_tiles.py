@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm
 from benchmarks.search.machine import one_core_target
-from benchmarks.search.markdown import table
+from benchmarks.search.markdown import print_table
 from tvm import te, tirx, topi
 
 from tunefarm_tuning import LocalBuilder, LocalRunner
@@ -148,9 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args(arguments)
     head = ["Kernel", "Perfect tiles, µs (GFLOPS)", "With rests, µs (GFLOPS)", "Ratio", "Search, s"]
-    print(table(head, []), flush=True)
-    for name in options.forms:
-        print("| " + " | ".join(measure(name, options.trials, options.seeds)) + " |", flush=True)
+    print_table(head, (measure(name, options.trials, options.seeds) for name in options.forms))
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ def _kernels(
         after_sec = now.median_sec if now else None
         chosen, part = replaced.get(task.workload_key), task.alternative is not None
         if chosen is not None:
-            covered, now, after_sec = True, None, chosen["sum_sec"]
+            covered, now, after_sec = True, None, chosen.sum_sec
         elif part:
             covered = covered or None
         stands = kernel_roofline(
@@ -168,7 +168,7 @@ def _kernels(
             flops=workload.flops if workload else None,
             args=workload.args if workload else [],
             covered=covered,
-            algorithm=chosen["algorithm"] if chosen is not None else None,
+            algorithm=chosen.algorithm if chosen is not None else None,
             alternative=str(task.alternative["algorithm"]) if task.alternative is not None else None,
             reason=miss.reason if miss else None,
             message=miss.message if miss else "",

@@ -92,20 +92,9 @@ class Evidence:
             {},
         )
 
-    def chosen(self) -> dict[str, Data]:
+    def chosen(self) -> dict[str, ReportAlternative]:
         """Return the algorithms that took the place of kernels, by the kernels' workload."""
-        return self.read(
-            "alternatives",
-            lambda data: {
-                str(one["workload_key"]): {
-                    "algorithm": str(one["algorithm"]),
-                    "sum_sec": float(one["sum_sec"]),
-                }
-                for one in data.get("candidates", [])
-                if one["chosen"]
-            },
-            {},
-        )
+        return {one.workload_key: one for one in self.alternatives() if one.chosen}
 
     def alternatives(self) -> list[ReportAlternative]:
         return self.read(
