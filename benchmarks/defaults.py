@@ -30,7 +30,7 @@ from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model
 from tunefarm_tuning.tvm_side.packing import PackedKernel
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 
-NETWORKS = ("resnet18", "mobilenet_v2", "encoder4")
+NETWORKS = ("resnet18", "mobilenet_v2", "encoder4", "squeezenet", "densenet121")
 _TARGET = parse_target("host")
 _LEAST_SEC = 0.02
 _FLOPS_PER_BYTE = 1.0

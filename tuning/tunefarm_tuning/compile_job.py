@@ -123,6 +123,7 @@ class CompileJob:
                 with compiling("preparing the model"):
                     loaded = loading.result()
                 self.storage = loaded.storage
+                self.warnings += loaded.warnings
                 tolerance = tolerance_of(self.precision, self.storage)
                 sets = [one.with_rounding(tolerance) for one in sets]
             return self._run(output, compiler, runner, reference, loaded, sets, threads)

@@ -100,6 +100,7 @@ class LoadedInfo:
         cpu_features: Of the CPU that is built for.
         alternatives: Other algorithms for some of the tasks, the most promising of a task first.
         storage: What became of its weights: ``stored``, ``kept`` (tensors), ``bytes_before`` and ``bytes_after`` (of those stored).
+        warnings: Sentences for people, on what could not be done with it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -109,6 +110,7 @@ class LoadedInfo:
     cpu_features: tuple[str, ...]
     alternatives: tuple[AlternativeInfo, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
 
 class CompileSession:
@@ -170,6 +172,7 @@ class CompileSession:
             cpu_features=tuple(reply["cpu_features"]),
             alternatives=_alternatives(reply["alternatives"]),
             storage=reply["storage"],
+            warnings=tuple(reply["warnings"]),
         )
 
     def build_kernel(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 from onnx_models import GraphBuilder
 from tvm import relax, te, tirx
+from tvm.s_tir import Schedule
 from tvm_ffi import structural_equal
 
 from tunefarm_tuning.comparison import compare_outputs
@@ -25,6 +26,7 @@ from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side import graph_build
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
+from tunefarm_tuning.tvm_side.default_schedule_seams import seams_of
 from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage
 from tunefarm_tuning.tvm_side.default_schedule_tile import choose_tile
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
@@ -36,6 +38,7 @@ from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 HOST = parse_target("host")
 PLAIN_X86 = parse_target("llvm -mcpu=x86-64")
 AVX2 = parse_target("llvm -mcpu=x86-64-v3")
+AVX512 = parse_target("llvm -mcpu=x86-64-v4")
 ARM = parse_target("raspberry-pi/4b-aarch64")
 
 Shape = Sequence[int]
@@ -141,6 +144,31 @@ def two_halves(g: GraphBuilder) -> str:
     return str(g.node("MatMul", left, g.node("Transpose", right, perm=[1, 0])))
 
 
+def joined_twice(g: GraphBuilder) -> str:
+    """Seams along two loops."""
+    x, y = g.input("x", (3, 4, 32)), g.input("y", (3, 4, 48))
+    row = g.node("Concat", x, y, axis=2)
+    return str(g.node("Concat", row, g.input("z", (3, 2, 80)), axis=1))
+
+
+def joined_and_scaled(g: GraphBuilder) -> str:
+    joined = g.node("Concat", g.input("x", (2, 9, 32)), g.input("y", (2, 9, 64)), axis=2)
+    scaled = g.node("Add", g.node("Mul", joined, g.weight(96)), g.weight(96))
+    return str(g.node("Sigmoid", scaled))
+
+
+def rotated(g: GraphBuilder) -> str:
+    """As rotary embeddings turn pairs of features."""
+    x = g.input("x", (2, 9, 64))
+    left, right = g.node("Split", x, g.ints(32, 32), outputs=2, axis=2)
+    turned = g.node("Concat", g.node("Neg", right), left, axis=2)
+    return str(g.node("Add", g.node("Mul", x, g.weight(9, 64)), g.node("Mul", turned, g.weight(9, 64))))
+
+
+def single_pad(shape: Shape, pads: Sequence[int]) -> Net:
+    return lambda g: str(g.node("Pad", g.input("x", shape), g.ints(*pads)))
+
+
 def top_two(g: GraphBuilder) -> str:
     return str(g.node("TopK", g.input("x", (4, 19)), g.ints(2), outputs=2)[0])
 
@@ -211,6 +239,19 @@ NETS: dict[str, Net] = {
     "concat": single("Concat", (3, 10), (3, 17), (3, 6), axis=1),
     "split-shuffled": two_halves,
     "concat-aligned": single("Concat", (3, 32), (3, 64), axis=1),
+    "concat-many": single("Concat", *[(3, 5, 16 * (one % 3 + 1)) for one in range(30)], axis=2),
+    "concat-of-long-ones": single("Concat", (1, 6, 6, 33), (1, 6, 6, 3), (1, 6, 6, 58), axis=3),
+    "concat-in-front": single("Concat", (1, 1, 48), (1, 19, 48), axis=1),
+    "concat-in-front-odd": single("Concat", (1, 3, 11, 11), (1, 5, 11, 11), axis=1),
+    "concat-int64": single("Concat", (4, 40), (4, 25), (4, 1), dtype=TensorProto.INT64, axis=1),
+    "concat-int64-in-front": single("Concat", (4, 13), (3, 13), dtype=TensorProto.INT64, axis=0),
+    "concat-int8": single("Concat", (4, 64), (4, 128), (4, 16), dtype=TensorProto.INT8, axis=1),
+    "concat-half": single("Concat", (4, 40), (4, 24), dtype=TensorProto.FLOAT16, axis=1),
+    "concat-by-threads": single("Concat", (40, 30, 32), (40, 30, 16), axis=2),
+    "concat-of-concats": joined_twice,
+    "concat-then-scaled": joined_and_scaled,
+    "rotated-halves": rotated,
+    "pad-last": single_pad((3, 70), (0, 3, 0, 5)),
     "gather": looked_up,
     "top-k": top_two,
     "resize": resized,
@@ -323,6 +364,43 @@ def test_it_builds_for_another_kind_of_machine(name: str, tmp_path: Path) -> Non
         made = default_schedule(kernel.module["main"], ARM)
         module = tvm.IRModule({"main": made.with_attr("global_symbol", "main")})
         assert "main" in tvm.tirx.build(module, tvm_target(ARM)).inspect_source("asm")
+
+
+@pytest.mark.parametrize("name", ["concat-many", "concat-then-scaled"])
+def test_nothing_asks_on_which_side_of_a_seam_an_element_lies(name: str, tmp_path: Path) -> None:
+    (kernel,) = kernels_of(NETS[name], tmp_path, AVX512)
+    made = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
+    code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
+    body = code[code.index("@main_compute_(ptr noalias") :].partition("\n}")[0]
+    assert re.search(r"memcpy|load <16 x float>", body)
+    assert not re.search(r"masked|load float", body)
+
+
+@pytest.mark.parametrize(
+    ("seams", "condition"),
+    [
+        ([3], lambda i, _: i < 3),
+        ([4], lambda i, _: i <= 3),
+        ([4], lambda i, _: i > 3),
+        ([3], lambda i, _: i >= 3),
+        ([3, 4], lambda i, _: i.equal(3)),
+        ([5], lambda i, _: 7 - i > 2),
+        ([2], lambda i, _: 3 * i < 5),
+        ([2, 8], lambda i, _: tirx.all(i >= 2, i < 8)),
+        ([], lambda i, _: i < 0),
+        ([], lambda i, _: i < 10),
+        ([], lambda i, j: i < j),
+        ([], lambda i, j: (i + j) % 2 < 1),
+    ],
+)
+def test_seams_are_where_conditions_on_one_variable_change(
+    seams: list[int], condition: Callable[[Any, Any], Any]
+) -> None:
+    x = te.placeholder((10, 10), name="x")
+    y = te.compute((10, 10), lambda i, j: tirx.if_then_else(condition(i, j), x[i, j], x[j, i]), name="y")
+    sch = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
+    found = seams_of(sch, sch.get_sblock("y"))
+    assert found == ({0: seams} if seams else {})
 
 
 def test_it_is_the_same_each_time(tmp_path: Path) -> None:

@@ -169,6 +169,13 @@ def test_convolutions_are_channels_last(tmp_path: Path) -> None:
     assert [kernel_args(one.module)[-1].shape[1:3] for one in convolutions] == [(16, 16)] * 3
 
 
+def test_a_network_that_cannot_be_laid_out_anew_is_said_to_keep_its_order(tmp_path: Path) -> None:
+    # A CPU has a second way of laying it out.
+    assert load(zoo("split_one"), tmp_path, ANY_CPU).warnings == ()
+    (said,) = load(zoo("split_one"), tmp_path, A100).warnings
+    assert said.startswith("tensors keep the order of dimensions that the file gives them")
+
+
 def test_projections_of_one_input_are_one_product(tmp_path: Path) -> None:
     kernels = primfunc_workloads(load(onnx_models.encoder_block(), tmp_path).module)
     assert any("strided_slice" in kernel.name for kernel in kernels)

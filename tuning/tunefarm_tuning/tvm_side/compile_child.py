@@ -77,6 +77,7 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         ],
         "cpu_features": cpu_features(target),
         "storage": model.storage.to_json(),
+        "warnings": list(model.warnings),
     }
 
 

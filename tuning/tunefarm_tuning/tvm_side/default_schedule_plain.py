@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
+from tunefarm_tuning.tvm_side.default_schedule_seams import seams_of
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, Stage, stage_of
 
 PARALLEL_POINTS = 1 << 15
@@ -12,6 +15,10 @@ _COSTLY = 8
 _TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
 _MOST_UNROLLED = 64
+_MOST_PIECES = 64
+_UNROLLED_BY_LLVM = (
+    32  # iterations at most: it then makes vectors of the loop outside, of elements that lie far apart
+)
 
 
 def hint_tail(sch: Any, loop: Any) -> None:
@@ -44,16 +51,17 @@ def schedule_plain(sch: Any, block: Any, machine: Machine) -> bool:
     if across is not None:
         _transpose(sch, loops, stage, across)
         return True
-    start = _contiguous_from(stage)
+    seams = seams_of(sch, block) if stage.selects else {}
+    in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
+    if last in seams and in_order and _cut(sch, loops, stage, seams[last], lanes):
+        return True
+    # What is walked as one has no seam within.
+    start = max([_contiguous_from(stage), *(place + 1 for place in seams if place < last)])
     count = 1
     for place in range(start, len(loops)):
         count *= stage.extents[place]
     fused = sch.fuse(*loops[start:]) if start < last else loops[last]
-    if (
-        count < 2
-        or any(read.strides[last] not in (0, 1) for read in stage.reads)
-        or (count % lanes and reads_indices(stage))
-    ):
+    if count < 2 or not in_order or (count % lanes and (seams or reads_indices(stage))):
         _parallel(sch, [*loops[:start], fused], stage, start + (start == 0))
         return True
     outer, inner = _split_lanes(sch, fused, count, lanes)
@@ -106,6 +114,25 @@ def _parallel(sch: Any, loops: list[Any], stage: Stage, most: int) -> None:
     fused = sch.fuse(*loops[:count]) if count > 1 else loops[0]
     if int(sch.get(fused).extent) > 1:
         sch.parallel(fused)
+
+
+def _cut(sch: Any, loops: list[Any], stage: Stage, seams: list[int], lanes: int) -> bool:
+    """Cut the last loop at its seams, unless that makes too many or too short pieces; return whether it was."""
+    edges = [0, *seams, stage.extents[-1]]
+    pieces = [end - start for start, end in itertools.pairwise(edges)]
+    width = math.gcd(lanes, *edges)
+    vectors = width >= min(4, lanes)
+    if len(pieces) > _MOST_PIECES or (not vectors and max(pieces) <= _UNROLLED_BY_LLVM):
+        return False
+    if len(loops) > 1:
+        _parallel(sch, loops[:-1], stage, len(loops) - 1)
+    loop = loops[-1]
+    if vectors:
+        loop, inner = sch.split(loop, [None, width])
+        sch.vectorize(inner)
+    step = width if vectors else 1
+    sch.loop_partition(loop, [*(piece // step for piece in pieces[:-1]), None])
+    return True
 
 
 def _contiguous_from(stage: Stage) -> int:

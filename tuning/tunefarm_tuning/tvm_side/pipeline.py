@@ -59,6 +59,11 @@ neighbouring threads read neighbouring addresses however small the image, and it
 
 _KERNELS_OF_CPUS = {**resize_kernels.KERNELS, **bfloat16_rounding.KERNELS}
 
+_KEPT_LAYOUT = (
+    "tensors keep the order of dimensions that the file gives them, in which convolutions are slower, for "
+    "TVM cannot lay this network out with channels last: "
+)
+
 # Left where a shape is known at run time only: the virtual machine runs them itself.
 _LATER = {"relax.reshape", "relax.shape_to_tensor"}
 
@@ -71,12 +76,14 @@ class LoadedModel:
         module: ``main`` takes `inputs` in order and returns the outputs: a tensor where there is one, else a tuple.
         inputs: Under the names that the file gives them.
         storage: What became of its weights.
+        warnings: Sentences for people, on what could not be done with it.
     """
 
     module: tvm.IRModule
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     storage: Storage = field(default_factory=Storage)
+    warnings: tuple[str, ...] = ()
 
 
 def load_relax(
@@ -105,10 +112,12 @@ def load_relax(
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
     chosen = choose if precision is Precision.AS_MODEL else never
-    module, storage = store_weights(prepare(imported.module, target, choose=chosen), precision)
+    prepared, warnings = prepare(imported.module, target, choose=chosen)
+    module, storage = store_weights(prepared, precision)
     return LoadedModel(
         module=module,
         storage=storage,
+        warnings=warnings,
         inputs=inputs,
         outputs=tuple(
             TensorSpec(name=name, shape=shape, dtype=dtype)
@@ -117,7 +126,9 @@ def load_relax(
     )
 
 
-def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays) -> tvm.IRModule:
+def prepare(
+    mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
+) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
     Deterministic: equal modules and targets of one pipeline and `dot_lanes` give equal kernels in equal order.
@@ -127,27 +138,36 @@ def prepare(mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
         target: Decides between the pipelines, and what constants are folded with.
         choose: Which parallel products and convolutions are combined.
 
+    Returns:
+        The module, and a sentence where its convolutions had to keep their layout.
+
     Raises:
         InvalidModelError: unsupported-operator, where TVM cannot do it.
     """
     # The second leaves transposes around each convolution, which are moved away on CPUs alone.
     seconds = [_pass("ChannelsLast", channels_last)] if pipeline_name(target) == "cpu" else []
+    refusal = ""
     for layout_pass in (relax.transform.ConvertLayout(_LAYOUTS), *seconds):
         try:
-            return _lower(mod, target, choose, [layout_pass])
+            return _lower(mod, target, choose, [layout_pass]), ()
         except Exception as error:  # noqa: BLE001  (whatever it is, another layout may do)
             # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
             raise_if_out_of_memory(error)
+            refusal = _reason(error)
     try:
-        return _lower(mod, target, choose, [])
+        return _lower(mod, target, choose, []), (_KEPT_LAYOUT + refusal,)
     except InvalidModelError:
         raise
     except Exception as error:
         raise_if_out_of_memory(error)
-        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
         raise InvalidModelError(
-            f"TVM imports the model, but cannot make kernels of it: {reason}", code="unsupported-operator"
+            f"TVM imports the model, but cannot make kernels of it: {_reason(error)}",
+            code="unsupported-operator",
         ) from error
+
+
+def _reason(error: Exception) -> str:
+    return clean(" ".join(str(error).split()) or type(error).__name__, 300)
 
 
 def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: list[Any]) -> tvm.IRModule:
