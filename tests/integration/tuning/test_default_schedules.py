@@ -229,6 +229,12 @@ NETS: dict[str, Net] = {
     "sum-last": reduction("ReduceSum", (19, 48), (1,)),
     "sum-last-odd": reduction("ReduceSum", (19, 49), (1,)),
     "sum-all": reduction("ReduceSum", (8, 64), (0, 1), 0),
+    "sum-last-odd-half": single("Softmax", (9, 77), dtype=TensorProto.FLOAT16, axis=-1),
+    "max-last-odd": reduction("ReduceMax", (2, 7, 129), (2,)),
+    "max-last-int8": single("ReduceMax", (5, 131), dtype=TensorProto.INT8, axes=[1]),
+    "min-last-int64": single("ReduceMin", (5, 35), dtype=TensorProto.INT64, axes=[1]),
+    "mean-last-odd": reduction("ReduceMean", (600, 197), (1,)),
+    "product-odd": reduction("ReduceProd", (4, 33), (1,)),
     "max-last": reduction("ReduceMax", (7, 128), (1,)),
     "mean-two": reduction("ReduceMean", (3, 6, 8, 10), (1, 3)),
     "product": reduction("ReduceProd", (4, 32), (1,)),
@@ -296,6 +302,7 @@ ON_OLDER_CPUS = RESTS_OF_GROUPS.keys() | {
     "dense-odd",
     "batch-matmul-197",
     "softmax",
+    "softmax-197",
 }
 ON_OLDER_CPUS |= {"layer-norm-odd", "add-broadcast", "dense-50"}
 
@@ -338,16 +345,7 @@ def is_scheduled(kernel: Kernel, target: Target = HOST) -> bool:
     return True
 
 
-WITHOUT_A_RULE = {
-    "argmax",
-    "cumsum",
-    "top-k",
-    "one-element",
-    "matvec",
-    "gemm-transposed-odd",
-    "sum-last-odd",
-    "sum-all",
-}
+WITHOUT_A_RULE = {"cumsum", "sum-all"}
 
 
 @pytest.mark.parametrize("name", sorted(NETS.keys() - WITHOUT_A_RULE))
@@ -374,6 +372,15 @@ def test_nothing_asks_on_which_side_of_a_seam_an_element_lies(name: str, tmp_pat
     body = code[code.index("@main_compute_(ptr noalias") :].partition("\n}")[0]
     assert re.search(r"memcpy|load <16 x float>", body)
     assert not re.search(r"masked|load float", body)
+
+
+@pytest.mark.parametrize("name", ["softmax-197", "sum-last-odd", "max-last-odd"])
+def test_what_no_vector_divides_is_summed_up_in_vectors(name: str, tmp_path: Path) -> None:
+    (kernel,) = kernels_of(NETS[name], tmp_path, AVX512)
+    made = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
+    code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
+    combined = r"select <16 x i1>|llvm.max\w+.v16f32" if name == "max-last-odd" else r"fadd <16 x float>"
+    assert re.search(combined, code)
 
 
 @pytest.mark.parametrize(

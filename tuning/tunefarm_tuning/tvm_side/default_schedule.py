@@ -18,6 +18,7 @@ from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_dots import schedule_dots, with_instructions
 from tunefarm_tuning.tvm_side.default_schedule_groups import split_groups
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages
+from tunefarm_tuning.tvm_side.default_schedule_lanes import reduce_in_lanes
 from tunefarm_tuning.tvm_side.default_schedule_plain import schedule_plain
 from tunefarm_tuning.tvm_side.default_schedule_reduce import schedule_tiled
 from tunefarm_tuning.tvm_side.default_schedule_rests import mark_rests
@@ -86,6 +87,8 @@ def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     bare = func.with_attr("global_symbol", "main")
     try:
         made = _scheduled(tvm.IRModule({"main": bare}), Machine.of(target))
+        in_lanes = reduce_in_lanes(made or bare, Machine.of(target))
+        made = made if in_lanes.same_as(bare) else in_lanes
     except Exception as error:
         # TVM refuses a step now and then that looked legal: its error types are many, and each means plain loops.
         raise_if_out_of_memory(error)
