@@ -25,6 +25,7 @@ from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side import graph_build
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm_side.default_schedule_lanes import reduce_in_lanes
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.default_schedule_seams import seams_of
 from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage
@@ -249,6 +250,8 @@ NETS: dict[str, Net] = {
     "concat-of-long-ones": single("Concat", (1, 6, 6, 33), (1, 6, 6, 3), (1, 6, 6, 58), axis=3),
     "concat-in-front": single("Concat", (1, 1, 48), (1, 19, 48), axis=1),
     "concat-in-front-odd": single("Concat", (1, 3, 11, 11), (1, 5, 11, 11), axis=1),
+    "concat-in-front-short": single("Concat", (1, 512, 3, 3), (1, 512, 3, 3), axis=1),
+    "concat-of-hundred": single("Concat", *[(3, 8)] * 100, axis=1),
     "concat-int64": single("Concat", (4, 40), (4, 25), (4, 1), dtype=TensorProto.INT64, axis=1),
     "concat-int64-in-front": single("Concat", (4, 13), (3, 13), dtype=TensorProto.INT64, axis=0),
     "concat-int8": single("Concat", (4, 64), (4, 128), (4, 16), dtype=TensorProto.INT8, axis=1),
@@ -381,6 +384,47 @@ def test_what_no_vector_divides_is_summed_up_in_vectors(name: str, tmp_path: Pat
     code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
     combined = r"select <16 x i1>|llvm.max\w+.v16f32" if name == "max-last-odd" else r"fadd <16 x float>"
     assert re.search(combined, code)
+
+
+def odd_reduction(kind: str) -> tvm.IRModule:
+    """Return ``y[i] = combined over k of x[i, k]`` for 67 k, or something like it that lanes would get wrong."""
+    start = {"another beginning": 1.0, "a beginning that is read": "b[vi]"}.get(kind, 0.0)
+    first, end = (3, 70) if kind == "another first element" else (0, 67)
+    term = {
+        "its own result": "x[vi, vk] - y[vi] * T.float32(0.1)",
+        "a condition": "T.Select(vk < 5, x[vi, vk], b[vi])",
+    }
+    source = f"""
+@T.prim_func(s_tir=True)
+def main(x: T.Buffer((4, 70), "float32"), b: T.Buffer((4,), "float32"), y: T.Buffer((4,), "float32")):
+    for i in range(4):
+        for k in T.serial({first}, {end}):
+            with T.sblock("sum"):
+                vi = T.axis.spatial(4, i)
+                vk = T.axis.reduce(({first}, {end}), k)
+                with T.init():
+                    y[vi] = {start if isinstance(start, str) else f"T.float32({start})"}
+                y[vi] = y[vi] + ({term.get(kind, "x[vi, vk]")})
+"""
+    return tvm.IRModule({"main": tvm.script.from_source(source)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "in_lanes"),
+    [
+        ("a plain sum", True),
+        ("another beginning", False),
+        ("a beginning that is read", False),
+        ("another first element", False),
+        ("its own result", False),
+        ("a condition", False),
+    ],
+)
+def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool) -> None:
+    func = odd_reduction(kind)["main"]
+    made = reduce_in_lanes(func, Machine.of(HOST))
+    assert ("y_lanes" in made.script()) == in_lanes
+    assert made.same_as(func) != in_lanes
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ _REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 
 
 def reduce_in_lanes(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
-    """Return a scheduled kernel with its plain loops of sums, products and extrema along contiguous elements in lanes."""
+    """Return a scheduled kernel with its plain loops of sums, products and extrema along contiguous elements in lanes.
+
+    Of a NaN the extrema forget as much as in plain loops, but not the same elements.
+    """
     found = False
 
     def changed(stmt: Any) -> Any:
@@ -44,12 +47,14 @@ def _in_lanes(loop: tirx.For, machine: Machine) -> Any:
     realize = loop.body
     if loop.kind != tirx.ForKind.SERIAL or loop.annotations or not isinstance(realize, SBlockRealize):
         return None
+    if not _is_number(loop.min, 0) or not (loop.step is None or _is_number(loop.step, 1)):
+        return None
     block = realize.block
     extent = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 0
     along = _reduced_by(realize, loop.loop_var)
-    if extent < _LEAST or along is None or not _is_store(block.body) or not _is_store(block.init):
+    if extent < _LEAST or along is None or block.alloc_buffers or block.match_buffers:
         return None
-    if not isinstance(block.body.value, _COMBINES):
+    if not _is_store(block.body) or not isinstance(block.body.value, _COMBINES) or not _starts_neutral(block):
         return None
     term = _term_of(block.body)
     lanes = machine.lanes(str(block.body.buffer.dtype))
@@ -104,13 +109,15 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
         tirx.SeqStmt(body),
         None,
         [sums],
+        [],
+        block.annotations,
     )
     return SBlockRealize([], tirx.IntImm("bool", 1), made)
 
 
 def _reduced_by(realize: Any, variable: Any) -> Any:
     """Return the variable that a block reduces over, if it has one, and that is a loop's and nothing else is."""
-    if not isinstance(realize.predicate, tirx.IntImm) or not int(realize.predicate):
+    if not _is_number(realize.predicate, 1):
         return None
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
     reduced = [(one.var, value) for one, value in pairs if int(one.iter_type) == _REDUCES]
@@ -123,7 +130,7 @@ def _reduced_by(realize: Any, variable: Any) -> Any:
 
 
 def _is_store(stmt: Any) -> bool:
-    return stmt is not None and type_key(stmt).endswith("BufferStore")
+    return type_key(stmt).endswith("BufferStore")
 
 
 def _term_of(store: Any) -> Any:
@@ -133,10 +140,37 @@ def _term_of(store: Any) -> Any:
             type_key(own).endswith("TensorLoad")
             and own.source.same_as(store.buffer)
             and len(own.indices) == len(store.indices)
-            and all(tvm_ffi.structural_equal(a, b) for a, b in zip(own.indices, store.indices, strict=True))
+            and _are_equal(own.indices, store.indices)
         ):
-            return term
+            reads_own = any(
+                type_key(node).endswith("TensorLoad") and node.source.same_as(store.buffer)
+                for node in walk(term)
+            )
+            return None if reads_own else term
     return None
+
+
+def _are_equal(ones: Any, others: Any) -> bool:
+    return all(tvm_ffi.structural_equal(one, other) for one, other in zip(ones, others, strict=True))
+
+
+def _starts_neutral(block: Any) -> bool:
+    """Whether a block starts with what changes nothing, so that each lane can."""
+    start, store = block.init, block.body
+    if start is None or not _is_store(start) or not start.buffer.same_as(store.buffer):
+        return False
+    dtype = str(store.buffer.dtype)
+    neutral = {
+        tirx.Add: lambda: tirx.const(0, dtype),
+        tirx.Mul: lambda: tirx.const(1, dtype),
+        tirx.Max: lambda: tirx.min_value(dtype),
+        tirx.Min: lambda: tirx.max_value(dtype),
+    }[type(store.value)]()
+    return _are_equal([*start.indices, start.value], [*store.indices, neutral])
+
+
+def _is_number(value: Any, number: int) -> bool:
+    return isinstance(value, tirx.IntImm) and int(value) == number
 
 
 def _lies_in_order(term: Any, along: Any) -> bool:
@@ -183,7 +217,7 @@ def _region(region: Any, along: Any, extent: int, at: Callable[[Any, Any], Any])
     ranges = [
         Range.from_min_extent(
             at(one.min, tirx.IntImm(index, 0)),
-            tirx.IntImm(index, extent) if _slope(one.min, along) else one.extent,
+            one.extent + (extent - 1 if _slope(one.min, along) else 0),
         )
         for one in region.region
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.tvm_side.default_schedule_seams import seams_of
@@ -16,9 +17,9 @@ _TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
 _MOST_UNROLLED = 64
 _MOST_PIECES = 64
-_UNROLLED_BY_LLVM = (
-    32  # iterations at most: it then makes vectors of the loop outside, of elements that lie far apart
-)
+# Iterations at most: LLVM then makes vectors of the loop outside, of elements that lie far apart.
+_UNROLLED_BY_LLVM = 32
+_LONG_ROW = 64
 
 
 def hint_tail(sch: Any, loop: Any) -> None:
@@ -55,13 +56,13 @@ def schedule_plain(sch: Any, block: Any, machine: Machine) -> bool:
     in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
     if last in seams and in_order and _cut(sch, loops, stage, seams[last], lanes):
         return True
-    # What is walked as one has no seam within.
-    start = max([_contiguous_from(stage), *(place + 1 for place in seams if place < last)])
+    behind = _behind_seams(stage, seams, lanes)
+    start = max(_contiguous_from(stage), behind)
     count = 1
     for place in range(start, len(loops)):
         count *= stage.extents[place]
     fused = sch.fuse(*loops[start:]) if start < last else loops[last]
-    if count < 2 or not in_order or (count % lanes and (seams or reads_indices(stage))):
+    if count < 2 or not in_order or (count % lanes and (behind or reads_indices(stage))):
         _parallel(sch, [*loops[:start], fused], stage, start + (start == 0))
         return True
     outer, inner = _split_lanes(sch, fused, count, lanes)
@@ -133,6 +134,13 @@ def _cut(sch: Any, loops: list[Any], stage: Stage, seams: list[int], lanes: int)
     step = width if vectors else 1
     sch.loop_partition(loop, [*(piece // step for piece in pieces[:-1]), None])
     return True
+
+
+def _behind_seams(stage: Stage, seams: Mapping[int, Sequence[int]], lanes: int) -> int:
+    """Return the first loop behind all seams, where its rows are worth walking by themselves; else 0."""
+    start = max((place + 1 for place in seams), default=0)
+    row = math.prod(stage.extents[start:])
+    return start if start < len(stage.extents) and (row % lanes == 0 or row >= _LONG_ROW) else 0
 
 
 def _contiguous_from(stage: Stage) -> int:

@@ -54,6 +54,7 @@ def _seams(difference: Any, variable: Any, kind: type) -> set[int]:
     slope, start = (int(part) for part in parts)
     if slope == 0:
         return set()
+    # A comparison changes beside the root of the difference alone; that of whole numbers is off by one at most.
     holds, root = _HOLDS[kind], -start // slope
     near = range(max(1, root - 1), min(int(variable.dom.extent), root + 3))
     return {value for value in near if holds(slope * value + start) != holds(slope * (value - 1) + start)}
