@@ -38,13 +38,15 @@ def test_it_runs_cold_and_warm_and_makes_a_table(tmp_path: Path, capsys: pytest.
     assert cold["known"] == []
     assert set(half["known"]) == known_half(cold, 0) < tasks
     assert set(of_all["known"]) == {i["workload"] for i in cold["incumbents"]}
-    # What is on record is there when the first round ends; its kernels are those of the cold run.
+    # What is on record is there when the first round ends.
     known = [i for i in of_all["incumbents"] if i["trials"] == 0]
     assert {i["workload"] for i in known} == set(of_all["known"])
     assert {i["sec"] for i in known} == {of_all["seen"][0][0]}
-    assert {i["kernel"] for i in known} <= {i["kernel"] for i in cold["incumbents"]}
+    # A confirmation may name a kernel that was never the best, which nobody kept: it is not timed again.
     kernels = {i["kernel"] for line in (cold, half, of_all) for i in line["incumbents"]}
-    assert set(lines[-1]["costs_sec"]) == kernels
+    assert set(lines[-1]["costs_sec"]) <= kernels
+    timed = {i["workload"] for i in cold["incumbents"] if i["kernel"] in lines[-1]["costs_sec"]}
+    assert timed == {i["workload"] for i in cold["incumbents"]}
     for part in ("build", "apply", "measure", "propose", "start"):
         assert cold["split_sec"][part] > 0, part
 
