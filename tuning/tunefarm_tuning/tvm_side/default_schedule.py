@@ -86,8 +86,9 @@ def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKe
 def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     bare = func.with_attr("global_symbol", "main")
     try:
-        made = _scheduled(tvm.IRModule({"main": bare}), Machine.of(target))
-        in_lanes = reduce_in_lanes(made or bare, Machine.of(target))
+        machine = Machine.of(target)
+        made = _scheduled(tvm.IRModule({"main": bare}), machine)
+        in_lanes = reduce_in_lanes(made or bare, machine)
         made = made if in_lanes.same_as(bare) else in_lanes
     except Exception as error:
         # TVM refuses a step now and then that looked legal: its error types are many, and each means plain loops.

@@ -16,7 +16,7 @@ from tvm.ir import Op, Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
-from tunefarm_tuning.tvm_side.default_schedule_stage import Machine
+from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, replaced
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
 from tunefarm_tuning.tvm_side.rebuilding import rebuilt
 
@@ -76,7 +76,7 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
     ]
 
     def at(node: Any, step: Any) -> Any:
-        return _replaced(node, [*outside, (along, step)])
+        return replaced(node, [*outside, (along, step)])
 
     sums = tirx.decl_buffer((lanes,), str(store.buffer.dtype), f"{store.buffer.name}_lanes", scope="local")
     place = [at(one, zero) for one in store.indices]
@@ -222,10 +222,3 @@ def _region(region: Any, along: Any, extent: int, at: Callable[[Any, Any], Any])
         for one in region.region
     ]
     return tirx.BufferRegion(region.source, ranges)
-
-
-def _replaced(node: Any, values: list[tuple[Any, Any]]) -> Any:
-    def of(variable: Any) -> Any:
-        return next((value for one, value in values if one.same_as(variable)), variable)
-
-    return tvm_ffi.structural_map(node, (tirx.Var, of))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,15 @@ class Machine:
     def lanes(self, dtype: str) -> int:
         """Return how many elements of a type fit into a register."""
         return max(1, self.vector_bytes // itemsize(dtype))
+
+
+def replaced(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
+    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
+
+    def of(variable: Any) -> Any:
+        return next((value for one, value in values if one.same_as(variable)), variable)
+
+    return tvm_ffi.structural_map(node, (tirx.Var, of))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,4 +230,4 @@ def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
 
 def _at(index: Any, variable: Any, value: int) -> Any:
     number = tirx.const(value, str(variable.expr_ty().dtype))
-    return tvm_ffi.structural_map(index, (tirx.Var, lambda one: number if one.same_as(variable) else one))
+    return replaced(index, [(variable, number)])
