@@ -20,7 +20,8 @@ from benchmarks.search.split import split_of
 
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
-from tunefarm_tuning.measure import Builder, MeasureOption, Outcome
+from tunefarm_tuning.measure import Builder, MeasureOption
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner

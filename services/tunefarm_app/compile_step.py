@@ -53,7 +53,7 @@ def run_compile(context: StepContext) -> None:
     began = time.monotonic()
     with closing(ScratchDir()) as scratch:  # a killed worker's goes with the next one
         compiled = context.engine.compile(
-            engine_model(context.services, row),
+            engine_model(context.services.blobs, row),
             Target.from_json(job.target),
             history,
             precision=precision_of(job),

@@ -37,7 +37,7 @@ def run_extract(context: StepContext) -> None:
     found: Sequence[TuningTask] = ()
     if not known:
         found = context.engine.extract_tasks(
-            engine_model(context.services, row),
+            engine_model(context.services.blobs, row),
             target,
             precision=precision_of(job),
             cancellation=context.cancellation,

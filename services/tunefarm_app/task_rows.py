@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tunefarm_app.composition import Services
+from tunefarm_app.blob_store import BlobStore
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
@@ -13,8 +13,9 @@ from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning import revisions
 from tunefarm_tuning.byte_dots import dot_lanes
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.measure import DeviceInfo, Outcome
+from tunefarm_tuning.measure import DeviceInfo
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
@@ -72,10 +73,10 @@ def store_tasks(
     )
 
 
-def engine_model(services: Services, row: ModelValue) -> Model:
+def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
     """Return the imported model as the engine takes it."""
     return Model(
-        path=services.blobs.path(row.sha256),
+        path=blobs.path(row.sha256),
         sha256=row.sha256,
         shapes={name: tuple(shape) for name, shape in row.shapes.items()},
         inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),

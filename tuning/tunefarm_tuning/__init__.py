@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.history import History as History
     from tunefarm_tuning.history import apply_history_best as apply_history_best
     from tunefarm_tuning.host import host_device_model as host_device_model
-    from tunefarm_tuning.importing import ImportLimits as ImportLimits
     from tunefarm_tuning.importing import import_model as import_model
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
@@ -58,15 +57,14 @@ if TYPE_CHECKING:
         MeasureOption as MeasureOption,
     )
     from tunefarm_tuning.measure import (
-        Outcome as Outcome,
-    )
-    from tunefarm_tuning.measure import (
         Runner as Runner,
     )
     from tunefarm_tuning.measure import (
         TimingOption as TimingOption,
     )
     from tunefarm_tuning.model import Model as Model
+    from tunefarm_tuning.model_child import ImportLimits as ImportLimits
+    from tunefarm_tuning.outcome import Outcome as Outcome
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
     from tunefarm_tuning.precision import Precision as Precision

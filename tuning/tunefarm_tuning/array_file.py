@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.random_inputs import numpy_dtype
+from tunefarm_tuning.errors import InvalidInputError
 
 
 def save_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
@@ -31,3 +31,24 @@ def load_arrays(path: Path | str) -> list[NDArray[Any]]:
             file[str(i)].view(numpy_dtype(name)) if name == "bfloat16" else file[str(i)]
             for i, name in enumerate(dtypes)
         ]
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return numpy's dtype of that name; ``bfloat16`` where the package ml_dtypes is installed.
+
+    Raises:
+        InvalidInputError: If there is none.
+    """
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise InvalidInputError(
+                "dtype bfloat16 needs the package ml_dtypes", code="unsupported-dtype"
+            ) from None
+        dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return dtype
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise InvalidInputError(f"numpy has no dtype {name!r}", code="unsupported-dtype") from None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 
 class Closable(Protocol):
@@ -48,3 +49,18 @@ class Cancellation:
         finally:
             with self._lock:
                 self._attached = [one for one in self._attached if one is not closable]
+
+
+class Closing:
+    """Mix-in: `with` closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()

@@ -34,7 +34,7 @@ from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.model_error import compiling
+from tunefarm_tuning.model_child import compiling
 from tunefarm_tuning.model_race import race_models
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord

@@ -14,7 +14,7 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.latency import Latency
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_child import model_error
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target

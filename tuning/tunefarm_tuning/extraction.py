@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
-from tunefarm_tuning.importing import CHILD_ENVIRONMENT
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_child import CHILD_ENVIRONMENT
 from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.model import Model
+from tunefarm_tuning.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.untrusted_text import clean
 
@@ -23,30 +23,6 @@ _CRASHES = {
     "SIGFPE": "divides by zero where its constants are folded",
     "": "is damaged, or too deep for the compiler",
 }
-_PROTOBUF_LIMIT_BYTES = (2 << 30) - 1
-# One thread for libraries that would start one per core: they do next to nothing here, and each costs address space.
-CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportLimits:
-    """What a model may cost before it is accepted.
-
-    Attributes:
-        file_bytes: Largest file; protobuf itself stops below 2 GiB.
-        memory_bytes: Address space of each child process.
-        timeout_sec: Wall-clock of each of the three stages.
-        cpu_sec: CPU seconds of each stage.
-        nodes: Most nodes, inner graphs included.
-        tensor_bytes: Largest tensor that goes in, comes out, or is passed between kernels.
-    """
-
-    file_bytes: int = _PROTOBUF_LIMIT_BYTES
-    memory_bytes: int = 8 << 30
-    timeout_sec: float = 300.0
-    cpu_sec: int = 600
-    nodes: int = 20_000
-    tensor_bytes: int = 4 << 30
 
 
 def import_model(

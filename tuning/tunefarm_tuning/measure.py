@@ -8,43 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.noise import relative_noise
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 
 if TYPE_CHECKING:
     # It brings NumPy, which a server that only keeps records has no need of.
     from tunefarm_tuning.config_space import ConfigSpace
-
-
-class Outcome(StrEnum):
-    """How a trial ended. Every trial ends in exactly one.
-
-    Source: the set began as AutoTVM's ``MeasureErrorNo`` (TVM v0.19); crashes have classes of their own
-    here, and the device's failures are kept apart from the candidate's.
-    """
-
-    OK = "ok"
-    INSTANTIATION_ERROR = "instantiation-error"  # the config does not apply to the workload
-    BUILD_ERROR = "build-error"
-    BUILD_TIMEOUT = "build-timeout"
-    BUILD_CRASH = "build-crash"  # the compiler died (segfault, out of memory)
-    RUN_ERROR = "run-error"
-    RUN_TIMEOUT = "run-timeout"
-    RUN_CRASH = "run-crash"  # the kernel took its device session down
-    WRONG_ANSWER = "wrong-answer"
-    INFRASTRUCTURE_ERROR = "infrastructure-error"  # device gone, lease lost: not the candidate's fault
-
-    @property
-    def counts_against_candidate(self) -> bool:
-        """Whether the candidate itself is to blame; the rest is tried again."""
-        return self not in (Outcome.OK, Outcome.INFRASTRUCTURE_ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +112,6 @@ class DeviceInfo:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> DeviceInfo:
         return cls(model=data["model"], num_cores=int(data["num_cores"]), name=data.get("name", "local"))
-
-
-class Closing:
-    """Mix-in: `with` closes."""
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Builds(Iterator[tuple[int, BuildResult]], Protocol):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_tuning.child.errors import ChildClosed, ChildFailed
+from tunefarm_tuning.child.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
-from tunefarm_tuning.importing import CHILD_ENVIRONMENT, ImportLimits
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.errors import InvalidModelError
 
 
 def call_model_child(
@@ -40,3 +42,64 @@ def call_model_child(
         raise
     except ChildFailed as error:
         raise model_error(stage, what, error) from error
+
+
+def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError:
+    """Return the error to raise.
+
+    Args:
+        stage: Begins the code: ``"compile"`` makes compile-timeout, compile-memory, compile-crashed.
+        doing: What was under way, for the message.
+        error: What the call raised.
+    """
+    if isinstance(error, ChildTimedOut):
+        kind, why = "timeout", "took too long"
+    elif isinstance(error, ChildOutOfMemory):
+        kind, why = "memory", "took too much memory"
+    else:
+        kind, why = "crashed", "crashed"
+    return InvalidModelError(
+        f"{doing} {why}: {error.message}",
+        code=f"{stage}-{kind}",
+        stage=stage,
+        detail=error.fields.get("detail", ""),
+    )
+
+
+@contextmanager
+def compiling(doing: str) -> Iterator[None]:
+    """Turn a child's death inside the block into an error of the model's; a cancel stays one."""
+    try:
+        yield
+    except ChildClosed:
+        raise
+    except ChildFailed as error:
+        raise model_error("compile", doing, error) from error
+
+
+# One thread for libraries that would start one per core: they do next to nothing here, and each costs address space.
+CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
+
+
+_PROTOBUF_LIMIT_BYTES = (2 << 30) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportLimits:
+    """What a model may cost before it is accepted.
+
+    Attributes:
+        file_bytes: Largest file; protobuf itself stops below 2 GiB.
+        memory_bytes: Address space of each child process.
+        timeout_sec: Wall-clock of each of the three stages.
+        cpu_sec: CPU seconds of each stage.
+        nodes: Most nodes, inner graphs included.
+        tensor_bytes: Largest tensor that goes in, comes out, or is passed between kernels.
+    """
+
+    file_bytes: int = _PROTOBUF_LIMIT_BYTES
+    memory_bytes: int = 8 << 30
+    timeout_sec: float = 300.0
+    cpu_sec: int = 600
+    nodes: int = 20_000
+    tensor_bytes: int = 4 << 30

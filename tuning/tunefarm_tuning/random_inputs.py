@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.array_file import numpy_dtype
 from tunefarm_tuning.task import TensorSpec
 
 
@@ -46,24 +46,3 @@ def _random_array(spec: TensorSpec, rng: np.random.Generator, kind: InputKind) -
     if kind is InputKind.NORMAL:
         return rng.standard_normal(size=spec.shape, dtype=np.float32).astype(dtype)
     return (0.1 + 0.9 * rng.random(size=spec.shape, dtype=np.float32)).astype(dtype)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return numpy's dtype of that name; ``bfloat16`` where the package ml_dtypes is installed.
-
-    Raises:
-        InvalidInputError: If there is none.
-    """
-    if name == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise InvalidInputError(
-                "dtype bfloat16 needs the package ml_dtypes", code="unsupported-dtype"
-            ) from None
-        dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return dtype
-    try:
-        return np.dtype(name)
-    except TypeError:
-        raise InvalidInputError(f"numpy has no dtype {name!r}", code="unsupported-dtype") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.errors import InvalidRecordError
-from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.outcome import Outcome
 
 SCHEMA_VERSION = 1
 

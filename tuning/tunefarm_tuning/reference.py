@@ -9,10 +9,9 @@ from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.comparison import BFLOAT16, STEPS
-from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.errors import InvalidModelError
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_child import model_error
 from tunefarm_tuning.random_inputs import InputKind
 
 _MODULE = "tunefarm_tuning.onnx_side.reference_child"
@@ -53,15 +52,19 @@ class Reference:
     Args:
         folder: Where inputs and outputs are written.
         threads: On how many threads it runs.
+        memory_bytes: Address space of the child.
+        timeout_sec: Wall-clock of each call.
     """
 
-    def __init__(self, model: Model, folder: Path, *, threads: int, limits: CompileLimits) -> None:
+    def __init__(
+        self, model: Model, folder: Path, *, threads: int, memory_bytes: int, timeout_sec: float
+    ) -> None:
         self._model = model
         self._folder = folder
         self._threads = threads
-        self._timeout_sec = limits.model_sec
+        self._timeout_sec = timeout_sec
         self._child = ChildProcess(
-            _MODULE, limits=ChildLimits(memory_bytes=limits.memory_bytes), env={"OMP_NUM_THREADS": "1"}
+            _MODULE, limits=ChildLimits(memory_bytes=memory_bytes), env={"OMP_NUM_THREADS": "1"}
         )
         self.integers = "random"
         self.bfloat16 = False

@@ -20,7 +20,8 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.measure import MeasureOption, Outcome
+from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
 from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype

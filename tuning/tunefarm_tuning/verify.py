@@ -28,7 +28,7 @@ from tunefarm_tuning.errors import (
 )
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.model_error import model_error
+from tunefarm_tuning.model_child import model_error
 from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
@@ -98,7 +98,9 @@ def verify(
     threads = int(manifest["threads"])
     with ExitStack() as stack:
         folder = stack.enter_context(closing(ScratchDir())).path
-        reference = Reference(model, folder, threads=threads, limits=limits)
+        reference = Reference(
+            model, folder, threads=threads, memory_bytes=limits.memory_bytes, timeout_sec=limits.model_sec
+        )
         stack.callback(reference.close)
         sets = reference.make(seed, rounding=_tolerance(manifest))
         reference.close()

@@ -175,7 +175,7 @@ def _is(record: Record, workload: str | None, target: str | None, device_model: 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
     """Return the engine's record for the API's."""
     from tunefarm_tuning.config import Config
-    from tunefarm_tuning.measure import Outcome
+    from tunefarm_tuning.outcome import Outcome
     from tunefarm_tuning.record import TuningRecord
 
     return TuningRecord(

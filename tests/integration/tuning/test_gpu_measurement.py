@@ -19,8 +19,9 @@ from tunefarm_tuning.child import ChildLimits
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.gpu_state import GpuState
-from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome, TimingOption
+from tunefarm_tuning.measure import BuildInput, MeasureInput, TimingOption
 from tunefarm_tuning.nvml import ANSWERS
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.runner import LocalRunner
 from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.testing.bad_kernels import bad_kernel

@@ -147,7 +147,9 @@ def test_a_device_that_is_gone_is_a_reason_too(farm: LocalRpc, tiny_net: TunedNe
 
 @pytest.fixture
 def sets(tiny_net: TunedNet, tmp_path: Path) -> list[InputSet]:
-    reference = Reference(tiny_net.model, tmp_path, threads=1, limits=LIMITS)
+    reference = Reference(
+        tiny_net.model, tmp_path, threads=1, memory_bytes=LIMITS.memory_bytes, timeout_sec=LIMITS.model_sec
+    )
     try:
         return reference.make(0)
     finally:

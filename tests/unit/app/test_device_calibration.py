@@ -21,7 +21,8 @@ from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.gpu_state import busy
-from tunefarm_tuning.measure import Failure, Outcome
+from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.outcome import Outcome
 
 
 @dataclass

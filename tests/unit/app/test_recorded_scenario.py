@@ -13,7 +13,8 @@ from tunefarm_app.replay_recorded import RecordedTask
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.errors import InvalidModelError
-from tunefarm_tuning.measure import BuildInput, MeasureInput, Outcome
+from tunefarm_tuning.measure import BuildInput, MeasureInput
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space

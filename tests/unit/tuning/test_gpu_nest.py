@@ -15,7 +15,7 @@ from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.gpu_architecture import limits_of
 from tunefarm_tuning.gpu_nest import GpuLimitsOfBlock, GpuNest, SharedTile, Tile
 from tunefarm_tuning.knob import Knob
-from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.tuner import TrialResult
 from tunefarm_tuning.tuner.ga import GATuner
 from tunefarm_tuning.tuner.random import RandomTuner

@@ -14,8 +14,8 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.like_history import choose_histories, thinned
-from tunefarm_tuning.measure import Outcome
 from tunefarm_tuning.nearness import distance
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.transfer import TaskHistory
 

@@ -22,7 +22,8 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult, Outcome
+from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.standing import pick_best

@@ -19,7 +19,7 @@ from tunefarm_tuning.builder.placing import place
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
-from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.design_space import DesignSpace

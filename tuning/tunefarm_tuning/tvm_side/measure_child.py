@@ -19,7 +19,7 @@ from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.gpu_state import BUSY
-from tunefarm_tuning.measure import Outcome
+from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import gpu_sampling
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefarm_tuning.array_file import numpy_dtype
 from tunefarm_tuning.precision import Precision
-from tunefarm_tuning.random_inputs import numpy_dtype
 
 _LARGEST_LOSS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """What rounding takes from a number at most, as a share of it: that of a whole weight is less than half of it."""
