@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tunefarm_tuning.core.errors import TunefarmError, UnknownTargetError
 from tunefarm_tuning.cuda_toolkit import check_can_build
-from tunefarm_tuning.errors import TunefarmError, UnknownTargetError
 from tunefarm_tuning.gpu_reading import read_state
 from tunefarm_tuning.nvml import Nvml, NvmlError, open_nvml
 from tunefarm_tuning.targets import parse_target

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from tunefarm_tuning.artifact.container import ArtifactError
-from tunefarm_tuning.errors import TunefarmError, reason_of
+from tunefarm_tuning.core.errors import TunefarmError, reason_of
 
 PROVED, FAILED, NO_GPU = 0, 1, 4
 """Exit codes."""

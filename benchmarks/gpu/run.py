@@ -28,7 +28,7 @@ from benchmarks.gpu.table import table
 from benchmarks.search import json_lines
 
 from tunefarm.client.errors import ClientError
-from tunefarm_tuning.errors import TunefarmError, reason_of
+from tunefarm_tuning.core.errors import TunefarmError, reason_of
 
 DONE, FAILED, MORE, NO_GPU = 0, 1, 3, 4
 _FAILURES = (ClientError, OSError, RuntimeError, TimeoutError, TunefarmError, subprocess.SubprocessError)

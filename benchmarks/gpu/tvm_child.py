@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 
 
 def artifact(params: dict[str, Any]) -> dict[str, Any]:

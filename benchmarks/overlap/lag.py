@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.overlap.machine import RecordedKernel, recorded_kernels
 from benchmarks.search.markdown import table
 
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.tuner import TrialResult, make_tuner
 
 AT = (16, 24, 32, 48, 64, 96)

@@ -36,7 +36,7 @@ from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Device, StepKind
 from tunefarm_tuning import Budget, tune
-from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.target import Target
 
 TARGET = {"kind": "llvm", "num-cores": 1}

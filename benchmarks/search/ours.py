@@ -19,9 +19,9 @@ from benchmarks.search.clock import Clock, KeepingRunner, Timed, TimedBuilder
 from benchmarks.search.split import split_of
 
 from tunefarm_tuning.builder.pool import LocalBuilder
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.measure import Builder, MeasureOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner

@@ -17,7 +17,7 @@ from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning.builder.scratch import ScratchDir
 from tunefarm_tuning.child import ChildLimits, ChildProcess
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 

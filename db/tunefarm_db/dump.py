@@ -19,7 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tunefarm_db import schema
 from tunefarm_db.tables import Base
 from tunefarm_db.unit_of_work import translated
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 _BATCH = 1000
 _VERSION_TABLE = "alembic_version"

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 BUSY_TIMEOUT_MS = 15_000
 IDLE_IN_TRANSACTION_MS = 30_000

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import translated
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 _LOCK = 0x74756E65  # "tune": our number among PostgreSQL's advisory locks
 

@@ -38,7 +38,7 @@ from tunefarm_db.repositories.turns import Turns
 from tunefarm_db.repositories.uploads import Uploads
 from tunefarm_db.repositories.webhooks import Webhooks
 from tunefarm_db.repositories.workloads import Workloads
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
 
 class Repositories:

@@ -18,7 +18,7 @@ from tunefarm_app.composition import compose
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db.schema import check_schema, upgrade
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 
 log = structlog.stdlib.get_logger(__name__)
 

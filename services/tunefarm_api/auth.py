@@ -8,7 +8,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 """The only paths that answer without a key."""

@@ -22,7 +22,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.repositories.statistics import OpenSteps
 from tunefarm_db.values import StepKind, StepState
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.outcome import Outcome
 
 
 def render_metrics(services: Services, accept: str) -> tuple[bytes, str]:

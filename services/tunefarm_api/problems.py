@@ -15,7 +15,7 @@ from tunefarm_api.methods import allowed_methods, method_of
 from tunefarm_api.problem_kinds import URN
 from tunefarm_api.schemas.problem import Problem
 from tunefarm_api.web.paths import TUS_VERSION, is_upload_path
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     CancelledError,
     ConflictError,
     InvalidInputError,
@@ -24,7 +24,7 @@ from tunefarm_tuning.errors import (
     TransientError,
     TunefarmError,
 )
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefarm_api.problems import response_to_error
 from tunefarm_db.ids import Prefix, is_id
-from tunefarm_tuning.errors import InvariantError, TunefarmError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

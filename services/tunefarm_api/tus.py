@@ -26,8 +26,8 @@ from tunefarm_app.composition import Services
 from tunefarm_app.upload_part import UploadPart
 from tunefarm_app.uploads import begin_upload
 from tunefarm_db.upload_values import Upload, UploadState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, TunefarmError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 
 EXTENSIONS = "creation,expiration,termination"
 MEDIA_TYPE = "application/offset+octet-stream"

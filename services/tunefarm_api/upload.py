@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_app.blob_store import StoredBlob, too_large
 from tunefarm_app.composition import Services
 from tunefarm_app.submit_model import check_shapes
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _CHUNK_BYTES = 1 << 20
 

@@ -18,8 +18,8 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, TransientError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

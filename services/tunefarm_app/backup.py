@@ -24,7 +24,7 @@ from tunefarm_db import schema
 from tunefarm_db.dump import dump
 from tunefarm_db.engine import make_engine, parse_url
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from tunefarm_db import schema
 from tunefarm_db.engine import parse_url
 from tunefarm_db.repositories.statistics import OpenSteps
 from tunefarm_db.values import StepState
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 FREE_LITTLE_BYTES = 5 << 30
 FREE_LITTLE_SHARE = 0.1

@@ -14,7 +14,7 @@ from tunefarm_app.dispatch import CeleryDispatcher, Dispatcher
 from tunefarm_app.settings import Settings
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 
 if TYPE_CHECKING:
     from tunefarm_app.engine import Engine  # the API process has neither numpy nor TVM

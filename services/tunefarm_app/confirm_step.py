@@ -17,7 +17,13 @@ from tunefarm_app.task_rows import engine_task, record_rows
 from tunefarm_app.tune_progress import best_latency_sec
 from tunefarm_db.values import DeviceLease, Job, JobTask
 from tunefarm_tuning.confirm import confirm_best
-from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError, reason_of
+from tunefarm_tuning.core.errors import (
+    CancelledError,
+    LeaseLostError,
+    TransientError,
+    TunefarmError,
+    reason_of,
+)
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_app.composition import Services
 from tunefarm_db.values import Model
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 
 def delete_model(services: Services, model_id: str) -> Model:

@@ -29,10 +29,10 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_state import BUSY
-from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.findings import Finding, failed, ok, warning
 from tunefarm_app.version_check import judge_versions
 from tunefarm_db.values import UP_STATES, Device, DeviceState
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.toolchain import versions
 
 _MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and answers

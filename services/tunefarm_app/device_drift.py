@@ -12,7 +12,7 @@ from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Json
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

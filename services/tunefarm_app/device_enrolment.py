@@ -15,7 +15,7 @@ from tunefarm_app.api_keys import new_key_text
 from tunefarm_app.composition import Services
 from tunefarm_app.register_device import NAME
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -10,8 +10,8 @@ import structlog
 
 from tunefarm_app.composition import Services
 from tunefarm_db.values import DeviceLease
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import TransientError
 
 log = structlog.stdlib.get_logger(__name__)
 

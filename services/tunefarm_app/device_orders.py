@@ -7,8 +7,8 @@ import structlog
 from tunefarm_app.composition import Services
 from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.errors import ConflictError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

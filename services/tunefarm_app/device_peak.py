@@ -17,11 +17,11 @@ from tunefarm_app.composition import Services
 from tunefarm_db.peak_values import DevicePeak
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceLease
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.peak import Peak, peak_key
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tunefarm_db.values import Device
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.measure import MeasureOption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from tunefarm_tuning.errors import TransientError, TunefarmError
+from tunefarm_tuning.core.errors import TransientError, TunefarmError
 
 _CODES = frozenset({"disk-full", "store-full", "database-full"})
 

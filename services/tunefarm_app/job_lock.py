@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tunefarm_app.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Step
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 _TRIES = 10
 

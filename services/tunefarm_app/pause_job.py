@@ -9,7 +9,7 @@ from tunefarm_app.job_lock import locked_job
 from tunefarm_app.waiting import without_wait
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Json, Step, StepKind
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 PRIORITIES: Mapping[str, int] = MappingProxyType({"low": -10, "normal": 0, "high": 10})
 MAX_PRIORITY = 100

@@ -19,7 +19,7 @@ from tunefarm_app.retention import apply_retention
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_app.waiting import FOR_A_WORKER
 from tunefarm_db.values import Step, StepKind, StepState
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 MOST_WORKLOADS = 500
 """A search that fits more of them is answered for so many."""

@@ -15,9 +15,9 @@ from tunefarm_app.device_vitals import vitals_of
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.targets import parse_target
-from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -24,11 +24,11 @@ from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.cancellation import Cancellation, Closing
 from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.cancellation import Cancellation, Closing
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.knob import Knob

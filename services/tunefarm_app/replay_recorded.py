@@ -10,7 +10,7 @@ from typing import Any
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.task import TuningTask

@@ -20,7 +20,7 @@ import structlog
 from tunefarm_app.backup import DATABASE, MANIFEST, STORE, Backup, read_manifest
 from tunefarm_app.blob_store import BlobStore
 from tunefarm_db.dump import load
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -13,7 +13,7 @@ import structlog
 from tunefarm_app.composition import Services
 from tunefarm_app.delete_model import delete_model
 from tunefarm_db.values import Model
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.pause_job import STATE_OF_STEP
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
 

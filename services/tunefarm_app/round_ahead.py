@@ -19,7 +19,7 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tune_choice import choose_ahead
 from tunefarm_db.values import DeviceLease, Job
-from tunefarm_tuning.errors import reason_of
+from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.measure import MeasureOption
 
 log = structlog.stdlib.get_logger(__name__)

@@ -37,7 +37,7 @@ from tunefarm_app.tune_step import run_tune
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import Step, StepKind, StepState
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     CancelledError,
     ConflictError,
     DeviceLostError,
@@ -48,8 +48,8 @@ from tunefarm_tuning.errors import (
     TransientError,
     TunefarmError,
 )
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_state import BUSY
-from tunefarm_tuning.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def _host_port(text: str) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from tunefarm_app.blob_store import HEAD_BYTES, BlobStore, StoredBlob, disk_error
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 _CHUNK_BYTES = 1 << 20
 

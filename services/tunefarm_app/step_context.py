@@ -13,8 +13,8 @@ from tunefarm_app.step_lease import JobPausedError, StepLease
 from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Step, StepKind
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import CancelledError, InvariantError, TransientError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError, InvariantError, TransientError
 
 if TYPE_CHECKING:
     from tunefarm_app.round_ahead import AheadSlot  # it imports this module

@@ -15,8 +15,8 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Step, StepState
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import (
     CancelledError,
     DeviceLostError,
     LeaseLostError,
@@ -24,7 +24,7 @@ from tunefarm_tuning.errors import (
     TransientError,
     TunefarmError,
 )
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

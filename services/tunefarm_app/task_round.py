@@ -17,9 +17,9 @@ from tunefarm_db.repositories.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
+from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, MeasureOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import PreparedRound, prepare_round
 from tunefarm_tuning.target import Target

@@ -18,7 +18,7 @@ from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tune_progress import TaskRow
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     CancelledError,
     LeaseLostError,
     TransientError,

@@ -23,8 +23,8 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.contenders import without_confirming
-from tunefarm_tuning.errors import ConflictError
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)

@@ -14,10 +14,10 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.calibration import CalibrationRun, calibrate
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History

@@ -13,7 +13,7 @@ from tunefarm_app.staged_blob import StagedBlob, staged_bytes
 from tunefarm_app.submit_model import check_head, submit_model
 from tunefarm_app.uploads import find_upload, keep_sec, settled_upload
 from tunefarm_db.upload_values import Upload, UploadState
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,

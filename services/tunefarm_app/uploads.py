@@ -19,8 +19,8 @@ from tunefarm_app.composition import Services
 from tunefarm_app.staged_blob import staged_bytes
 from tunefarm_app.submit_model import check_head, check_shapes
 from tunefarm_db.upload_values import Upload, UploadState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

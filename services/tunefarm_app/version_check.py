@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from tunefarm_app.findings import Finding, failed, ok, warning
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 _MOST_NAMED = 5
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 MAX_URL_LENGTH = 2000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunefarm_app.composition import Services
 from tunefarm_app.findings import Finding, failed, ok, warning
 from tunefarm_db.webhook_values import WebhookStanding
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 OVERDUE_SEC = 60.0
 FAILING_SEC = 600.0

@@ -22,8 +22,8 @@ from typing import Any
 
 from tunefarm_app.webhook_address import Place, Resolver, checked_addresses, parse_url, system_resolver
 from tunefarm_db.webhook_values import ClaimedDelivery
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 TIMEOUT_SEC = 10.0
 _SECRET_PREFIX = "whsec_"  # noqa: S105  (the specification's, no secret)

@@ -20,7 +20,7 @@ from tunefarm_app.webhook_address import Resolver, system_resolver
 from tunefarm_app.webhook_request import TIMEOUT_SEC, Attempt, send
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.webhook_values import ClaimedDelivery, DeliveryState, Webhook
-from tunefarm_tuning.errors import LeaseLostError, TransientError
+from tunefarm_tuning.core.errors import LeaseLostError, TransientError
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from tunefarm_app.webhook_address import checked_addresses, parse_url
 from tunefarm_app.webhook_request import new_secret
 from tunefarm_db.job_state import JobState
 from tunefarm_db.webhook_values import BY_A_PERSON, Delivery, Webhook
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 log = structlog.stdlib.get_logger(__name__)
 

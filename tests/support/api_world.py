@@ -19,8 +19,8 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.upload_values import Upload
 from tunefarm_db.values import Model
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure
-from tunefarm_tuning.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

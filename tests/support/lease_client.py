@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.tvm_side.session import DeviceSession, open_session
 
 

@@ -11,10 +11,10 @@ from tunefarm_app.replay_engine import ReplayEngine
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_report import Place, make_report
 from tunefarm_tuning.compile_session import KernelInfo, UntunableKernel
+from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
-from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model_check import ModelComparison
 from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.reference import InputSet

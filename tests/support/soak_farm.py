@@ -42,7 +42,7 @@ from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Step, StepState
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 MARK = "TUNEFARM_SOAK_MARK"
 WITHIN_SEC = 1200.0

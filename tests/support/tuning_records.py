@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 
 RECORD = TuningRecord(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.config_space import Sketch as Sketch
     from tunefarm_tuning.confirm import confirm_best as confirm_best
+    from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
+    from tunefarm_tuning.core.outcome import Outcome as Outcome
     from tunefarm_tuning.coverage import (
         Coverage as Coverage,
     )
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
         MissReason as MissReason,
     )
     from tunefarm_tuning.device import RemoteDevice as RemoteDevice
-    from tunefarm_tuning.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.evaluate import Latency as Latency
     from tunefarm_tuning.evaluate import evaluate as evaluate
     from tunefarm_tuning.extraction import extract_tasks as extract_tasks
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     )
     from tunefarm_tuning.model import Model as Model
     from tunefarm_tuning.model_child import ImportLimits as ImportLimits
-    from tunefarm_tuning.outcome import Outcome as Outcome
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
     from tunefarm_tuning.precision import Precision as Precision

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.container import ArtifactError, extract_library, read_manifest
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def manifest_of(path: Path | str) -> dict[str, Any]:

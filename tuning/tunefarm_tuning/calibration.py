@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildFailed, ChildProcess, ChildTimedOut
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.errors import DeviceLostError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 

@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, BuildInput, BuildResult, Builds
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
 from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.compile_job import Artifact, CompileJob
 from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.history import History, current_history
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.precision import Precision, parse_precision

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefarm_tuning.artifact.pack import pack
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.compile_accuracy import (
     compare_as_model,
@@ -23,15 +22,16 @@ from tunefarm_tuning.compile_alternatives import AlternativeChoice
 from tunefarm_tuning.compile_progress import Progress
 from tunefarm_tuning.compile_report import Place, make_manifest, make_report, why_no_baseline
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.coverage import Coverage, MissReason
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.history import History
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
-from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_child import compiling

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import CancelledError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError
 
 OnProgress = Callable[[str, float], None]
 """Called with a phase's name and how much of it is done (0.0 to 1.0)."""

@@ -13,10 +13,10 @@ from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
 from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
 from tunefarm_tuning.compile_session import KernelInfo, LoadedInfo, UntunableKernel
+from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.host import cpu_flags
 from tunefarm_tuning.kernel_check import CheckedKernel
-from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
 from tunefarm_tuning.model_check import ModelComparison

@@ -9,9 +9,9 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.untrusted_text import clean
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 _USUAL = Path("/usr/local/cuda")

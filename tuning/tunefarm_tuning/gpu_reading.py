@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_state import GpuState, clock_reasons
 from tunefarm_tuning.nvml import Nvml, NvmlError, Question
-from tunefarm_tuning.untrusted_text import clean
 
 _LOST = {
     "NVML_ERROR_GPU_IS_LOST": "the GPU has fallen off the bus",

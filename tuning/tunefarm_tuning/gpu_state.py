@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_tuning.errors import DeviceLostError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.core.untrusted_text import clean
 
 GPU_STATE = "tunefarm.gpu_state"
 """The function under which a device that is a GPU tells its state, as JSON."""

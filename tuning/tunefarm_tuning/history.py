@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.coverage import Coverage, MissReason
-from tunefarm_tuning.errors import ConflictError
 from tunefarm_tuning.record import TuningRecord, load_records
 from tunefarm_tuning.standing import pick_best
 

@@ -11,11 +11,11 @@ from typing import Any
 from tunefarm_tuning.child.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.untrusted_text import clean
 
 _CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.toolchain import toolchain_key
-from tunefarm_tuning.untrusted_text import clean
 
 SOURCE_KINDS = ("schedule", "llvm", "asm", "cuda")
 """All that there are; a kernel for a CPU has no ``cuda``, one for a GPU neither ``llvm`` nor ``asm``."""

@@ -13,8 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.noise import relative_noise
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 
 if TYPE_CHECKING:

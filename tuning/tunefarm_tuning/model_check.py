@@ -10,10 +10,10 @@ from typing import Any
 
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.latency import Latency
 from tunefarm_tuning.reference import InputSet, Reference
-from tunefarm_tuning.untrusted_text import clean
 
 _ROUNDS = 15
 _SAMPLE_SEC = 0.05

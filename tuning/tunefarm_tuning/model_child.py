@@ -10,7 +10,7 @@ from typing import Any
 from tunefarm_tuning.child.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.process import call_in_child
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 
 
 def call_model_child(

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from tunefarm_tuning.errors import TunefarmError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 
 ANSWERS = "NVML_ANSWERS"
 """Environment variable: a file of recorded answers, to be given in the driver's place."""

@@ -10,10 +10,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.host import host_device_model, num_cores
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key

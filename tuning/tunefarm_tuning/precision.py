@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.untrusted_text import clean
 
 
 class Precision(StrEnum):

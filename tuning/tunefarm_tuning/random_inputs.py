@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.array_file import numpy_dtype
+from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.task import TensorSpec
 
 

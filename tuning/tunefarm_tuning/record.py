@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidRecordError
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.errors import InvalidRecordError
+from tunefarm_tuning.core.outcome import Outcome
 
 SCHEMA_VERSION = 1
 

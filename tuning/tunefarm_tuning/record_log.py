@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tunefarm_tuning.cancellation import Closing
-from tunefarm_tuning.errors import InvalidInputError, InvalidRecordError
+from tunefarm_tuning.core.cancellation import Closing
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidRecordError
 from tunefarm_tuning.record import TuningRecord
 
 _LONGEST_LINE_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from typing import Any
 
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.comparison import BFLOAT16, STEPS
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_child import model_error
 from tunefarm_tuning.random_inputs import InputKind

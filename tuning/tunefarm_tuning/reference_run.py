@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_child import ImportLimits, call_model_child
 

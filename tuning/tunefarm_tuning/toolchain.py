@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _REPORTED = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 

@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildResult, DeviceInfo, Failure, MeasureResult
-from tunefarm_tuning.noise import relative_noise
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.cuda_toolkit import check_can_build
-from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.events import TuneEvent
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.record import TuningRecord

@@ -11,7 +11,8 @@ from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.contenders import without_confirming
-from tunefarm_tuning.errors import DeviceLostError, InvalidInputError, reason_of
+from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, reason_of
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import (
     BestConfirmed,
     RoundFinished,
@@ -21,7 +22,6 @@ from tunefarm_tuning.events import (
     TuneFinished,
 )
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
 from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype

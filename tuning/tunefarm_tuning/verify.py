@@ -11,14 +11,11 @@ from typing import Any
 
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
 from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.cuda_errors import is_devices_fault, setups_fault
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvalidInputError,
     InvalidModelError,
@@ -26,6 +23,9 @@ from tunefarm_tuning.errors import (
     TunefarmError,
     error_from_json,
 )
+from tunefarm_tuning.cuda_errors import is_devices_fault, setups_fault
+from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_child import model_error

@@ -14,7 +14,7 @@ from celery.signals import worker_ready, worker_shutting_down
 from tunefarm_app.dispatch import QUEUES
 from tunefarm_app.logs import configure_logging
 from tunefarm_app.settings import load_settings
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.celery_app import make_worker_app
 from tunefarm_workers.drain import drain_file
 

@@ -10,7 +10,7 @@ from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ApiKeyRow, table_of
 from tunefarm_db.values import ApiKey
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _KEYS = table_of(ApiKeyRow)
 

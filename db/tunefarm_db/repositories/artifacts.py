@@ -8,7 +8,7 @@ from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ArtifactRow, table_of
 from tunefarm_db.values import Artifact, Json
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _ARTIFACTS = table_of(ArtifactRow)
 

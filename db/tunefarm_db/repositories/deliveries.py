@@ -36,7 +36,7 @@ from tunefarm_db.webhook_values import (
     WebhookHead,
     WebhookStanding,
 )
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _DELIVERIES = table_of(WebhookDeliveryRow)
 _WEBHOOKS = table_of(WebhookRow)

@@ -14,7 +14,7 @@ from tunefarm_db.repositories.device_history import DeviceHistory
 from tunefarm_db.repositories.device_slots import DeviceSlots
 from tunefarm_db.tables import DeviceRow, table_of
 from tunefarm_db.values import Device, DeviceLease, DeviceState, Json, Page, PoolCounts
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _DEVICES = table_of(DeviceRow)
 

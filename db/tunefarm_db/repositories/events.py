@@ -8,7 +8,7 @@ from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
 from tunefarm_db.repositories.deliveries import Deliveries
 from tunefarm_db.tables import EventRow, JobRow, table_of
 from tunefarm_db.values import Event, Json
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _EVENTS = table_of(EventRow)
 _JOBS = table_of(JobRow)

@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import JobTaskRow, table_of
 from tunefarm_db.values import JobTask, Json
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _TASKS = table_of(JobTaskRow)
 

@@ -13,7 +13,7 @@ from tunefarm_db.repositories.base import checked_limit, page_of
 from tunefarm_db.repositories.job_tasks import JobTasks
 from tunefarm_db.tables import JobRow, table_of
 from tunefarm_db.values import Job, Json, Page
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _JOBS = table_of(JobRow)
 

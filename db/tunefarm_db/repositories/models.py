@@ -12,7 +12,7 @@ from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import ModelRow, ModelTaskRow, WorkloadRow, table_of
 from tunefarm_db.values import Json, Model, ModelState, ModelTask, Page
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _MODELS = table_of(ModelRow)
 _TASKS = table_of(ModelTaskRow)

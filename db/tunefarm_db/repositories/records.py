@@ -24,8 +24,8 @@ from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.tables import RecordRow, SpaceRow, table_of
 from tunefarm_db.values import NewRecord, Page, Record
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.outcome import Outcome
 
 _RECORDS = table_of(RecordRow)
 _FAST = _RECORDS.alias("fast")

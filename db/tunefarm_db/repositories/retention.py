@@ -10,7 +10,7 @@ from tunefarm_db.columns import db_now
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, RecordRow, TrialRow, table_of
 from tunefarm_db.values import Model, ModelState
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.outcome import Outcome
 
 _MODELS = table_of(ModelRow)
 

@@ -14,7 +14,7 @@ from tunefarm_db.repositories.base import MAX_LIMIT
 from tunefarm_db.repositories.job_steps import NOT_LEASED, OPEN, JobSteps
 from tunefarm_db.tables import StepRow, table_of
 from tunefarm_db.values import Json, Step, StepKind, StepState
-from tunefarm_tuning.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
 
 _STEPS = table_of(StepRow)
 

@@ -15,8 +15,8 @@ from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.repositories.device_slots import DeviceSlots
 from tunefarm_db.tables import DeviceRow, TrialRow, table_of
 from tunefarm_db.values import NewTrial, Page, Trial
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.outcome import Outcome
 
 _TRIALS = table_of(TrialRow)
 

@@ -13,7 +13,7 @@ from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import UploadRow, table_of
 from tunefarm_db.upload_values import Upload, UploadState
 from tunefarm_db.values import Json
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _UPLOADS = table_of(UploadRow)
 

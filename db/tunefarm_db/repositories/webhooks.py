@@ -13,7 +13,7 @@ from tunefarm_db.repositories.counters import Counter, Counters
 from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.values import Event
 from tunefarm_db.webhook_values import DeliveryState, Webhook
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _WEBHOOKS = table_of(WebhookRow)
 _DELIVERIES = table_of(WebhookDeliveryRow)

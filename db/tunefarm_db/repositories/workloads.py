@@ -10,7 +10,7 @@ from sqlalchemy import select
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import WorkloadRow, table_of
 from tunefarm_db.values import Workload
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 _WORKLOADS = table_of(WorkloadRow)
 

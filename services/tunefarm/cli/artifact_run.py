@@ -14,8 +14,8 @@ import typer
 from tunefarm.cli import show
 from tunefarm.cli.commands import command
 from tunefarm.cli.output import Output
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,7 @@ from tunefarm.cli.database import DatabaseUrl
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
 from tunefarm.cli.quiet import without_log
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm_app.blob_store import BlobStore

@@ -67,7 +67,7 @@ def _pools(client: Client) -> Iterator[Offer]:
 def _offers(ctx: typer.Context, incomplete: str, ask: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
     """Return what begins with the text; nothing where the server does not answer at once."""
     from tunefarm.client import NO_RETRY, Client
-    from tunefarm_tuning.untrusted_text import clean
+    from tunefarm_tuning.core.untrusted_text import clean
 
     given = ctx.params
     server = Server(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunefarm_tuning.errors import InvalidInputError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client

@@ -12,7 +12,7 @@ from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 app = group("db", "The database: upgrade its schema, check it, back it up.")
 

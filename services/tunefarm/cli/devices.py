@@ -14,7 +14,7 @@ from tunefarm.cli.connect import Server
 from tunefarm.cli.device_past import DevicePast
 from tunefarm.cli.output import Output
 from tunefarm.cli.roles import become, option
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, Device

@@ -17,7 +17,7 @@ from tunefarm.cli.commands import command
 from tunefarm.cli.connect import Server
 from tunefarm.cli.output import Output
 from tunefarm.cli.quiet import without_log
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 
 if TYPE_CHECKING:
     from tunefarm.client import ClientError

@@ -152,7 +152,7 @@ def _check_torch_file(file: Path) -> None:
     Raises:
         InvalidModelError: not-convertible.
     """
-    from tunefarm_tuning.errors import InvalidModelError
+    from tunefarm_tuning.core.errors import InvalidModelError
 
     with file.open("rb") as opened:
         if opened.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".pt2":

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

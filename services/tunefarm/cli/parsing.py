@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:

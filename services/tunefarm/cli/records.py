@@ -17,7 +17,7 @@ from tunefarm.cli.connect import Server
 from tunefarm.cli.options import Limit
 from tunefarm.cli.output import Output
 from tunefarm.cli.whole_file import write_whole
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Record
@@ -175,7 +175,7 @@ def _is(record: Record, workload: str | None, target: str | None, device_model: 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
     """Return the engine's record for the API's."""
     from tunefarm_tuning.config import Config
-    from tunefarm_tuning.outcome import Outcome
+    from tunefarm_tuning.core.outcome import Outcome
     from tunefarm_tuning.record import TuningRecord
 
     return TuningRecord(

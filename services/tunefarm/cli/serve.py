@@ -13,7 +13,7 @@ from tunefarm.cli.edge import Terminated
 from tunefarm.cli.local_farm import started_farm
 from tunefarm.cli.options import Home
 from tunefarm.cli.output import Output
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
 """Settings that the farm makes for its parts; they are in its folder."""

@@ -18,7 +18,7 @@ from tunefarm.cli.commands import command
 from tunefarm.cli.connect import Server
 from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Watcher
 from tunefarm.cli.output import Output, make_table
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

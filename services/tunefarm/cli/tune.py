@@ -30,7 +30,7 @@ from tunefarm.cli.parsing import parse_shapes
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.live.board import Board
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client, ClientError, Job, JobHandle, Model

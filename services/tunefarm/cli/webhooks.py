@@ -11,7 +11,7 @@ from tunefarm.cli import show
 from tunefarm.cli.commands import command, group
 from tunefarm.cli.connect import Server
 from tunefarm.cli.output import Output
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 if TYPE_CHECKING:
     from tunefarm.client import WebhookDelivery

@@ -16,7 +16,7 @@ from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmEvent, FarmOptions
 from tunefarm.embedded.parts import Facts, all_parts
 from tunefarm.embedded.supervisor import Supervisor
-from tunefarm_tuning.errors import InvariantError, TunefarmError
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

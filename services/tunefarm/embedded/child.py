@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from tunefarm.embedded import tether
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 _OUTPUT_BYTES = 1 << 20
 _TRACKER_SEC = 2.0

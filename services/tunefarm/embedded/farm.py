@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmEvent, FarmOptions
-from tunefarm_tuning.errors import InvariantError, TransientError, TunefarmError, error_from_json
+from tunefarm_tuning.core.errors import InvariantError, TransientError, TunefarmError, error_from_json
 
 if TYPE_CHECKING:
     from tunefarm.client import Client

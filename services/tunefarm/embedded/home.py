@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tunefarm.endpoint import ENDPOINT_NAME, KEY_NAME, LOCK_NAME, Endpoint, default_home, running_endpoint
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 _LOCK_PATIENCE_SEC = 2.0
 _LOG_BYTES = 5 << 20

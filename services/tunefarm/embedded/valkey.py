@@ -8,7 +8,7 @@ import socket
 from importlib.util import find_spec
 from pathlib import Path
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 _TIMEOUT_SEC = 1.0
 

@@ -18,7 +18,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.doctor import examine
 from tunefarm_app.findings import Verdict
 from tunefarm_db import schema
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 router = APIRouter(tags=["health"])
 

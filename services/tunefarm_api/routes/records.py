@@ -14,7 +14,7 @@ from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.record_search import RecordSearch, find_best, find_records, parse_shape
 from tunefarm_db.repositories.records import RecordFilter
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 router = APIRouter(prefix="/v1", tags=["records"])
 

@@ -8,7 +8,7 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from tunefarm_db.ids import Prefix, is_id
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 T = TypeVar("T")
 

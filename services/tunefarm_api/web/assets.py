@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, Request, Response
 
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
 

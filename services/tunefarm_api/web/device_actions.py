@@ -13,7 +13,7 @@ from tunefarm_api.web.rendering import page
 from tunefarm_app.device_enrolment import TOKEN_VALID_SEC, create_enrolment_token
 from tunefarm_app.device_orders import order_device, remove_device
 from tunefarm_db.device_state import DeviceEvent
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tunefarm_db.repositories.searches import FailedTrial
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 MOST_GROUPS = 12
 MOST_CHARACTERS = 600

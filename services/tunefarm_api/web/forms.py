@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 Form = dict[str, str]
 

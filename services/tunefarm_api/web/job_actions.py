@@ -19,7 +19,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.job_report.document import JobReport
 from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.retry_job import retry_job
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 

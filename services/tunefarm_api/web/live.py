@@ -24,7 +24,7 @@ from tunefarm_api.web.session import session_text
 from tunefarm_app.browser_sessions import session_key
 from tunefarm_app.composition import Services
 from tunefarm_db.job_state import OPEN_STATES
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 log = structlog.stdlib.get_logger(__name__)
 router = APIRouter(include_in_schema=False)

@@ -16,7 +16,7 @@ from tunefarm_api.web import show
 from tunefarm_api.web.log_lines import log_line
 from tunefarm_app.composition import Services
 from tunefarm_db.values import Event
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 router = APIRouter(include_in_schema=False)
 

@@ -23,7 +23,7 @@ from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.repositories.searches import KnownWorkload
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 router = APIRouter(include_in_schema=False)
 

@@ -29,7 +29,7 @@ from tunefarm_app.webhooks import (
     try_webhook,
 )
 from tunefarm_db.webhook_values import DeliveryState, Webhook, WebhookStanding
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 

@@ -24,7 +24,7 @@ from tunefarm_app.kernel_rooflines import kernel_roofline, task_computations
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.computation import Computation
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.peak import Peak
 
 Outcomes = Mapping[int, Mapping[str, int]]

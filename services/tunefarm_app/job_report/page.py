@@ -17,7 +17,7 @@ from markupsafe import Markup
 from tunefarm_app.file_stem import file_stem
 from tunefarm_app.job_report import charts, quantities, words
 from tunefarm_app.job_report.document import JobReport, ReportKernel
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.job_report"
 _LONGEST_LINE = 2000

@@ -10,8 +10,8 @@ from tunefarm_app.job_report.document import ReportReproduce, ReportStep
 from tunefarm_app.job_report.evidence import Evidence
 from tunefarm_app.task_rows import precision_of
 from tunefarm_db.values import Artifact, Job, Model
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.precision import Precision
-from tunefarm_tuning.untrusted_text import clean
 
 _LIMITS = {
     "trials": "--trials",

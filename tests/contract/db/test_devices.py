@@ -12,7 +12,7 @@ from sqlalchemy import text
 from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 LEASE_SEC = 600.0
 

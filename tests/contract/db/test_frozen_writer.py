@@ -8,7 +8,7 @@ from waiting import wait_until
 
 from tunefarm_db.engine import IDLE_IN_TRANSACTION_MS, make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 
 def test_the_server_ends_a_transaction_that_nobody_works_at(new_postgres_url) -> None:

@@ -12,7 +12,7 @@ from tunefarm_db.job_state import TRANSITIONS, JobState
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Job, Workload
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
 
 def drive(uow: UnitOfWork, job: Job, to: JobState) -> None:

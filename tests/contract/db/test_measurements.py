@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 WHERE = {"target_key": "llvm", "device_model": "cpu-model", "toolchain": "tvm-1"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import ModelState, Workload
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 READY: dict[str, Any] = {
     "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}],

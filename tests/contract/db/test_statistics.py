@@ -15,7 +15,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState, StepKind, StepState
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 
 def test_trials_are_counted_with_their_transaction(uow: UnitOfWork, seed: Any, new_trial: Any) -> None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind, StepState
-from tunefarm_tuning.errors import LeaseLostError
+from tunefarm_tuning.core.errors import LeaseLostError
 
 MAX_ATTEMPTS = 3
 LEASE_SEC = 600.0

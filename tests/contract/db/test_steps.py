@@ -12,7 +12,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.turns import Ahead, Rivals
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind, StepState
-from tunefarm_tuning.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError
 
 LEASE_SEC = 600.0  # no test waits for one to end
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 
 
 def test_an_exception_rolls_everything_back(uow: UnitOfWork) -> None:

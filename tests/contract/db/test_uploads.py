@@ -8,7 +8,7 @@ import pytest
 
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.upload_values import Upload, UploadState
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 MINE, OTHERS = "0" * 16, "1" * 16
 LARGE_BYTES = 3 << 30

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.webhook_values import ClaimedDelivery, DeliveryState, Webhook, WebhookStanding
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 URL = "https://hooks.example.org/"
 

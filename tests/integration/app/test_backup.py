@@ -25,7 +25,7 @@ from tunefarm_db.engine import make_engine
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.tables import Base, TrialRow
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
 
 def farm_on(url: str, store_dir: Path, **settings: Any) -> Farm:

@@ -21,7 +21,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Step, StepKind, StepState
-from tunefarm_tuning.errors import CancelledError, TunefarmError
+from tunefarm_tuning.core.errors import CancelledError, TunefarmError
 
 
 @pytest.fixture

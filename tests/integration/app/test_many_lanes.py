@@ -22,7 +22,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_steps
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, StepState
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 DEVICES = 6
 WORKERS = 8

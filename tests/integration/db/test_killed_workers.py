@@ -23,7 +23,7 @@ import random, sys, time
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import NewTrial, StepKind
-from tunefarm_tuning.errors import LeaseLostError
+from tunefarm_tuning.core.errors import LeaseLostError
 
 uow = UnitOfWork(make_engine(sys.argv[1]))
 print("up", flush=True)

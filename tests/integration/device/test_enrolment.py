@@ -16,7 +16,7 @@ from waiting import wait_until
 from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import remove_device
 from tunefarm_db.values import DeviceState
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.device.enrolment import credential
 from tunefarm_workers.device.settings import AgentSettings
 

@@ -20,7 +20,7 @@ from farm_processes import command_line
 from waiting import wait_gone, wait_until
 
 from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmHome
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 MARKS = {
     "valkey": "valkey-server",

@@ -14,7 +14,7 @@ from tunefarm.embedded.__main__ import _events, _fail, _wait_for_end
 from tunefarm.embedded.home import FarmHome
 from tunefarm.embedded.options import FarmOptions
 from tunefarm.embedded.parts import Facts
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 
 
 @dataclass(frozen=True)

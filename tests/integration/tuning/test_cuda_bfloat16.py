@@ -17,8 +17,8 @@ from replayed_search import replayed_search
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.cuda_toolkit import find_nvcc
-from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.testing.workloads import sample_task
 
 tvm = pytest.importorskip("tvm")

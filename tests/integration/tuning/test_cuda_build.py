@@ -15,10 +15,10 @@ from waiting import wait_until
 
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder import worker as build_worker
+from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cuda_toolkit import find_nvcc
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.measure import BuildInput, BuildResult
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
 

@@ -11,7 +11,7 @@ import pytest
 from tunefarm_tuning.child import call_in_child
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import Workload

@@ -16,9 +16,9 @@ import pytest
 from nvml_answers import RECORDED, Driver, uuid
 
 from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput, TimingOption
 from tunefarm_tuning.nvml import ANSWERS
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.runner import LocalRunner, RpcRunner, local
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task

@@ -18,13 +18,13 @@ from nvml_answers import Driver, uuid
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, compile_job
-from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildLimits
 from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.nvml import ANSWERS

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tunefarm_tuning import ImportLimits, Model, TensorSpec, import_model
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 
 LIMITS = ImportLimits(memory_bytes=4 << 30, timeout_sec=120)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import BuildInput
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask

@@ -19,7 +19,7 @@ from onnx_reference import UNOPTIMISED, built_outputs, reference_outputs
 
 from tunefarm_tuning import ImportLimits, import_model
 from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 

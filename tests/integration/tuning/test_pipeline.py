@@ -17,7 +17,7 @@ from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.targets import parse_target

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
 from tunefarm_tuning.target import Target
 

@@ -16,9 +16,9 @@ import pytest
 from waiting import wait_until
 
 from tunefarm_tuning.builder import LocalBuilder
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.measure import BuildInput, DeviceInfo, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.bad_kernels import bad_kernel

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import tunefarm_tuning.stablehlo_file as home
 from tunefarm.cli.main import make_app
 from tunefarm_tuning import ImportLimits, import_stablehlo
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.stablehlo_file import convert_stablehlo, is_stablehlo_file
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.pipeline import load_relax

@@ -7,7 +7,7 @@ import json
 import onnx
 import pytest
 
-from tunefarm_tuning.errors import UnknownTargetError
+from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.onnx_side import operators
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.tvm_side.dump_target_tags import TABLE_PATH, table_text

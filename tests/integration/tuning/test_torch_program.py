@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunefarm_tuning import ImportLimits, import_torch
-from tunefarm_tuning.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.torch_program import _compare
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("torch", "onnxscript"))

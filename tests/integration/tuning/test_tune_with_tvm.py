@@ -10,9 +10,9 @@ import pytest
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder.pool import LocalBuilder
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption, TimingOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.peak import measure_peak
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.round import run_round

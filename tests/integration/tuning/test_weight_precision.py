@@ -18,7 +18,7 @@ from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import
 from tunefarm_tuning.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.compile_accuracy import storage_warnings
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.testing.records import applicable_records

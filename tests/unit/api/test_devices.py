@@ -16,7 +16,7 @@ from tunefarm_app.device_enrolment import create_enrolment_token, enrol_devices
 from tunefarm_app.settings import Settings
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 DEVICE: dict[str, Any] = {
     "name": "node-1",

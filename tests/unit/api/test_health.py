@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from tunefarm_api.app import create_app
 from tunefarm_app.settings import Settings
 from tunefarm_db import schema
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 
 def test_a_server_without_its_broker_is_ready(stranger: TestClient) -> None:

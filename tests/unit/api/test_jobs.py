@@ -11,7 +11,7 @@ from tunefarm_app.composition import Services
 from tunefarm_app.finish import fail_subject
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 
 @pytest.fixture

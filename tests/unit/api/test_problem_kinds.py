@@ -16,7 +16,7 @@ import tunefarm_db
 import tunefarm_tuning
 from tunefarm_api.problem_kinds import PROBLEM_KINDS
 from tunefarm_api.problems import status_of
-from tunefarm_tuning import errors
+from tunefarm_tuning.core import errors
 
 NOT_ANSWERED = {
     "artifact-not-found": "no route asks for an artifact by its id",

@@ -14,7 +14,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.problems import status_of
 from tunefarm_app.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_tuning import errors
+from tunefarm_tuning.core import errors
 
 
 def test_framework_errors(client: TestClient, problem: Any) -> None:

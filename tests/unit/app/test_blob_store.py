@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunefarm_app.blob_store import HEAD_BYTES, BlobStore
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 
 
 @pytest.fixture

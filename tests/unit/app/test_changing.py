@@ -14,9 +14,9 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
 from tunefarm_app.retry_job import retry_job
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure
-from tunefarm_tuning.outcome import Outcome
 
 
 @pytest.fixture

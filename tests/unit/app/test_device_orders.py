@@ -15,7 +15,7 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Device, DeviceState, Job
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 
 def start_job(farm: Farm) -> Job:

@@ -17,7 +17,7 @@ from tunefarm_app.replay_engine import ReplayEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 DAY_SEC = 86_400.0
 

@@ -12,7 +12,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.waiting import FOR_A_WORKER, why_waiting
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from tunefarm_app.restore import restore
 from tunefarm_app.retention import DAY_SEC, apply_retention
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_db.values import Job
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.task import TuningTask

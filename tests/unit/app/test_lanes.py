@@ -24,7 +24,7 @@ from tunefarm_app.step_lease import StepLease
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
 
 

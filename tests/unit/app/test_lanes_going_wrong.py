@@ -18,7 +18,7 @@ from tunefarm_app.run_step import run_steps
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Step, StepKind, StepState
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.core.errors import DeviceLostError
 
 
 class HeldEngine(ReplayEngine):

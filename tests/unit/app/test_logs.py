@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from tunefarm_app.logs import OF_A_STEP
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.run_step import run_step
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.core.errors import DeviceLostError
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.run_step import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
-from tunefarm_tuning.errors import ConflictError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 
 def test_a_paused_job_does_nothing_until_it_is_resumed(farm, tuning_job) -> None:

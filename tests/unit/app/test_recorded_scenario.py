@@ -11,10 +11,10 @@ import pytest
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.replay_recorded import RecordedTask
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.cancellation import Cancellation
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space

@@ -4,7 +4,7 @@ import pytest
 
 from tunefarm_app.register_device import heartbeat
 from tunefarm_db.values import DeviceState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 
 
 def test_registering_again_renews(farm) -> None:

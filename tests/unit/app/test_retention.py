@@ -17,7 +17,7 @@ from tunefarm_app.retention import DAY_SEC, apply_retention
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Model, ModelState
-from tunefarm_tuning.errors import NotFoundError
+from tunefarm_tuning.core.errors import NotFoundError
 
 OLD_DAYS = 40
 

@@ -22,8 +22,8 @@ from tunefarm_db.job_state import JobState
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, Builds, DeviceInfo, Failure, MeasureOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_scheduler import TaskState

@@ -7,7 +7,7 @@ from tunefarm_app.dispatch import CeleryDispatcher, make_celery
 from tunefarm_app.settings import load_settings, redact_url
 from tunefarm_app.step_limits import deadline_sec, hard_limit_sec, soft_limit_sec, visibility_timeout_sec
 from tunefarm_db.values import StepKind
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def test_what_is_missing_or_wrong_is_named_and_no_value_is_shown(monkeypatch) -> None:

@@ -8,7 +8,7 @@ from tunefarm_app.delete_model import delete_model
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.submit_model import check_head, check_shapes, submit_model
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
 
 
 def test_the_same_bytes_and_shapes_are_one_model(farm) -> None:

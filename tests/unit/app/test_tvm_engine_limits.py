@@ -9,8 +9,8 @@ import pytest
 
 from tunefarm_app import tvm_engine
 from tunefarm_app.settings import Settings
-from tunefarm_tuning.cancellation import Cancellation
 from tunefarm_tuning.compile import Artifact
+from tunefarm_tuning.core.cancellation import Cancellation
 
 
 def test_a_compile_knows_when_its_step_is_stopped(

@@ -24,7 +24,7 @@ from tunefarm_app.upload_part import UploadPart
 from tunefarm_app.uploads import begin_upload, find_upload
 from tunefarm_db.repositories.uploads import Uploads
 from tunefarm_db.upload_values import Upload, UploadState
-from tunefarm_tuning.errors import ConflictError, TransientError
+from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 KEY = "0" * 16
 POINTS: tuple[tuple[Any, str], ...] = (

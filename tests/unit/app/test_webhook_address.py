@@ -6,7 +6,7 @@ import pytest
 
 from tunefarm_app.webhook_address import checked_addresses, parse_url
 from tunefarm_app.webhook_request import sign
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 PRIVATE = [
     "127.0.0.1",

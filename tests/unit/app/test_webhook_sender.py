@@ -32,7 +32,7 @@ from tunefarm_app.webhooks import (
 )
 from tunefarm_db.values import Job
 from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, Webhook
-from tunefarm_tuning.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError
 
 wait_until = partial(wait_for, within_sec=90.0)
 SOON = Patience(first_sec=0.01, most_sec=0.02)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tunefarm.cli import show
 from tunefarm.cli.main import main, make_app
 from tunefarm.cli.parsing import parse_shapes
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 APP = make_app()
 WIDE = {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}

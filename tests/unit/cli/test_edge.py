@@ -13,7 +13,7 @@ from tunefarm.cli import edge
 from tunefarm.cli.exit_codes import exit_code
 from tunefarm.cli.output import Output
 from tunefarm.client import ClientError, InvalidRequestError, JobFailedError, NotFoundError, WaitTimeoutError
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     InvalidInputError,
     InvalidModelError,
     InvariantError,

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from tunefarm.cli.artifact_run import read_inputs, write_outputs
 from tunefarm.cli.connect import Server, read_key
 from tunefarm.cli.main import make_app
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.outcome import Outcome
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord, load_records
 
 SPECS: list[dict[str, Any]] = [

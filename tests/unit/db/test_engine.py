@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from tunefarm_db.engine import make_engine, parse_url
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])

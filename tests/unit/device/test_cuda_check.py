@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.artifact.cuda_runtime import RUNTIME
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_workers.device.cuda_check import check_cuda
 

@@ -8,7 +8,7 @@ import pytest
 from nvml_answers import Driver, uuid
 
 from tunefarm_tuning import nvml
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.targets import parse_target
 from tunefarm_workers.device import gpu
 from tunefarm_workers.device.description import describe

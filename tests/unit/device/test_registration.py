@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.registration import Registration
 from tunefarm_workers.device.rpc_wire import Address

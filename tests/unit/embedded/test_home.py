@@ -10,7 +10,7 @@ import pytest
 
 from tunefarm.embedded.home import FarmHome
 from tunefarm.endpoint import default_home
-from tunefarm_tuning.errors import ConflictError
+from tunefarm_tuning.core.errors import ConflictError
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ import pytest
 
 from tunefarm_tuning.child import ChildCrashed, ChildOutOfMemory
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvalidInputError,
     InvalidModelError,
     InvariantError,
     TunefarmError,
 )
+from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.verify import compare_on_device
 
 

@@ -25,7 +25,7 @@ from tunefarm_tuning.artifact.loader import (
 from tunefarm_tuning.artifact.machine_check import check_gpu_of
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.artifact_access import manifest_of
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.toolchain import versions
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.cancellation import Cancellation
+from tunefarm_tuning.core.cancellation import Cancellation
 
 
 class Door:

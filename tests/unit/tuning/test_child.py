@@ -24,7 +24,7 @@ from tunefarm_tuning.child import (
     call_in_child,
 )
 from tunefarm_tuning.child.running import child_environment
-from tunefarm_tuning.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
 
 HANDLERS_DIR = Path(__file__).parent / "child_handlers"
 MODULE = "misbehaving_handlers"

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tunefarm_tuning import errors
-from tunefarm_tuning.errors import (
+from tunefarm_tuning.core import errors
+from tunefarm_tuning.core.errors import (
     InvalidModelError,
     InvariantError,
     TunefarmError,

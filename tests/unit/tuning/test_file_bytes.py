@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
 
 # The root table at 60, its vtable of 56 bytes before it, the module 4 bytes behind.

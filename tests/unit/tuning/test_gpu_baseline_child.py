@@ -16,7 +16,7 @@ import onnx_models
 import onnxruntime
 import pytest
 
-from tunefarm_tuning.array_file import save_arrays
+from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.onnx_side import gpu_baseline_child as child
 
 WAITED, RAN = "waited", "ran"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tunefarm_tuning.adaptive_timing import TimingPlan, time_adaptively
-from tunefarm_tuning.errors import DeviceLostError
+from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.gpu_state import GpuState, says_busy
 from tunefarm_tuning.tvm_side.gpu_sampling import LAUNCH_SEC, cold_sampler, flush_bytes, take_steadily
 

@@ -10,10 +10,10 @@ import pytest
 import tuning_records
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.errors import ConflictError, InvalidRecordError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.coverage import Coverage, CoveredTask, MissedTask, MissReason
-from tunefarm_tuning.errors import ConflictError, InvalidRecordError
 from tunefarm_tuning.history import History, apply_history_best, current_history
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 
 HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1"}

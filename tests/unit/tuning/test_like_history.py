@@ -12,10 +12,10 @@ from tuning_records import RECORD
 from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.like_history import choose_histories, thinned
 from tunefarm_tuning.nearness import distance
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.transfer import TaskHistory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.latency import Latency
+from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.model_race import is_slower
 
 QUIET = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.output_file import output_file
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.output_file import output_file
 
 
 def test_it_appears_at_the_end(tmp_path: Path) -> None:

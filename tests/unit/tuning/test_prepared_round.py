@@ -12,9 +12,9 @@ from waiting import wait_until
 
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
-from tunefarm_tuning.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, Builds, Failure, MeasureOption
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.round import prepare_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner

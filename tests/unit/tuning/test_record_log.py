@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuning_records import RECORD
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.record_log import RecordLog
 

@@ -12,8 +12,8 @@ import pytest
 
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildResult, Failure, MeasureInput, MeasureOption, MeasureResult
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape

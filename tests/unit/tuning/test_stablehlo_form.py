@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.stablehlo_side.file_form import is_jax_export, is_portable, is_stablehlo, module_bytes
 from tunefarm_tuning.stablehlo_side.names import edge_names
 from tunefarm_tuning.stablehlo_side.program import Block, Operation, TensorType, UnsupportedFormError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.errors import UnknownTargetError
+from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.gpu_architecture import limits_of
 from tunefarm_tuning.gpu_names import gpu_target
 from tunefarm_tuning.target import Target

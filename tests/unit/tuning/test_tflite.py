@@ -19,7 +19,7 @@ from onnx_models import GraphBuilder
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.tflite_side.convert import CONVERTERS, convert
 from tunefarm_tuning.tflite_side.flatfile import is_tflite

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.testing.tuner_contract import answers

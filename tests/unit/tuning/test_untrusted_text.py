@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.untrusted_text import clean, clean_lines
+from tunefarm_tuning.core.untrusted_text import clean, clean_lines
 
 
 @given(st.text(alphabet=st.characters()), st.integers(1, 200))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 def readme_text(manifest: Mapping[str, Any]) -> str:

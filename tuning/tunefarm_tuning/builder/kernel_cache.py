@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefarm_tuning.builder.placing import place
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.hard_link import place
 
 _MAX_CONFIGS = 1 << 14
 

@@ -20,9 +20,9 @@ from tunefarm_tuning.child import (
 )
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import InvalidInputError, TunefarmError
+from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, BuildResult, Failure
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm_side.build_child"

@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 
 from tunefarm_tuning.child.lifeline import hold_on
 from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.errors import InvariantError, TunefarmError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
 _TRACEBACK_LINES = 6

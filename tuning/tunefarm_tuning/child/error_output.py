@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean
 
 _KEPT_BYTES = 64 << 10
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 
 
 class ChildFailed(TunefarmError):  # noqa: N818  (its subclasses say what happened, without a suffix)

@@ -19,8 +19,8 @@ from tunefarm_tuning.child.errors import (
 )
 from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.child.running import RunningChild
-from tunefarm_tuning.errors import InvariantError, TunefarmError, error_from_json
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
+from tunefarm_tuning.core.untrusted_text import clean
 
 START_TIMEOUT_SEC = 180.0
 """For the interpreter and the module's imports (seconds, a minute on a small board); a call's clock starts after."""

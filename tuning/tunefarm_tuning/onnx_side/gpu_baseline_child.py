@@ -15,8 +15,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tunefarm_tuning.array_file import load_arrays
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.array_file import load_arrays
+from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.onnx_side.model_file import onnx_source
 
 Arrays = Mapping[str, NDArray[Any]]

@@ -10,14 +10,14 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.bfloat16 import narrow_tensors
 from tunefarm_tuning.onnx_side.binding import real_inputs
 from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.onnx_side.operators import is_supported
 from tunefarm_tuning.onnx_side.plain_graph import all_graphs, all_nodes
 from tunefarm_tuning.task import TensorSpec
-from tunefarm_tuning.untrusted_text import clean
 
 _LISTED = 8
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterable
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure, MeasureResult
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.task import TuningTask
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.outcome import Outcome
 
 
 class Rivals:

@@ -11,8 +11,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from numpy.typing import NDArray
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.stablehlo_side.program import OtherType, TensorType, TupleType, Type, bad_program
-from tunefarm_tuning.untrusted_text import clean
 
 _DTYPES = {
     "f16": "float16",

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import onnx
 from onnx import helper
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.stablehlo_side import (
     control,
     convolutions,
@@ -36,7 +37,6 @@ from tunefarm_tuning.stablehlo_side.program import (
 from tunefarm_tuning.stablehlo_side.step import Converter, Step
 from tunefarm_tuning.stablehlo_side.values import Emitter, Value, Values, broken, onnx_type
 from tunefarm_tuning.tflite_side.onnx_writer import OnnxWriter
-from tunefarm_tuning.untrusted_text import clean
 
 CONVERTERS: Mapping[str, Converter] = {
     **control.CONVERTERS,

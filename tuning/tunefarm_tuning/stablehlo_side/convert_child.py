@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.output_file import writing
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.onnx_side.model_file import onnx_bytes
-from tunefarm_tuning.output_file import writing
 from tunefarm_tuning.stablehlo_side.control import is_harmless
 from tunefarm_tuning.stablehlo_side.convert import convert
 from tunefarm_tuning.stablehlo_side.file_form import module_bytes
 from tunefarm_tuning.stablehlo_side.program import Program, bad_program
 from tunefarm_tuning.stablehlo_side.reading import custom_calls, parse_module, read_program
-from tunefarm_tuning.untrusted_text import clean
 
 
 def convert_file(params: dict[str, Any]) -> dict[str, Any]:

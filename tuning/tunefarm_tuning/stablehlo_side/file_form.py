@@ -6,7 +6,7 @@ import mmap
 import re
 import struct
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 
 HEAD_BYTES = 4096
 """Of a file, for `is_stablehlo`."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.stablehlo_side.program import Operation
-from tunefarm_tuning.untrusted_text import clean
 
 _LISTED = 24
 

@@ -9,10 +9,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.stablehlo_side.attributes import dense_array, read_attribute, read_type
 from tunefarm_tuning.stablehlo_side.file_form import is_portable
 from tunefarm_tuning.stablehlo_side.program import Block, Operation, Program, bad_program
-from tunefarm_tuning.untrusted_text import clean
 
 _BLOB = re.compile(r'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
 _ALIGNMENT_DIGITS = 8

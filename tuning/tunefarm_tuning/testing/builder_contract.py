@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, BuildInput
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TuningTask
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import MeasureInput, MeasureResult, Runner
-from tunefarm_tuning.outcome import Outcome
 
 REPEAT = 3
 

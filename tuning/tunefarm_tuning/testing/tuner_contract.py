@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space

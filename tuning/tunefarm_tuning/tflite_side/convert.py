@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.tflite_side import (
     elementwise,
     matrices,
@@ -25,7 +26,6 @@ from tunefarm_tuning.tflite_side.onnx_writer import OnnxWriter
 from tunefarm_tuning.tflite_side.shape_check import check_shapes
 from tunefarm_tuning.tflite_side.step import Converter, Step
 from tunefarm_tuning.tflite_side.values import Values
-from tunefarm_tuning.untrusted_text import clean
 
 _LISTED = 24
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.output_file import writing
 from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes
-from tunefarm_tuning.output_file import writing
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.tflite_side.graph import Graph, Operator, Quantization, Tensor, bad_file
-from tunefarm_tuning.untrusted_text import clean
 
 MAGIC = b"TFL3"
 _MAX_ROOT = 1 << 20

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.errors import InvalidModelError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 
 ACTIVATION_DTYPES = ("int8", "uint8", "int16")
 """Of tensors that stand for real numbers where the file gives a scale; 32-bit ones do as biases only."""

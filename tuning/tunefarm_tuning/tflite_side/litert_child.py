@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
-from tunefarm_tuning.errors import InvalidModelError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 def run_once(params: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import onnx
 from onnx import helper, shape_inference
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.tflite_side.graph import Tensor, bad_file
-from tunefarm_tuning.untrusted_text import clean
 
 _SMALL = 64
 """Elements of a constant that may say something about shapes."""

@@ -6,10 +6,10 @@ import hashlib
 from difflib import get_close_matches
 
 from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import Tuner
-from tunefarm_tuning.untrusted_text import clean
 
 TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 """Names that `make_tuner` takes, the recommended one first."""

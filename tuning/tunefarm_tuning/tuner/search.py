@@ -9,8 +9,8 @@ import numpy as np
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
 _ENUMERABLE = 1 << 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.array_file import load_arrays, save_arrays
 from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel, load
 from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.array_file import load_arrays, save_arrays
+from tunefarm_tuning.core.errors import InvalidInputError
 
 _loaded: tuple[str, TunedModel] | None = None
 

@@ -15,11 +15,12 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx import build
 from tvm_ffi import structural_hash
 
-from tunefarm_tuning.builder.placing import place
 from tunefarm_tuning.config import Config
+from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
+from tunefarm_tuning.core.hard_link import place
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_toolkit import check_can_build
-from tunefarm_tuning.errors import InvalidInputError, InvariantError, TunefarmError
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
@@ -27,7 +28,6 @@ from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
-from tunefarm_tuning.untrusted_text import clean
 
 MAX_OPEN_TASKS = 128
 """More than a large network has; the oldest are forgotten beyond it, and the parent knows."""

@@ -12,7 +12,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.tirx import build as build_module
 
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.gpu_state import GpuState, busy
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.device_code import export

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_toolkit import check_can_build
-from tunefarm_tuning.errors import InvalidInputError
 from tunefarm_tuning.target import Target
-from tunefarm_tuning.untrusted_text import clean
 
 _TIMEOUT_SEC = 600.0  # a builder's own is shorter, and ends the compiler with the child that runs it
 

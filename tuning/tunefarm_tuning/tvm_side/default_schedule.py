@@ -14,6 +14,7 @@ import tvm
 from tvm import relax
 from tvm.s_tir import Schedule
 
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_dots import schedule_dots, with_instructions
 from tunefarm_tuning.tvm_side.default_schedule_groups import split_groups
@@ -27,7 +28,6 @@ from tunefarm_tuning.tvm_side.default_schedule_stage import Machine, stage_of
 from tunefarm_tuning.tvm_side.kernel_marks import IS_SCHEDULED
 from tunefarm_tuning.tvm_side.memory import raise_if_out_of_memory
 from tunefarm_tuning.tvm_side.packing import PackedKernel, as_it_lies, unpacked
-from tunefarm_tuning.untrusted_text import clean
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)

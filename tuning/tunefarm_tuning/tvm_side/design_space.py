@@ -22,7 +22,8 @@ from tvm.s_tir.schedule import Trace
 from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config, Decision
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.target import Target
@@ -35,7 +36,6 @@ from tunefarm_tuning.tvm_side.nest import Nest, block_of, computation_of
 from tunefarm_tuning.tvm_side.rest_tiles import axis_rests, leaves_weights, with_marks, with_rests
 from tunefarm_tuning.tvm_side.thread_choice import leave_out_threads, thread_knob
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
-from tunefarm_tuning.untrusted_text import clean
 
 _SEED = 1
 """Of everything random here: equal workloads and targets give equal spaces and schedules, in every process."""

@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.cuda_compile import compile_cuda
 from tunefarm_tuning.tvm_side.elf_object import with_symbol

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import (
     NoDefaultSchedule,

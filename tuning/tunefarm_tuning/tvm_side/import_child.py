@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.rules import item_bytes
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target import Target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 
 
 def module_to_text(mod: tvm.IRModule) -> str:

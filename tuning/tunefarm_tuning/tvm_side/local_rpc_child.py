@@ -13,7 +13,7 @@ import psutil
 from tvm import rpc
 from tvm.rpc.tracker import Tracker
 
-from tunefarm_tuning.errors import TransientError
+from tunefarm_tuning.core.errors import TransientError
 
 _READY_TIMEOUT_SEC = 90.0
 _STOCK = ["-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--tracker", "{tracker}", "--key", "{key}"]

@@ -16,14 +16,14 @@ import numpy as np
 import tvm
 
 from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
+from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.gpu_state import BUSY
-from tunefarm_tuning.outcome import Outcome
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import gpu_sampling
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
-from tunefarm_tuning.untrusted_text import clean
 
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 

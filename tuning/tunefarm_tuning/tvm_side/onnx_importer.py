@@ -11,7 +11,8 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.plain_graph import all_nodes, make_plain
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import (
@@ -28,7 +29,6 @@ from tunefarm_tuning.tvm_side.onnx_converters import BROADCASTING, CONVERTERS, w
 from tunefarm_tuning.tvm_side.onnx_folding import fold
 from tunefarm_tuning.tvm_side.onnx_functions import body_opset, expandable_operators, function_body
 from tunefarm_tuning.tvm_side.onnx_scope import Scope, UnsupportedFormError
-from tunefarm_tuning.untrusted_text import clean
 
 if TYPE_CHECKING:
     import onnx

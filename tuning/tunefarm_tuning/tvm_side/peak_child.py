@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tvm
 
-from tunefarm_tuning.errors import InvariantError
+from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.peak_kernels import (

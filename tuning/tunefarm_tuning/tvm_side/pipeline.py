@@ -14,7 +14,8 @@ import tvm
 from tvm import relax
 
 from tunefarm_tuning.byte_dots import dot_lanes
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
@@ -45,7 +46,6 @@ from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm_side.unreached_taps import drop_unreached_taps
 from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
-from tunefarm_tuning.untrusted_text import clean
 
 _LAYOUTS = {
     **{name: list(layouts) for name, layouts in CHANNELS_LAST.items()},

@@ -20,8 +20,8 @@ import tvm
 from tvm import rpc
 from tvm.rpc import base
 
-from tunefarm_tuning.errors import DeviceLostError, InvariantError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
+from tunefarm_tuning.core.untrusted_text import clean
 
 _INT = struct.Struct("<i")
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tunefarm_tuning.errors import TunefarmError
+from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
 from tunefarm_workers.device.cuda_check import check_cuda
 from tunefarm_workers.device.description import describe

@@ -20,8 +20,8 @@ from urllib.parse import quote
 
 import httpx
 
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_workers.device.rpc_wire import Address
 
 _TIMEOUT_SEC = 5.0

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from tunefarm_tuning.child import ChildFailed, ChildLimits, call_in_child
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.nvml import ANSWERS
 
 log = logging.getLogger("tunefarm.device")

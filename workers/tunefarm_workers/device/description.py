@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.gpu_names import gpu_target
 from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.target import Target

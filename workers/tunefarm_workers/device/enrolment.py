@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.errors import InvalidInputError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.backoff import Backoff
 from tunefarm_workers.device.settings import CREDENTIAL_FILE, AgentSettings

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_reading import told
 from tunefarm_tuning.nvml import NOT_INSTALLED, Nvml, NvmlError, Question, open_nvml
-from tunefarm_tuning.untrusted_text import clean
 
 log = logging.getLogger("tunefarm.device")
 

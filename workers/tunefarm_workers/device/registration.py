@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tunefarm_tuning.errors import InvalidInputError, NotFoundError, TransientError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.backoff import Backoff
 from tunefarm_workers.device.rpc_wire import Address

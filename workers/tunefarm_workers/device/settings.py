@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from tunefarm_tuning.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.device.rpc_wire import Address, parse_address
 
 CREDENTIAL_FILE = "credential"

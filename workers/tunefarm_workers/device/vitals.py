@@ -11,10 +11,10 @@ from typing import Any
 import psutil
 
 from tunefarm_tuning import gpu_reading
-from tunefarm_tuning.errors import reason_of
+from tunefarm_tuning.core.errors import reason_of
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_reading import GpuReading
 from tunefarm_tuning.nvml import Nvml, open_nvml
-from tunefarm_tuning.untrusted_text import clean
 from tunefarm_workers.device.gpu import Gpu
 
 log = logging.getLogger("tunefarm.device")

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from tunefarm_tuning.errors import InvalidModelError
+from tunefarm_tuning.core.errors import InvalidModelError
 
 
 def echo(params: dict[str, Any]) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tunefarm_tuning.errors import InvalidInputError
-from tunefarm_tuning.untrusted_text import clean
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
 
 @contextmanager
