@@ -33,9 +33,9 @@ from tunefarm_tuning import Budget, History, extract_tasks, import_model, tune
 from tunefarm_tuning import compile as compile_model
 from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST, ArtifactError, read_manifest
 from tunefarm_tuning.artifact.loader import load
-from tunefarm_tuning.child import ChildLimits
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 

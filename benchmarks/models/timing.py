@@ -13,9 +13,9 @@ from statistics import median
 import numpy as np
 from benchmarks.search.machine import ROOT
 
-from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import TunefarmError
+from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.task import TensorSpec
 

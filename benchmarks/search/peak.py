@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.search.machine import one_core_target
 
-from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 

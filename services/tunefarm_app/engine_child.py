@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.extraction import extract_tasks
 from tunefarm_tuning.importing import import_model
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_child import ImportLimits
+from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.target import Target
 
 

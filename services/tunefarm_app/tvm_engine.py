@@ -14,7 +14,6 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.calibration import CalibrationRun, calibrate
-from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -26,6 +25,7 @@ from tunefarm_tuning.measure import DeviceInfo, MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, measure_peak
 from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target import Target

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.process import ChildProcess
 
 PATIENCE_SEC = 90.0
 

@@ -12,8 +12,8 @@ from soak_farm import Figures, SoakFarm, counted, marked
 from waiting import wait_until
 
 from tunefarm_app.sweep import sweep_blobs
-from tunefarm_tuning.builder.scratch import sweep
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.process.scratch import sweep
 
 # What the device or the farm got wrong is no trial: it is written down, and tried again.
 _LOST = Outcome.INFRASTRUCTURE_ERROR.value

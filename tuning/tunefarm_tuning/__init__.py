@@ -64,10 +64,10 @@ if TYPE_CHECKING:
         TimingOption as TimingOption,
     )
     from tunefarm_tuning.model import Model as Model
-    from tunefarm_tuning.model_child import ImportLimits as ImportLimits
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
     from tunefarm_tuning.precision import Precision as Precision
+    from tunefarm_tuning.process.model_child import ImportLimits as ImportLimits
     from tunefarm_tuning.record import (
         TuningRecord as TuningRecord,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from tunefarm_tuning.child import ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 
@@ -64,7 +64,7 @@ def calibrate(
         InvalidInputError: If the kernel cannot be built for the target here.
     """
     # Its package brings NumPy, which the API, that only keeps what a calibration said, has no need of.
-    from tunefarm_tuning.builder.scratch import ScratchDir
+    from tunefarm_tuning.process.scratch import ScratchDir
 
     with (
         closing(ScratchDir()) as scratch,

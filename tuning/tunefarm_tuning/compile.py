@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
-from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.compile_job import Artifact, CompileJob
 from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
 from tunefarm_tuning.compile_session import CompileLimits
@@ -22,6 +20,8 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History, current_history
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.precision import Precision, parse_precision
+from tunefarm_tuning.process import ChildClosed
+from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.child import ChildClosed, ChildFailed
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
 from tunefarm_tuning.model_check import compare_model, time_models
+from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefarm_tuning.artifact.pack import pack
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.compile_accuracy import (
     compare_as_model,
     precision_report,
@@ -34,9 +33,10 @@ from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.model_child import compiling
 from tunefarm_tuning.model_race import race_models
 from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
+from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads

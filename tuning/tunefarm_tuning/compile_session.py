@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TensorSpec

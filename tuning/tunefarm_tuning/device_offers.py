@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.gpu_baseline import GpuBaseline, not_installed
+from tunefarm_tuning.process import ChildLimits, ChildProcess
 
 NOT_INSTALLED = "tunefarm.not_installed"
 TIME_OTHER = "tunefarm.time_other"

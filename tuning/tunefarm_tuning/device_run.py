@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, TunefarmError
 from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 
 _MODULE = "tunefarm_tuning.tvm_side.run_child"
 _SESSION_SEC = 3600.0

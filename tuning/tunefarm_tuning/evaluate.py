@@ -6,15 +6,15 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
-from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.model_child import model_error
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.process.model_child import model_error
+from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_child import CHILD_ENVIRONMENT
 from tunefarm_tuning.precision import Precision, parse_precision
+from tunefarm_tuning.process.child import call_in_child
+from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.task import TuningTask

@@ -10,11 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm_tuning.child import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.host import host_device_model, num_cores
+from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.toolchain import toolchain_key
 
@@ -192,7 +192,7 @@ def measure_peak(
         InvalidInputError: If the kernels cannot be built for the target here.
     """
     # Its package brings NumPy, which the API, that only keeps what was measured, has no need of.
-    from tunefarm_tuning.builder.scratch import ScratchDir
+    from tunefarm_tuning.process.scratch import ScratchDir
 
     key = peak_key(target, host_device_model() if device is None else device.info.model)
     threads = min(threads or _threads(target, device), _MOST_THREADS)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_child import ImportLimits, call_model_child
+from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 
 _REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
 _LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"

@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_architecture import target_limits
 from tunefarm_tuning.gpu_names import find_gpu, known_gpus, looks_like_gpu
+from tunefarm_tuning.process.child import call_in_child
+from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.target import Attribute, Target
 
 KINDS = ("llvm", "cuda")

@@ -21,7 +21,7 @@ from tunefarm_tuning.core.output_file import output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.importing import import_model
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.model_child import ImportLimits
+from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.reference_run import run_in_onnxruntime
 
 if TYPE_CHECKING:

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
-from tunefarm_tuning.builder.scratch import ScratchDir
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -28,8 +26,10 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.model_child import model_error
 from tunefarm_tuning.precision import Precision, parse_precision
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
+from tunefarm_tuning.process.model_child import model_error
+from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target import Target

@@ -1,7 +1,7 @@
 """``tether.py FD COMMAND…``: become COMMAND, tied to whoever holds the write end of the pipe FD.
 
 When that process is gone, however it went, the kernel kills this one's whole process group. The tie needs no code in COMMAND,
-so it holds for a foreign binary too (compare `tunefarm_tuning.child.lifeline`, which says why it is not PR_SET_PDEATHSIG).
+so it holds for a foreign binary too (compare `tunefarm_tuning.process.lifeline`, which says why it is not PR_SET_PDEATHSIG).
 Run by its path, without any package: it must start quickly.
 """
 

@@ -58,7 +58,7 @@ def _children() -> set[str]:
                 found.add(f"{stat.parent.name} {command}")
         except OSError:
             continue
-    return {line for line in found if "tunefarm_tuning.child" in line and "local_rpc" not in line}
+    return {line for line in found if "tunefarm_tuning.process" in line and "local_rpc" not in line}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from device_processes import AgentProcess, Child, ServerProcess, TrackerProcess, compile_kernels
 from rpc_client import Client, steady
 
-from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.process import ChildProcess
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunefarm_tuning.child import call_in_child
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
+from tunefarm_tuning.process import call_in_child
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import Workload
 from tunefarm_tuning.testing.workloads import sample_workload
@@ -64,7 +64,7 @@ def test_knobs_are_the_sampling_instructions() -> None:
 def test_another_process_finds_the_same_space() -> None:
     workload = sample_workload("conv2d", **CONV)
     ours = design_space(workload).config_space
-    from tunefarm_tuning.child import ChildProcess
+    from tunefarm_tuning.process import ChildProcess
 
     with ChildProcess(MODULE) as child:
         child.call("open_task", {"handle": "t", "ir": workload.ir, "target": CPU.to_json()}, timeout_sec=120)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.child import ChildClosed
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.cancellation import Cancellation
@@ -16,6 +15,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import BuildInput
+from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.task import TuningTask

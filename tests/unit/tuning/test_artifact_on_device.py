@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.child import ChildCrashed, ChildOutOfMemory
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
@@ -17,6 +16,7 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
 )
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.process import ChildCrashed, ChildOutOfMemory
 from tunefarm_tuning.verify import compare_on_device
 
 

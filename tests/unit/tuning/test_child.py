@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from waiting import gone, wait_gone, wait_until
 
-from tunefarm_tuning.child import (
+from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.process import (
     ChildClosed,
     ChildCrashed,
     ChildLimits,
@@ -23,8 +24,7 @@ from tunefarm_tuning.child import (
     ChildTimedOut,
     call_in_child,
 )
-from tunefarm_tuning.child.running import child_environment
-from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.process.running import child_environment
 
 HANDLERS_DIR = Path(__file__).parent / "child_handlers"
 MODULE = "misbehaving_handlers"
@@ -211,7 +211,7 @@ def test_a_child_outlives_the_thread_that_started_it(child: ChildProcess) -> Non
 def test_sigkill_of_the_parent_ends_child_and_grandchild(busy_with: str) -> None:
     script = f"""
 import threading
-from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.process import ChildProcess
 child = ChildProcess({MODULE!r}, env={ENV!r})
 print(child.call("pid", {{}}, timeout_sec=60), child.call("grandchild", {{}}, timeout_sec=60), flush=True)
 child.call({busy_with!r}, {{}}, timeout_sec=600)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.child import ChildFailed
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
@@ -18,6 +17,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.coverage import MissReason
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
+from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from tunefarm_tuning import idle
-from tunefarm_tuning.idle import wait_until_idle
+from tunefarm_tuning.process import idle
+from tunefarm_tuning.process.idle import wait_until_idle
 
 
 def test_it_waits_until_processor_time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunefarm_tuning.builder.scratch import ScratchDir, sweep
+from tunefarm_tuning.process.scratch import ScratchDir, sweep
 
 
 def make_old(folder: Path) -> None:
@@ -26,7 +26,7 @@ def test_close_deletes(tmp_path: Path) -> None:
 
 def test_a_dead_owners_folder_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from tunefarm_tuning.builder.scratch import ScratchDir;"
+        "import os, sys; from pathlib import Path; from tunefarm_tuning.process.scratch import ScratchDir;"
         "print(ScratchDir(Path(sys.argv[1])).path, flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
-from tunefarm_tuning.child import (
+from tunefarm_tuning.config import Config
+from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure import BuildInput, BuildResult, Failure
+from tunefarm_tuning.process import (
     ChildClosed,
     ChildCrashed,
     ChildFailed,
@@ -18,11 +23,6 @@ from tunefarm_tuning.child import (
     ChildProcess,
     ChildTimedOut,
 )
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
-from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, BuildResult, Failure
 from tunefarm_tuning.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm_side.build_child"

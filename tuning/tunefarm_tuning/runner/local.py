@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.host import host_device_model, num_cores
 from tunefarm_tuning.measure import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.runner.timing import (
     Rivals,
     failed,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tunefarm_tuning.child import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.measure import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.runner.own_address import is_own_address
 from tunefarm_tuning.runner.timing import (
     Rivals,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tunefarm_tuning.child import ChildLimits, ChildProcess
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.process import ChildLimits, ChildProcess
 
 _START_TIMEOUT_SEC = 120.0
 

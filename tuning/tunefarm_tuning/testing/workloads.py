@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from tunefarm_tuning.child import ChildProcess
+from tunefarm_tuning.process import ChildProcess
 from tunefarm_tuning.target import Target
 from tunefarm_tuning.targets import parse_target
 from tunefarm_tuning.task import TuningTask, Workload

@@ -25,7 +25,7 @@ from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.idle import wait_until_idle
+from tunefarm_tuning.process.idle import wait_until_idle
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.kernel_timing import time_both

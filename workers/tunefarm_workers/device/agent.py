@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.child.orphans import adopt_orphans
+from tunefarm_tuning.process.orphans import adopt_orphans
 from tunefarm_workers.device import probe
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription

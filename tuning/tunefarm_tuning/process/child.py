@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from tunefarm_tuning.child.errors import (
+from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.errors import (
     ChildClosed,
     ChildCrashed,
     ChildOutOfMemory,
     ChildTimedOut,
 )
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.running import RunningChild
-from tunefarm_tuning.core.errors import InvariantError, TunefarmError, error_from_json
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.running import RunningChild
 
 START_TIMEOUT_SEC = 180.0
 """For the interpreter and the module's imports (seconds, a minute on a small board); a call's clock starts after."""

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from tunefarm_tuning.child.error_output import ErrorOutput
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.tvm_environment import TVM_ENVIRONMENT
+from tunefarm_tuning.process.error_output import ErrorOutput
+from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
 
 _PIPE_BYTES = 1 << 20
 _SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
@@ -49,7 +49,7 @@ class RunningChild:
             self._process = subprocess.Popen(
                 # -P: a folder called tvm in the working directory must not be imported.
                 [
-                    *(sys.executable, "-P", "-m", "tunefarm_tuning.child"),
+                    *(sys.executable, "-P", "-m", "tunefarm_tuning.process"),
                     *(module, limits.to_text(), str(lifeline_read)),
                 ],
                 stdin=requests_read,

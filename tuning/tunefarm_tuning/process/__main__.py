@@ -1,4 +1,4 @@
-"""The child's side: ``python -m tunefarm_tuning.child MODULE LIMITS LIFELINE_FD``.
+"""The child's side: ``python -m tunefarm_tuning.process MODULE LIMITS LIFELINE_FD``.
 
 One JSON object a line: ``{"method", "params"}`` in; ``{"value"}``, ``{"error"}`` or ``{"out_of_memory"}`` out,
 after a first ``{"ready": true}``. What libraries print goes to standard error. Ends at the end of its input.
@@ -16,10 +16,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from tunefarm_tuning.child.lifeline import hold_on
-from tunefarm_tuning.child.limits import ChildLimits
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process.lifeline import hold_on
+from tunefarm_tuning.process.limits import ChildLimits
 
 _MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
 _TRACEBACK_LINES = 6

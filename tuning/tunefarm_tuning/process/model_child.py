@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_tuning.child.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
-from tunefarm_tuning.child.limits import ChildLimits
-from tunefarm_tuning.child.process import call_in_child
 from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.process.child import call_in_child
+from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
+from tunefarm_tuning.process.limits import ChildLimits
 
 
 def call_model_child(
