@@ -30,7 +30,7 @@ from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import pick_best
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.combine_rule import never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm_side.graph_build import build_model, put_in

@@ -23,7 +23,7 @@ from tvm import relax
 
 from tunefarm_tuning import import_model
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model

@@ -36,8 +36,8 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 
 _TRIALS = 24
 _BUILD_SEC = 300.0

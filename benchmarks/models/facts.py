@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.search.machine import ROOT, machine_facts
 
-from tunefarm_tuning.toolchain import versions
+from tunefarm_tuning.target.toolchain import versions
 
 
 def package_versions() -> dict[str, str]:

@@ -31,7 +31,7 @@ from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.roofline import kernel_dtype
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask
 
 _LEAST_MINUTES = 0.02

@@ -16,7 +16,7 @@ from tunefarm_app.replay_recorded import RecordedTask
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.features import FeatureMap
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask, Workload
 
 _NEAREST = 3

@@ -37,7 +37,7 @@ from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Device, StepKind
 from tunefarm_tuning import Budget, tune
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 

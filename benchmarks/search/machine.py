@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.process import ChildLimits, ChildProcess
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import detect_host_target
-from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.target.host import host_device_model
+from tunefarm_tuning.target.names import detect_host_target
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,8 +25,8 @@ from tunefarm_tuning.measure import Builder, MeasureOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.task import TuningTask
-from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner

@@ -18,8 +18,8 @@ from benchmarks.search.machine import one_core_target
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 
 _ITEMSIZE_BYTES = 4  # of float32
 _GOES = 10  # a go ends once nothing faster came for a while: the more there are, the likelier one met a quiet core

@@ -24,7 +24,7 @@ from tunefarm_db.values import DeviceLease, Job, Record
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.history import History
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 

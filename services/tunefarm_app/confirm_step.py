@@ -24,7 +24,7 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     reason_of,
 )
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
 

@@ -11,7 +11,7 @@ from tunefarm_app.findings import Finding, failed, ok, warning
 from tunefarm_app.version_check import judge_versions
 from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.toolchain import versions
+from tunefarm_tuning.target.toolchain import versions
 
 _MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and answers
 _TIMEOUT_SEC = 3.0

@@ -18,7 +18,7 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask
 
 OnProgress = Callable[[str, float], None]

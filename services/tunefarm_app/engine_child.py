@@ -14,7 +14,7 @@ from tunefarm_tuning.importing import import_model
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import ImportLimits
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 
 def import_file(params: dict[str, Any]) -> dict[str, Any]:

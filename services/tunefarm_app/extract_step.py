@@ -14,7 +14,7 @@ from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, ModelTask, StepKind
 from tunefarm_tuning import revisions
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)

@@ -7,7 +7,7 @@ import structlog
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import CPU, store_tasks
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 

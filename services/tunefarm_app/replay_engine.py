@@ -39,7 +39,7 @@ from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 
 _FIRST_BYTE = b"\x08"

@@ -8,7 +8,7 @@ from tunefarm_app.kernel_sources import MEDIA_TYPE, pack_source
 from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_record, engine_task
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, MeasureOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import PreparedRound, prepare_round
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 

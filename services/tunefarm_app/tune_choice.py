@@ -14,7 +14,7 @@ from tunefarm_app.tune_progress import TaskRow, scheduler_states
 from tunefarm_db.values import DeviceLease, Job, JobTask, Step
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.contenders import without_confirming
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task_scheduler import TaskScheduler, TaskState
 
 

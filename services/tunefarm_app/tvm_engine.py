@@ -17,7 +17,6 @@ from tunefarm_tuning.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
@@ -28,9 +27,10 @@ from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.rpc import RpcRunner
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.cuda_toolkit import check_can_build
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.task import TuningTask
-from tunefarm_tuning.toolchain import toolchain_key
 
 _MAX_RUNNERS = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunefarm_app.composition import Services
 from tunefarm_db.values import Device
 from tunefarm_tuning.peak import Bandwidth, Peak, Rate, peak_key
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 
 def noted_peak(

@@ -15,8 +15,8 @@ from tvm import relax
 
 from tunefarm_tuning.comparison import compare_arrays
 from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.graph_build import build_model
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
 

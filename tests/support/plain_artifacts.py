@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from tunefarm_tuning.artifact.pack import pack
-from tunefarm_tuning.toolchain import versions
+from tunefarm_tuning.target.toolchain import versions
 
 
 def plain_artifact(model: onnx.ModelProto, path: Path, **changes: Any) -> Path:

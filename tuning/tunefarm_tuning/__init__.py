@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.extraction import extract_tasks as extract_tasks
     from tunefarm_tuning.history import History as History
     from tunefarm_tuning.history import apply_history_best as apply_history_best
-    from tunefarm_tuning.host import host_device_model as host_device_model
     from tunefarm_tuning.importing import import_model as import_model
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
@@ -85,17 +84,18 @@ if TYPE_CHECKING:
     from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
     from tunefarm_tuning.stablehlo_file import import_stablehlo as import_stablehlo
     from tunefarm_tuning.standing import pick_best as pick_best
-    from tunefarm_tuning.target import Target as Target
-    from tunefarm_tuning.targets import detect_host_target as detect_host_target
-    from tunefarm_tuning.targets import parse_target as parse_target
+    from tunefarm_tuning.target.host import host_device_model as host_device_model
+    from tunefarm_tuning.target.names import detect_host_target as detect_host_target
+    from tunefarm_tuning.target.names import parse_target as parse_target
+    from tunefarm_tuning.target.target import Target as Target
+    from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
+    from tunefarm_tuning.target.toolchain import versions as versions
     from tunefarm_tuning.task import TensorSpec as TensorSpec
     from tunefarm_tuning.task import TuningTask as TuningTask
     from tunefarm_tuning.task import Workload as Workload
     from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
     from tunefarm_tuning.tflite_file import import_tflite as import_tflite
-    from tunefarm_tuning.toolchain import toolchain_key as toolchain_key
-    from tunefarm_tuning.toolchain import versions as versions
     from tunefarm_tuning.torch_program import import_torch as import_torch
     from tunefarm_tuning.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome

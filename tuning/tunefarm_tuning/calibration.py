@@ -9,8 +9,8 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 
 _MODULE = "tunefarm_tuning.tvm_side.calibrate_child"
 _KERNEL = "matmul-1"

@@ -15,15 +15,15 @@ from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
-from tunefarm_tuning.cuda_toolkit import check_can_build
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History, current_history
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.cuda_toolkit import check_can_build
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 
 __all__ = ["PHASES", "Artifact", "CompileLimits", "OnProgress", "compile"]
 

@@ -29,7 +29,6 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.history import History
-from tunefarm_tuning.host import host_device_model
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
@@ -40,8 +39,9 @@ from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.target.host import host_device_model
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.verify import packed_check
 
 _NO_BFLOAT16 = (

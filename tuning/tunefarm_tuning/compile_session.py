@@ -11,7 +11,7 @@ from tunefarm_tuning.model import Model
 from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TensorSpec
 
 _MODULE = "tunefarm_tuning.tvm_side.compile_child"

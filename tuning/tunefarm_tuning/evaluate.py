@@ -17,7 +17,7 @@ from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.running_place import device_kind
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TensorSpec
 
 __all__ = ["Latency", "evaluate"]

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.gpu_architecture import GpuLimits
 from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.target.gpu_architecture import GpuLimits
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.host import host_device_model, num_cores
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.toolchain import toolchain_key
+from tunefarm_tuning.target.host import host_device_model, num_cores
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 
 _MODULE = "tunefarm_tuning.tvm_side.peak_child"
 _KERNELS = "peak-1"

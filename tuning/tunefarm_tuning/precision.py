@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 
 class Precision(StrEnum):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.host import host_device_model, num_cores
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.host import host_device_model, num_cores
+from tunefarm_tuning.target.target import Target
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

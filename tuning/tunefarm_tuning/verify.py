@@ -32,7 +32,7 @@ from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 _ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
 _NO_DEVICE, _SET_UP = "no-device", "gpu-set-up"

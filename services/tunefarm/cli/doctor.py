@@ -85,7 +85,7 @@ def _rows(server: Server) -> Iterator[_Row]:
         yield from _with_settings_here()
     else:
         from tunefarm_app.version_check import judge_versions
-        from tunefarm_tuning.toolchain import versions
+        from tunefarm_tuning.target.toolchain import versions
 
         yield _Row.of("here", judge_versions({"this machine": versions()}))
     found = server.find()

@@ -27,7 +27,7 @@ from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, Inval
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import Reference
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 

@@ -17,8 +17,8 @@ from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder import worker as build_worker
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.measure import BuildInput, BuildResult
+from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
 

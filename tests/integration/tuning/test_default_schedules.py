@@ -20,8 +20,8 @@ from tvm_ffi import structural_equal
 
 from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
 from tunefarm_tuning.tvm_side import graph_build
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule

@@ -13,7 +13,7 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
 from tunefarm_tuning.process import call_in_child
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import Workload
 from tunefarm_tuning.testing.workloads import sample_workload
 

@@ -21,10 +21,10 @@ from onnxruntime import InferenceSession
 from tvm import relax, tirx
 
 from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.cuda_toolkit import find_nvcc
 from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.cuda_toolkit import find_nvcc
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.gpu_default import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
 from tunefarm_tuning.tvm_side.graph_build import build_model

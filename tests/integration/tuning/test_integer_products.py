@@ -18,9 +18,9 @@ from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
-from tunefarm_tuning.byte_dots import dot_lanes
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads

@@ -17,10 +17,10 @@ from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import BuildInput
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.toolchain import toolchain_key
 
 H100 = Target.from_json(
     {

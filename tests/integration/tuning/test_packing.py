@@ -21,7 +21,7 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.model import Model
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records

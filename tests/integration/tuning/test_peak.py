@@ -12,7 +12,7 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.measure import DeviceInfo
 from tunefarm_tuning.peak import Peak, measure_peak
 from tunefarm_tuning.process import ChildClosed, ChildProcess
-from tunefarm_tuning.targets import detect_host_target, parse_target
+from tunefarm_tuning.target.names import detect_host_target, parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
 LITTLE_BYTES = 64 << 20

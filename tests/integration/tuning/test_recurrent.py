@@ -11,8 +11,8 @@ from onnx_reference import checked_network
 
 from tunefarm_tuning import Precision, compile, import_model  # noqa: A004
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 

@@ -11,7 +11,7 @@ import pytest
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 tvm = pytest.importorskip("tvm")
 

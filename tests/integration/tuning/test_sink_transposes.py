@@ -13,7 +13,7 @@ from onnx_models import GraphBuilder
 from onnx_reference import checked_network
 from tvm import relax
 
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
 from tunefarm_tuning.tvm_side.reshape_groups import groups_of
 from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes

@@ -21,7 +21,7 @@ from tunefarm.cli.main import make_app
 from tunefarm_tuning import ImportLimits, import_stablehlo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.stablehlo_file import convert_stablehlo, is_stablehlo_file
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 
 LIMITS = ImportLimits(memory_bytes=8 << 30)

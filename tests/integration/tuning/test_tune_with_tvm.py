@@ -17,8 +17,8 @@ from tunefarm_tuning.peak import measure_peak
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
+from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.toolchain import toolchain_key
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner

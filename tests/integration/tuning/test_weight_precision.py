@@ -20,7 +20,7 @@ from tunefarm_tuning.compile_accuracy import storage_warnings
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side.alternatives import find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads

@@ -16,8 +16,8 @@ import tunefarm_tuning
 from tunefarm_tuning import apply_history_best, extract_tasks, import_model
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.model import Model
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side import winograd
 from tunefarm_tuning.tvm_side.alternatives import (

@@ -18,7 +18,7 @@ from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.peak import Peak, Rate, peak_key
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 
 TASK, SPACE = synthetic_task("conv", weight=3), tiny_space()

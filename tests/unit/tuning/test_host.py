@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.host import device_model, host_device_model, num_cores
+from tunefarm_tuning.target.host import device_model, host_device_model, num_cores
 
 
 @pytest.mark.parametrize(

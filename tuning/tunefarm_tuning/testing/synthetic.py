@@ -10,7 +10,7 @@ from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.measure import Failure, MeasureOption
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import ReplayRunner
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask, Workload
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from tunefarm_tuning.process import ChildProcess
-from tunefarm_tuning.target import Target
-from tunefarm_tuning.targets import parse_target
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TuningTask, Workload
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import Alternative as AlternativeOf
 from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tvm_side import winograd

@@ -20,8 +20,8 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, Tunef
 from tunefarm_tuning.core.hard_link import place
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.cuda_toolkit import check_can_build
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.cuda_toolkit import check_can_build
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.device_code import export

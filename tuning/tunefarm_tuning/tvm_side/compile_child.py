@@ -17,7 +17,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.precision import Precision
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack

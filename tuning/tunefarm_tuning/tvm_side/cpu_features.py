@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm_ffi
 
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 

@@ -15,7 +15,7 @@ from tvm import relax
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_dots import schedule_dots, with_instructions
 from tunefarm_tuning.tvm_side.default_schedule_groups import split_groups
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages

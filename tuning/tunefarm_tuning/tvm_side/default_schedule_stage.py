@@ -11,8 +11,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.byte_dots import dot_lanes
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 

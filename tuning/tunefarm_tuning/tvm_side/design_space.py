@@ -26,7 +26,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.gpu_nest import GpuNest
 from tunefarm_tuning.knob import Knob
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tile_rests import num_rests
 from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of
 from tunefarm_tuning.tvm_side.cuda_space import SpaceMaker, cuda_spaces

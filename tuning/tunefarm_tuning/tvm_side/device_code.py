@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.cuda_compile import compile_cuda
 from tunefarm_tuning.tvm_side.elf_object import with_symbol
 from tunefarm_tuning.tvm_side.linker import link

@@ -16,7 +16,7 @@ from tvm.s_tir.schedule import Trace
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.ir_text import module_from_text
 

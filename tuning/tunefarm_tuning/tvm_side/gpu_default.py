@@ -14,7 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_inline import blocks_of, inline_stages
 from tunefarm_tuning.tvm_side.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm_side.ir_walk import walk

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te
 
 from tunefarm_tuning.core.errors import TunefarmError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule import (
     NoDefaultSchedule,
     packed_default_schedule,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm.target import Target, codegen
 
-from tunefarm_tuning.host import cpu_flags, num_cores
+from tunefarm_tuning.target.host import cpu_flags, num_cores
 
 # The vector features whose absence makes a kernel for the named CPU die of SIGILL.
 _WATCHED = ("avx", "fma", "f16c", "amx", "bmi", "gfni", "vaes", "vpclmulqdq")

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import tvm.s_tir
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.bfloat16_intrinsics import register_bfloat16
 
 _PACKAGE = "tvm.s_tir.tensor_intrin"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 _COMPILERS = ("cc", "gcc", "clang", "c++", "g++")
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}

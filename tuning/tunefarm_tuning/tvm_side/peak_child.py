@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.linker import link
 from tunefarm_tuning.tvm_side.peak_kernels import (
     CHAINS,

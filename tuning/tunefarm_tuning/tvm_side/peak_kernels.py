@@ -21,7 +21,7 @@ from tvm.script import tirx as T  # noqa: N812  (as TVM writes it)
 from tvm.tirx import build
 
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
 
 CHAINS = 10

@@ -13,13 +13,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.byte_dots import dot_lanes
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
 from tunefarm_tuning.precision import Precision
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernels
 from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic

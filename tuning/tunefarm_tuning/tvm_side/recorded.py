@@ -7,7 +7,7 @@ from tvm.s_tir import Schedule
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 
 

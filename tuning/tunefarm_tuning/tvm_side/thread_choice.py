@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.knob import Knob
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 NO_THREADS_POINTS = 1 << 12
 """Iterations up to which one thread is faster in any case: a microsecond or two."""

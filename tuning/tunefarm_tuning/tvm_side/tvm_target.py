@@ -9,7 +9,7 @@ import os
 
 import tvm
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side import lane_loads, vector_math
 
 # Every process that builds kernels comes through here.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunefarm_tuning.cuda_toolkit import plain_arch
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.cuda_toolkit import plain_arch
+from tunefarm_tuning.target.target import Target
 
 STATIC_SHARED_BYTES = 48 << 10
 """Shared memory that a kernel may declare; beyond it, it has to be asked for when the kernel is launched."""

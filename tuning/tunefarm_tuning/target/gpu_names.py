@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tunefarm_tuning.gpu_architecture import target_limits
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.gpu_architecture import target_limits
+from tunefarm_tuning.target.target import Target
 
 _MIB = 1 << 20
 

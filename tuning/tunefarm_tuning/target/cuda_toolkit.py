@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 _USUAL = Path("/usr/local/cuda")

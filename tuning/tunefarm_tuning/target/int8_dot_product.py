@@ -5,7 +5,7 @@ What a quantised network's kernels are depends on it: so the farm, which keeps a
 
 from __future__ import annotations
 
-from tunefarm_tuning.target import Target
+from tunefarm_tuning.target.target import Target
 
 _AVX512_VNNI = (
     "cascadelake cooperlake diamondrapids emeraldrapids graniterapids graniterapids-d graniterapids_d icelake-client "

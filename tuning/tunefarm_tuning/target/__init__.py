@@ -1,0 +1,1 @@
+"""Targets: what we compile for, by which names, and what such machines can do."""
