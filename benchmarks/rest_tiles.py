@@ -24,12 +24,12 @@ from tunefarm_tuning import LocalBuilder, LocalRunner
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.round import run_round
-from tunefarm_tuning.task import TuningTask, Workload
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.tvm_side.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.packing import with_weights
 from tunefarm_tuning.tvm_side.workload_key import workload_key
+from tunefarm_tuning.workload.task import TuningTask, Workload
 
 _ROUND_SIZE = 8
 

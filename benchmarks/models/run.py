@@ -36,7 +36,7 @@ from tunefarm_tuning import Peak, import_model, measure_peak
 from tunefarm_tuning.artifact.loader import read_manifest
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.core.errors import TunefarmError
-from tunefarm_tuning.model import Model
+from tunefarm_tuning.workload.model import Model
 
 
 class ModelsBenchmark:

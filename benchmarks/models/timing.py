@@ -17,7 +17,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 ROUNDS = 7
 SAMPLE_SEC = 0.3

@@ -29,10 +29,10 @@ from tunefarm_tuning import (
 from tunefarm_tuning.compile_job import Artifact
 from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.roofline import kernel_dtype
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.task import TuningTask
 
 _LEAST_MINUTES = 0.02
 

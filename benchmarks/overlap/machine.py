@@ -17,7 +17,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask, Workload
+from tunefarm_tuning.workload.task import TuningTask, Workload
 
 _NEAREST = 3
 _ROUGH = 0.1  # two configs with equal neighbours are not equally fast

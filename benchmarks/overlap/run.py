@@ -28,8 +28,8 @@ from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import Failure, MeasureInput, MeasureOption, MeasureResult
 from tunefarm_tuning.runner.replay import ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tune import tune
+from tunefarm_tuning.workload.task import TuningTask
 
 SIDES = {"model": ("off", "one ahead", "on", "three ahead"), "one task": ("off", "on", "always")}
 

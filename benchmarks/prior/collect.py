@@ -29,9 +29,9 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import MeasureOption, TimingOption
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 RANDOM_TRIALS, GUIDED_ROUNDS, ROUND_SIZE = 20, 4, 8
 MIN_FLOPS, MIN_CONFIGS = 1e6, 200

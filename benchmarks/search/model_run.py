@@ -21,7 +21,7 @@ from tunefarm_tuning.events import BestConfirmed, RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.local import LocalRunner
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 @dataclass(frozen=True, kw_only=True)

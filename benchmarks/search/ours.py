@@ -26,10 +26,10 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 ROUND_SIZE = 8  # tune's default
 _SIDE = re.compile(r"(?P<tuner>\w+)(?P<no_prior>-no-prior)?(?P<history>\+history)?")

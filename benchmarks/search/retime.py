@@ -8,7 +8,7 @@ from statistics import median
 
 from tunefarm_tuning.measure import MeasureInput, Runner, TimingOption
 from tunefarm_tuning.runner.local import LocalRunner
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 ROUNDS = 15
 

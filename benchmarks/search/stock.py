@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.search.machine import child
 from benchmarks.search.tasks import add_options, chosen_tasks
 
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 BATCH = 64  # tune_tir's default
 TRIALS = 64

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.search.machine import ROOT, one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 MODELS = ("resnet18", "mobilenet_v2")
 

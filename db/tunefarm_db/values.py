@@ -58,7 +58,7 @@ class Model:
         error: `TunefarmError.to_json` where the state is failed.
         inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
         operators: ``[name, count]`` pairs.
-        revision: `tunefarm_tuning.revisions.IMPORTER` of the release that refused it.
+        revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A kernel's computation (`tunefarm_tuning.task.Workload`) under one toolchain."""
+    """A kernel's computation (`tunefarm_tuning.workload.task.Workload`) under one toolchain."""
 
     key: str
     toolchain: str
@@ -98,7 +98,7 @@ class Space:
         space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
         family: `ConfigSpace.family`; None where the release that stored it knew of none.
         extents: `ConfigSpace.extents`.
-        revision: `tunefarm_tuning.revisions.SPACES` of the release that stored it.
+        revision: `tunefarm_tuning.workload.revisions.SPACES` of the release that stored it.
     """
 
     workload_key: str

@@ -25,8 +25,8 @@ from tunefarm_tuning.core.errors import (
     reason_of,
 )
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 

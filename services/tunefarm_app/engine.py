@@ -14,12 +14,12 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TuningTask
 
 OnProgress = Callable[[str, float], None]
 """Called with a phase of the compiler and how much of it is done (0.0 to 1.0)."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from tunefarm_tuning.extraction import extract_tasks
 from tunefarm_tuning.importing import import_model
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
 
 
 def import_file(params: dict[str, Any]) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, ModelTask, StepKind
-from tunefarm_tuning import revisions
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -9,9 +9,9 @@ from tunefarm_db.peak_values import DevicePeak
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, JobTask, Json, ModelTask
-from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.peak import Peak
 from tunefarm_tuning.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
+from tunefarm_tuning.workload.computation import Computation
 
 
 def job_peak(repos: Repositories, job: Job) -> Peak | None:

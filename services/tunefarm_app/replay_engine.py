@@ -24,7 +24,6 @@ from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
@@ -33,14 +32,15 @@ from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.measure import BuildInput, BuildResult, DeviceInfo, Failure, MeasureOption, MeasureResult
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, peak_key
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.workload.computation import Access, Axis, Computation
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 _FIRST_BYTE = b"\x08"
 TOOLCHAIN = "replay-1"

@@ -13,7 +13,7 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.recording import Recording
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,16 +10,16 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
-from tunefarm_tuning import revisions
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import DeviceInfo
-from tunefarm_tuning.model import Model
-from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
     from tunefarm_tuning.config_space import ConfigSpace

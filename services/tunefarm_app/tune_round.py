@@ -26,8 +26,8 @@ from tunefarm_tuning.core.errors import (
     reason_of,
 )
 from tunefarm_tuning.measure import DeviceInfo
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 

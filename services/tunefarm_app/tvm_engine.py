@@ -21,16 +21,16 @@ from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import DeviceInfo, MeasureOption
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.peak import Peak, measure_peak
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_RUNNERS = 4
 

@@ -8,9 +8,9 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tune_result import TuneResult
+from tunefarm_tuning.workload.task import TuningTask
 
 
 def replayed_search(task: TuningTask, space: ConfigSpace, *, trials: int) -> TuneResult:

@@ -62,10 +62,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.measure import (
         TimingOption as TimingOption,
     )
-    from tunefarm_tuning.model import Model as Model
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
-    from tunefarm_tuning.precision import Precision as Precision
     from tunefarm_tuning.process.model_child import ImportLimits as ImportLimits
     from tunefarm_tuning.record import (
         TuningRecord as TuningRecord,
@@ -90,9 +88,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.target import Target as Target
     from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.target.toolchain import versions as versions
-    from tunefarm_tuning.task import TensorSpec as TensorSpec
-    from tunefarm_tuning.task import TuningTask as TuningTask
-    from tunefarm_tuning.task import Workload as Workload
     from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
     from tunefarm_tuning.tflite_file import import_tflite as import_tflite
@@ -112,6 +107,11 @@ if TYPE_CHECKING:
     from tunefarm_tuning.tuner.xgb import XGBTuner as XGBTuner
     from tunefarm_tuning.verify import VerifyReport as VerifyReport
     from tunefarm_tuning.verify import verify as verify
+    from tunefarm_tuning.workload.model import Model as Model
+    from tunefarm_tuning.workload.precision import Precision as Precision
+    from tunefarm_tuning.workload.task import TensorSpec as TensorSpec
+    from tunefarm_tuning.workload.task import TuningTask as TuningTask
+    from tunefarm_tuning.workload.task import Workload as Workload
 
 _HOMES = {
     "Budget": "budget",

@@ -9,8 +9,8 @@ from tunefarm_tuning.candidates import Candidate
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildResult, Failure, MeasureInput, MeasureResult, Runner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class Batch:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, BuildInput, BuildResult, Builds
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 _REFUSED_PER_PLACE = 8
 """Refused candidates per place of a round that are replaced by others before the round ends with fewer trials."""

@@ -17,13 +17,13 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.history import History, current_history
-from tunefarm_tuning.model import Model
-from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 __all__ = ["PHASES", "Artifact", "CompileLimits", "OnProgress", "compile"]
 

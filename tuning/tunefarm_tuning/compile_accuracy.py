@@ -11,9 +11,9 @@ from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.workload.precision import Precision
 
 _METHOD = (
     "stored: what is in the artifact; as_model: the same network with the weights of its file, by default schedules; each against "

@@ -30,10 +30,8 @@ from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_race import race_models
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.record import TuningRecord
@@ -43,6 +41,8 @@ from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.verify import packed_check
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
 
 _NO_BFLOAT16 = (
     "the network computes in bfloat16, which ONNX Runtime's CPU provider cannot: outputs were compared with those of the same "

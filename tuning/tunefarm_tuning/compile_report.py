@@ -16,15 +16,15 @@ from tunefarm_tuning.compile_session import KernelInfo, LoadedInfo, UntunableKer
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.kernel_check import CheckedKernel
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
 from tunefarm_tuning.model_check import ModelComparison
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.host import cpu_flags
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key, versions
 from tunefarm_tuning.tvm_side.kernel_timing import METHOD as KERNEL_METHOD
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
 
 REPORT_VERSION = 2
 _RULE = (

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.model import Model
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec
 
 _MODULE = "tunefarm_tuning.tvm_side.compile_child"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import BuildInput, MeasureInput, MeasureOption
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
+from tunefarm_tuning.workload.task import TuningTask
 
 CONFIRM_ROUNDS = 10
 

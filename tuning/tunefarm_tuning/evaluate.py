@@ -18,7 +18,7 @@ from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 __all__ = ["Latency", "evaluate"]
 

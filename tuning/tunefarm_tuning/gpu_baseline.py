@@ -13,8 +13,8 @@ from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
+from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.onnx_side.gpu_baseline_child"
 ONNXRUNTIME, TORCH_COMPILE = "onnxruntime", "torch_compile"

@@ -10,12 +10,12 @@ from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.errors import ChildClosed, ChildFailed, ChildOutOfMemory, ChildTimedOut
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.task import TensorSpec
 
 _CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"

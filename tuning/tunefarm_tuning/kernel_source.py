@@ -20,7 +20,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 SOURCE_KINDS = ("schedule", "llvm", "asm", "cuda")
 """All that there are; a kernel for a CPU has no ``cuda``, one for a GPU neither ``llvm`` nor ``asm``."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.noise import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 if TYPE_CHECKING:
     # It brings NumPy, which a server that only keeps records has no need of.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import numpy_dtype
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 
 class InputKind(StrEnum):

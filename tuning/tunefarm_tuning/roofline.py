@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tunefarm_tuning.computation import Access, Computation
 from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.workload.computation import Access, Computation
 
 _DISPROVED = 1.1
 """A kernel that does so many times as much as a figure allows shows that the device was busy when that was measured."""

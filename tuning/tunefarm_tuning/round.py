@@ -17,9 +17,9 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import MeasureOption, Runner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 
 def run_round(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunefarm_tuning.task import Alternative
 from tunefarm_tuning.task_scheduler import TaskState
+from tunefarm_tuning.workload.task import Alternative
 
 _BEYOND_HOPE = 1.25
 """How many times the cost of the cheapest of its group a task may have, after a round of each, to get more rounds."""

@@ -10,11 +10,11 @@ from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, conten
 from tunefarm_tuning.measure import Builder, DeviceInfo
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.standing import standing
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class TaskProgress:

@@ -20,11 +20,11 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.importing import import_model
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
+from tunefarm_tuning.workload.model import Model
 
 _CONVERT_CHILD = "tunefarm_tuning.tflite_side.convert_child"
 _SEED = 0

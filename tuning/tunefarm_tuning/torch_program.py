@@ -20,9 +20,9 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.importing import import_model
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.reference_run import run_in_onnxruntime
+from tunefarm_tuning.workload.model import Model
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,8 +13,8 @@ from tunefarm_tuning.core.noise import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildResult, DeviceInfo, Failure, MeasureResult
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult
+from tunefarm_tuning.workload.task import TuningTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from tunefarm_tuning.measure import MeasureOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tune_result import TuneResult
 from tunefarm_tuning.tune_run import TuneRun
 from tunefarm_tuning.tuner import DEFAULT_TUNER, check_tuner_name
+from tunefarm_tuning.workload.task import TuningTask
 
 
 def tune(

@@ -24,15 +24,15 @@ from tunefarm_tuning.core.errors import (
 from tunefarm_tuning.cuda_errors import is_devices_fault, setups_fault
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.precision import Precision, parse_precision
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 _ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
 _NO_DEVICE, _SET_UP = "no-device", "gpu-set-up"

@@ -61,7 +61,7 @@ def run_artifact(
     from tunefarm.artifact import load
     from tunefarm_tuning.artifact.loader import ArtifactInputError
     from tunefarm_tuning.random_inputs import random_inputs
-    from tunefarm_tuning.task import TensorSpec
+    from tunefarm_tuning.workload.task import TensorSpec
 
     model = load(artifact, threads=threads)
     if inputs:

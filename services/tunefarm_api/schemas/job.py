@@ -10,7 +10,7 @@ from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.workload.precision import Precision
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]

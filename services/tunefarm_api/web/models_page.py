@@ -23,7 +23,7 @@ from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, submit_job
 from tunefarm_db.repositories.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model
-from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.workload.precision import Precision
 
 router = APIRouter(include_in_schema=False)
 

@@ -11,7 +11,7 @@ from tunefarm_app.job_report.evidence import Evidence
 from tunefarm_app.task_rows import precision_of
 from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.workload.precision import Precision
 
 _LIMITS = {
     "trials": "--trials",

@@ -16,8 +16,8 @@ from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.tables import Base
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_tuning import revisions
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.workload import revisions
 
 
 def test_migrations_and_tables_agree(database_url: str) -> None:

@@ -7,10 +7,10 @@ import pytest
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure import Builder
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.builder_contract import BuilderContract
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class TestLocalBuilder(BuilderContract):

@@ -29,7 +29,7 @@ from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.measure import Failure
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 PAUSES = 8
 

@@ -19,8 +19,8 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, BuildResult
 from tunefarm_tuning.process import ChildClosed, ChildProcess
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.workload.task import TuningTask
 
 
 def inputs_for(builder: LocalBuilder, task: TuningTask, n: int) -> list[BuildInput]:

@@ -19,8 +19,8 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, BuildResult
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.workload.task import TuningTask
 
 pytest.importorskip("tvm")
 

@@ -14,8 +14,8 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.knob import KnobKind
 from tunefarm_tuning.process import call_in_child
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import Workload
 from tunefarm_tuning.testing.workloads import sample_workload
+from tunefarm_tuning.workload.task import Workload
 
 tvm = pytest.importorskip("tvm")
 tvm_ffi = pytest.importorskip("tvm_ffi")

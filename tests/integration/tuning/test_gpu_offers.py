@@ -25,7 +25,6 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.random_inputs import random_inputs
@@ -33,6 +32,7 @@ from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 from tunefarm_tuning.verify import compare_on_device, packed_check
+from tunefarm_tuning.workload.model import Model
 
 LIMITS = CompileLimits()
 

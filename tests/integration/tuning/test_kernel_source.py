@@ -19,8 +19,8 @@ from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.workload.task import TuningTask
 
 H100 = Target.from_json(
     {

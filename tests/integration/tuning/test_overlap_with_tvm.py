@@ -18,10 +18,10 @@ from tunefarm_tuning.measure import MeasureInput, MeasureOption, MeasureResult
 from tunefarm_tuning.round import prepare_round, run_round
 from tunefarm_tuning.runner import LocalRunner
 from tunefarm_tuning.runner.replay import ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tuner import make_tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class Elsewhere(LocalRunner):

@@ -18,11 +18,9 @@ from tvm import relax, te
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
@@ -31,6 +29,8 @@ from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_
 from tunefarm_tuning.tvm_side.measure_child import HANDLERS
 from tunefarm_tuning.tvm_side.packing import PackedKernel, pack, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.task import TensorSpec
 
 HOST = parse_target("host")
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)

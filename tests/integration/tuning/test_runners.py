@@ -20,10 +20,10 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.measure import BuildInput, DeviceInfo, MeasureInput, MeasureResult, TimingOption
 from tunefarm_tuning.runner import LocalRunner, RpcRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
+from tunefarm_tuning.workload.task import TuningTask
 
 TIMING = TimingOption(repeat=2, number=1, min_repeat_ms=2, timeout_sec=60.0)
 CONNECT_SEC = 60.0

@@ -19,13 +19,13 @@ from tunefarm_tuning.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.compile_accuracy import storage_warnings
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm_side.alternatives import find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.model import Model
 
 HOST = parse_target("host")
 ANY_SPEED = CompileLimits(kernel_ratio=1e9, model_ratio=1e9)

@@ -15,7 +15,6 @@ from onnx_reference import module_outputs
 import tunefarm_tuning
 from tunefarm_tuning import apply_history_best, extract_tasks, import_model
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.model import Model
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.records import applicable_records
@@ -30,6 +29,7 @@ from tunefarm_tuning.tvm_side.alternatives import (
 from tunefarm_tuning.tvm_side.direct_conv import match_direct_conv
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.workload.model import Model
 
 CPU = parse_target("llvm -num-cores=2")
 

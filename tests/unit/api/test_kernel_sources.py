@@ -18,7 +18,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class Cutting(ReplayEngine):

@@ -21,7 +21,7 @@ from tunefarm_app.job_report.page import content_security_policy, report_page
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
-from tunefarm_tuning.task import Alternative, TuningTask
+from tunefarm_tuning.workload.task import Alternative, TuningTask
 
 UNITS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 TASKS = 3

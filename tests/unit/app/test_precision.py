@@ -17,7 +17,7 @@ from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 ERRORS = {"max_abs_error": 0.002, "max_rel_error": 0.0021, "mean_rel_error": 0.0004}
 PRECISION = {

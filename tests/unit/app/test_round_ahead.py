@@ -25,8 +25,8 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, Builds, DeviceInfo, Failure, MeasureOption
 from tunefarm_tuning.runner.replay import ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_scheduler import TaskState
+from tunefarm_tuning.workload.task import TuningTask
 
 LONG_SEC = 60.0
 

@@ -21,7 +21,7 @@ from tunefarm_tuning.artifact_access import manifest_of
 from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.target.toolchain import versions
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 LIBRARY = b"\x7fELF and no more"
 MANIFEST: dict[str, Any] = {

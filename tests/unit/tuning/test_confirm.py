@@ -10,8 +10,8 @@ from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure, MeasureOption
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
+from tunefarm_tuning.workload.task import TuningTask
 
 TASK = synthetic_task()
 SPACE = tiny_space()

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.outcome import Outcome
@@ -21,6 +20,7 @@ from tunefarm_tuning.tuner.ga import GATuner
 from tunefarm_tuning.tuner.random import RandomTuner
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.tuner.xgb import XGBTuner
+from tunefarm_tuning.workload.computation import Access, Axis, Computation
 
 SIZE = 512
 _A, _B, _C = (((0, 1),), ((2, 1),)), (((2, 1),), ((1, 1),)), (((0, 1),), ((1, 1),))

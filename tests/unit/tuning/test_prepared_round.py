@@ -18,11 +18,11 @@ from tunefarm_tuning.measure import BuildInput, Builds, Failure, MeasureOption
 from tunefarm_tuning.round import prepare_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.tuner import Tuner, make_tuner
 from tunefarm_tuning.tuner.base import TrialResult
 from tunefarm_tuning.tuner.random import RandomTuner
+from tunefarm_tuning.workload.task import TuningTask
 
 TASK = synthetic_task()
 OTHER = synthetic_task("dense")

@@ -14,7 +14,7 @@ from onnx_models import GraphBuilder
 from tunefarm_tuning.comparison import STEPS, compare_outputs
 from tunefarm_tuning.onnx_side.reference_child import rounds_values
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 PIXELS = TensorSpec(name="x", shape=(1, 3, 16, 16), dtype="uint8")
 WEIGHTS = np.random.default_rng(3).uniform(-0.2, 0.2, (4, 3, 3, 3)).astype(np.float32)

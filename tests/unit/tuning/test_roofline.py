@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tunefarm_tuning.computation import Access, Axis, Computation
 from tunefarm_tuning.peak import Bandwidth, Peak, Rate
 from tunefarm_tuning.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
+from tunefarm_tuning.workload.computation import Access, Axis, Computation
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -18,10 +18,10 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
 from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
 from tunefarm_tuning.tuner import make_tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 TASK = synthetic_task()
 KEY = TASK.workload.key

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12).filter(lambda n: n != "kind")
 words = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_+.", min_size=1, max_size=12)

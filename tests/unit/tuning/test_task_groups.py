@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefarm_tuning.task import Alternative
 from tunefarm_tuning.task_groups import GroupedTask, counting, for_scheduler, latency_sec
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.workload.task import Alternative
 
 
 def task(key: str, best_sec: float | None, weight: int = 1, **alternative: Any) -> GroupedTask:

@@ -27,7 +27,6 @@ from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.standing import pick_best
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.testing.synthetic import (
     conv_space,
     synthetic_measure_option,
@@ -38,6 +37,7 @@ from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tune_result import TuneResult
 from tunefarm_tuning.tuner.random import RandomTuner
+from tunefarm_tuning.workload.task import TuningTask
 
 TASKS = [
     synthetic_task("conv", flops=1e9, weight=2),

@@ -20,10 +20,10 @@ from tunefarm_tuning.measure import DeviceInfo, Failure, MeasureOption
 from tunefarm_tuning.round_queue import RoundQueue, Spent
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.task_progress import TaskProgress
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.tune import tune
+from tunefarm_tuning.workload.task import TuningTask
 
 TASKS = [synthetic_task("conv", flops=1e9), synthetic_task("dense", flops=9e8), synthetic_task("pool")]
 SPACES: dict[str, ConfigSpace] = {

@@ -16,7 +16,7 @@ from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.measure import BuildInput, BuildResult
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_DEFAULT_WORKERS = 16
 _CACHE_BYTES = 64 << 20  # some two thousand kernels

@@ -17,7 +17,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, BuildResult, Builds, Failure
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class ReplayBuilder(Closing):

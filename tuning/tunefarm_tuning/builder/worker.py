@@ -23,7 +23,7 @@ from tunefarm_tuning.process import (
     ChildProcess,
     ChildTimedOut,
 )
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm_side.build_child"
 _OPEN_TIMEOUT_SEC = 300.0  # tensor cores' intrinsics alone take ten seconds of a fast machine

@@ -18,8 +18,8 @@ from tunefarm_tuning.onnx_side.binding import bind_inputs, open_inputs, real_inp
 from tunefarm_tuning.onnx_side.file_bytes import check_bytes
 from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes, onnx_source, read_model
 from tunefarm_tuning.onnx_side.rules import check_input_sizes, check_rules, count_operators, count_parameters
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
+from tunefarm_tuning.workload.task import TensorSpec
 
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import onnx
 
 from tunefarm_tuning.onnx_side.binding import real_inputs
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 _COUNTED_OUTPUTS = frozenset({"Split"})
 """What these compute depends on how many outputs they list."""

@@ -17,7 +17,7 @@ from tunefarm_tuning.onnx_side.binding import real_inputs
 from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.onnx_side.operators import is_supported
 from tunefarm_tuning.onnx_side.plain_graph import all_graphs, all_nodes
-from tunefarm_tuning.task import TensorSpec
+from tunefarm_tuning.workload.task import TensorSpec
 
 _LISTED = 8
 _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_dtype"}

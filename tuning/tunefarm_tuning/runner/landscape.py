@@ -13,7 +13,7 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.measure import Failure
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class SyntheticLandscape:

@@ -9,7 +9,7 @@ from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Failure, MeasureResult
 from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 _OF_THE_BUILD = (
     Outcome.INSTANTIATION_ERROR,

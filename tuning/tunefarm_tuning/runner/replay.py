@@ -15,7 +15,7 @@ from tunefarm_tuning.measure import DeviceInfo, Failure, MeasureInput, MeasureRe
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.runner.timing import Rivals, check_one_task
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure | MeasureResult"]
 """The samples of a config in seconds, or why there are none; or a whole measurement, which takes its `run_sec` again."""

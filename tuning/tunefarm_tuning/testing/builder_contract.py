@@ -12,7 +12,7 @@ import numpy as np
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, BuildInput
-from tunefarm_tuning.task import TuningTask
+from tunefarm_tuning.workload.task import TuningTask
 
 
 class BuilderContract(ABC):

@@ -11,7 +11,7 @@ from tunefarm_tuning.measure import Failure, MeasureOption
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask, Workload
+from tunefarm_tuning.workload.task import TuningTask, Workload
 
 
 def conv_space() -> ConfigSpace:

@@ -7,7 +7,7 @@ from functools import cache
 from tunefarm_tuning.process import ChildProcess
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TuningTask, Workload
+from tunefarm_tuning.workload.task import TuningTask, Workload
 
 
 @cache

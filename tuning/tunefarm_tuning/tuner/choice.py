@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import Tuner
+from tunefarm_tuning.workload.task import TuningTask
 
 TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
 """Names that `make_tuner` takes, the recommended one first."""

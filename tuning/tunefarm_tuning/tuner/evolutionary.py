@@ -12,9 +12,9 @@ from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.process.child import ChildProcess
 from tunefarm_tuning.process.errors import ChildFailed
 from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tuner.base import TrialResult
 from tunefarm_tuning.tuner.search import SearchTuner
+from tunefarm_tuning.workload.task import TuningTask
 
 _TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minute on a slow core
 

@@ -14,14 +14,14 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import Alternative as AlternativeOf
-from tunefarm_tuning.task import TuningTask
 from tunefarm_tuning.tvm_side import winograd
 from tunefarm_tuning.tvm_side.direct_conv import DirectConv, match_direct_conv
 from tunefarm_tuning.tvm_side.extract import Kernel, as_kernel, as_workload, kernel_flops, primfunc_workloads
 from tunefarm_tuning.tvm_side.packing import kernel_arguments, kernel_calls
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name
 from tunefarm_tuning.tvm_side.weight_storage import StoredKernel
+from tunefarm_tuning.workload.task import Alternative as AlternativeOf
+from tunefarm_tuning.workload.task import TuningTask
 
 _FLOPS_PER_BYTE = 6.0  # what a core computes while it moves a byte between kernels, roughly
 _FLOPS_PER_WEIGHT_BYTE = 10.0  # weights come from further away: a network's do not fit into a cache

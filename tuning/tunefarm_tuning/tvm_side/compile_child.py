@@ -16,7 +16,6 @@ import tvm
 from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features
@@ -26,6 +25,7 @@ from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, pack
 from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 from tunefarm_tuning.tvm_side.recorded import apply_recorded
+from tunefarm_tuning.workload.precision import Precision
 
 
 @dataclass(slots=True)

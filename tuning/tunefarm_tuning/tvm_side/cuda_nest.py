@@ -7,11 +7,11 @@ from typing import Any
 
 from tvm.s_tir.schedule import Trace
 
-from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.gpu_nest import GpuLimitsOfBlock, GpuNest, SharedTile, Tile, num_levels
 from tunefarm_tuning.target.gpu_architecture import STATIC_SHARED_BYTES, WARP_SIZE, limits_of_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.cuda_space import MMA, WMMA
+from tunefarm_tuning.workload.computation import Computation
 
 TILES = ("SamplePerfectTile", "SamplePartitionedTile")
 _MAX_VTHREADS = 8  # as TVM's VerifyGPUCode has it

@@ -19,7 +19,6 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
-from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.config import Config, Decision
 from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -36,6 +35,7 @@ from tunefarm_tuning.tvm_side.nest import Nest, block_of, computation_of
 from tunefarm_tuning.tvm_side.rest_tiles import axis_rests, leaves_weights, with_marks, with_rests
 from tunefarm_tuning.tvm_side.thread_choice import leave_out_threads, thread_knob
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.workload.computation import Computation
 
 _SEED = 1
 """Of everything random here: equal workloads and targets give equal spaces and schedules, in every process."""

@@ -12,13 +12,13 @@ from tvm.s_tir import SBlock
 
 from tunefarm_tuning.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec, TuningTask, Workload
 from tunefarm_tuning.tvm_side.integer_kernels import SUM
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.kernel_marks import CPU_ONLY
 from tunefarm_tuning.tvm_side.packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm_side.workload_key import workload_key
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 _CALLS_OUT = {
     f"tirx.{name}"

@@ -11,13 +11,13 @@ from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.rules import item_bytes
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.extract import tuning_tasks
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.precision import Precision
 
 _ANY_CPU = Target(kind="llvm")
 

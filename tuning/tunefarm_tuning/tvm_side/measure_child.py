@@ -21,9 +21,9 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.gpu_state import BUSY
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import gpu_sampling
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.workload.task import TensorSpec
 
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 

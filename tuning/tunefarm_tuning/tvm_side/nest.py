@@ -10,10 +10,10 @@ from tvm.s_tir.schedule import Trace
 from tvm.sym import detect_linear_equation
 from tvm.target.codegen import llvm_get_vector_width
 
-from tunefarm_tuning.computation import Access, Axis, Computation, Term
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.ir_walk import type_key, walk
 from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
 
 _STRUCTURE = "meta_schedule.tiling_structure"
 _CUDA_VECTOR_BYTES = 16

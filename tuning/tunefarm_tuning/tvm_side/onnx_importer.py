@@ -14,7 +14,6 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.plain_graph import all_nodes, make_plain
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import (
     onnx_activations,
     onnx_older,
@@ -29,6 +28,7 @@ from tunefarm_tuning.tvm_side.onnx_converters import BROADCASTING, CONVERTERS, w
 from tunefarm_tuning.tvm_side.onnx_folding import fold
 from tunefarm_tuning.tvm_side.onnx_functions import body_opset, expandable_operators, function_body
 from tunefarm_tuning.tvm_side.onnx_scope import Scope, UnsupportedFormError
+from tunefarm_tuning.workload.task import TensorSpec
 
 if TYPE_CHECKING:
     import onnx

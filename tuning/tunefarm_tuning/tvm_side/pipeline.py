@@ -17,10 +17,8 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.binding import bind_inputs
 from tunefarm_tuning.onnx_side.model_file import read_model
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernels
 from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
 from tunefarm_tuning.tvm_side.channels_last import channels_last
@@ -46,6 +44,8 @@ from tunefarm_tuning.tvm_side.subpixel import as_subpixels
 from tunefarm_tuning.tvm_side.tvm_target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm_side.unreached_taps import drop_unreached_taps
 from tunefarm_tuning.tvm_side.weight_storage import Storage, store_weights
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec
 
 _LAYOUTS = {
     **{name: list(layouts) for name, layouts in CHANNELS_LAST.items()},

@@ -16,11 +16,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Instruction, Trace
 from tvm.tirx.analysis import undefined_vars
 
-from tunefarm_tuning.computation import Computation
 from tunefarm_tuning.tile_rests import rest_extents
 from tunefarm_tuning.tvm_side.default_schedule_rests import mark_rests
 from tunefarm_tuning.tvm_side.packing import marked
 from tunefarm_tuning.tvm_side.unfused_rests import unfuse_rests
+from tunefarm_tuning.workload.computation import Computation
 
 
 def axis_rests(computation: Computation, vector_bytes: int) -> tuple[tuple[int, ...], ...]:

@@ -27,9 +27,9 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.process.idle import wait_until_idle
 from tunefarm_tuning.random_inputs import InputKind, random_inputs
-from tunefarm_tuning.task import TensorSpec
 from tunefarm_tuning.tvm_side.kernel_timing import time_both
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.workload.task import TensorSpec
 
 _session: DeviceSession | None = None
 _kind = "cpu"

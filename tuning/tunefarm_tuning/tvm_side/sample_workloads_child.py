@@ -7,10 +7,10 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
-from tunefarm_tuning.task import Workload
 from tunefarm_tuning.tvm_side.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm_side.ir_text import module_to_text
 from tunefarm_tuning.tvm_side.workload_key import workload_key
+from tunefarm_tuning.workload.task import Workload
 
 _WIDE = "float32"
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import numpy_dtype
-from tunefarm_tuning.precision import Precision
+from tunefarm_tuning.workload.precision import Precision
 
 _LARGEST_LOSS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 """What rounding takes from a number at most, as a share of it: that of a whole weight is less than half of it."""

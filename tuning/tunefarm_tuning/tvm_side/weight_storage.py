@@ -18,11 +18,11 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.precision import Precision
 from tunefarm_tuning.tvm_side.ir_walk import walk
 from tunefarm_tuning.tvm_side.packing import kernel_arguments, marked, with_weights
 from tunefarm_tuning.tvm_side.rewriting import rewritten
 from tunefarm_tuning.tvm_side.weight_forms import Form, Stored, store
+from tunefarm_tuning.workload.precision import Precision
 
 _REDUCES = 2  # tirx.IterVar's CommReduce
 

@@ -1,0 +1,1 @@
+"""What is tuned: models, their workloads and tasks, the precision of their weights."""
