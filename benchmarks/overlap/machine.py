@@ -13,9 +13,9 @@ import numpy as np
 from benchmarks.scale.record import load_recording
 
 from tunefarm_app.replay_recorded import RecordedTask
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.features import FeatureMap
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TuningTask, Workload
 

@@ -19,11 +19,11 @@ from statistics import mean
 import numpy as np
 import xgboost
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model import prior
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
-from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
 
 TRIALS = Path(__file__).with_name("trials.jsonl.xz")
 BUILD_TIMES = Path(__file__).with_name("build_times.jsonl.xz")

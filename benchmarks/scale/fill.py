@@ -33,7 +33,7 @@ from tunefarm_db.tables import (
     table_of,
 )
 from tunefarm_db.values import DeviceState, ModelState, StepKind, StepState
-from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.space.config_space import ConfigSpace
 
 ROUND, TASKS, MODELS, WORKLOADS = 8, 20, 50, 400
 JOB_TRIALS, LONG_TRIALS = 1_000, 20_000

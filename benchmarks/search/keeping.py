@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.search.clock import Clock, TimedBuilder
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.measure import BuildResult, MeasureInput, MeasureResult
+from tunefarm_tuning.space.config import Config
 
 
 def kernel_name(workload_key: str, config: Config) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar
 from tunefarm_app.lanes import InFlight, others_in_flight
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_tuning.config import Config
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner
 

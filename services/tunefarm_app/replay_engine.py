@@ -24,18 +24,18 @@ from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.calibration import CalibrationRun
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.measure import BuildInput, BuildResult, DeviceInfo, Failure, MeasureOption, MeasureResult
 from tunefarm_tuning.peak import Peak, peak_key
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 from tunefarm_tuning.workload.model import Model

@@ -15,13 +15,13 @@ from tunefarm_app.task_rows import current_space, engine_task
 from tunefarm_app.tune_progress import TaskRow
 from tunefarm_db.repositories.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, MeasureOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.round import PreparedRound, prepare_round
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed

@@ -10,10 +10,10 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import DeviceInfo
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
@@ -22,7 +22,7 @@ from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
-    from tunefarm_tuning.config_space import ConfigSpace
+    from tunefarm_tuning.space.config_space import ConfigSpace
     from tunefarm_tuning.trial_outcome import TrialOutcome
 
 CPU = "cpu"
@@ -166,7 +166,7 @@ def engine_space(row: Space | None) -> ConfigSpace | None:
     """Return a stored space, to learn from what was measured in it; None where there is none that can be read."""
     if row is None or row.family is None:
         return None
-    from tunefarm_tuning.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
+    from tunefarm_tuning.space.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
 
     try:
         return ConfigSpace.from_json(row.space)

@@ -17,7 +17,6 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tune_progress import TaskRow
 from tunefarm_db.values import DeviceLease, Job
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import (
     CancelledError,
     LeaseLostError,
@@ -26,6 +25,7 @@ from tunefarm_tuning.core.errors import (
     reason_of,
 )
 from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.testing.synthetic import synthetic_task
 from tunefarm_tuning.testing.tuner_contract import TunerContract
 from tunefarm_tuning.tuner import Tuner, make_tuner

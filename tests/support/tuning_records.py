@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 
 RECORD = TuningRecord(
     workload_key="w",

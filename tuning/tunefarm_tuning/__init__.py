@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.builder.replay import ReplayBuilder as ReplayBuilder
     from tunefarm_tuning.compile import Artifact as Artifact
     from tunefarm_tuning.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
-    from tunefarm_tuning.config import Config as Config
-    from tunefarm_tuning.config_space import ConfigSpace as ConfigSpace
-    from tunefarm_tuning.config_space import Sketch as Sketch
     from tunefarm_tuning.confirm import confirm_best as confirm_best
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
@@ -45,8 +42,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
     from tunefarm_tuning.kernel_source import kernel_source as kernel_source
-    from tunefarm_tuning.knob import Knob as Knob
-    from tunefarm_tuning.knob import KnobKind as KnobKind
     from tunefarm_tuning.measure import (
         Builder as Builder,
     )
@@ -80,6 +75,11 @@ if TYPE_CHECKING:
     from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
     from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
     from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
+    from tunefarm_tuning.space.config import Config as Config
+    from tunefarm_tuning.space.config_space import ConfigSpace as ConfigSpace
+    from tunefarm_tuning.space.config_space import Sketch as Sketch
+    from tunefarm_tuning.space.knob import Knob as Knob
+    from tunefarm_tuning.space.knob import KnobKind as KnobKind
     from tunefarm_tuning.stablehlo_file import import_stablehlo as import_stablehlo
     from tunefarm_tuning.standing import pick_best as pick_best
     from tunefarm_tuning.target.host import host_device_model as host_device_model

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.workload.task import TuningTask
 

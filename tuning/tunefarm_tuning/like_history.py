@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.nearness import distance
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.standing import standing
 from tunefarm_tuning.transfer import TaskHistory
 

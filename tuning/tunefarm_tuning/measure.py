@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.noise import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 if TYPE_CHECKING:
     # It brings NumPy, which a server that only keeps records has no need of.
-    from tunefarm_tuning.config_space import ConfigSpace
+    from tunefarm_tuning.space.config_space import ConfigSpace
 
 
 @dataclass(frozen=True, slots=True)

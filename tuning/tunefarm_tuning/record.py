@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.space.config import Config
 
 SCHEMA_VERSION = 1
 

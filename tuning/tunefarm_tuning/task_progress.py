@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.measure import Builder, DeviceInfo
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.standing import standing
 from tunefarm_tuning.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.task_scheduler import RoundSummary, TaskState

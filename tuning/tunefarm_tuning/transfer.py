@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config_space import ConfigSpace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, reason_of
@@ -26,6 +25,7 @@ from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.record_log import RecordLog
 from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.task_groups import latency_sec
 from tunefarm_tuning.task_progress import TaskProgress, scheduler_states

@@ -174,9 +174,9 @@ def _is(record: Record, workload: str | None, target: str | None, device_model: 
 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
     """Return the engine's record for the API's."""
-    from tunefarm_tuning.config import Config
     from tunefarm_tuning.core.outcome import Outcome
     from tunefarm_tuning.record import TuningRecord
+    from tunefarm_tuning.space.config import Config
 
     return TuningRecord(
         workload_key=raw["workload_key"],

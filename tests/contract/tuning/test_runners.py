@@ -12,13 +12,13 @@ import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.runner_contract import REPEAT, RunnerContract

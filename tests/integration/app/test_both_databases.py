@@ -26,9 +26,9 @@ from tunefarm_app.run_step import run_steps
 from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepState
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 PAUSES = 8

@@ -8,7 +8,7 @@ import lzma
 from benchmarks.prior.fit import TRIALS
 from benchmarks.search.tasks import MODELS, model_tasks
 
-from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.space.config_space import ConfigSpace
 
 
 def test_no_workload_of_the_benchmarks_is_among_the_priors() -> None:

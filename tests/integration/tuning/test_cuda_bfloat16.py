@@ -15,9 +15,9 @@ import pytest
 from replayed_search import replayed_search
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.testing.workloads import sample_task
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.outcome import Outcome
@@ -17,6 +15,8 @@ from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import BuildInput
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.testing.workloads import sample_task

@@ -12,12 +12,12 @@ from waiting import wait_gone, wait_until
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import MeasureInput, MeasureOption, MeasureResult
 from tunefarm_tuning.round import prepare_round, run_round
 from tunefarm_tuning.runner import LocalRunner
 from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tuner import make_tuner

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.knob import KnobKind
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.knob import KnobKind
 from tunefarm_tuning.target.target import Target
 
 tvm = pytest.importorskip("tvm")

@@ -13,7 +13,7 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.task_rows import engine_space
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Record, Space
-from tunefarm_tuning.config_space import ConfigSpace
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
 

@@ -12,7 +12,6 @@ import pytest
 from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.coverage import MissReason
 from tunefarm_tuning.device_run import DeviceRun
@@ -21,6 +20,7 @@ from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.space.config import Config
 
 DIRECT = Path("direct.so")
 SETS = [InputSet(kind=InputKind.NORMAL, seed=0, inputs=Path("in.npz"), expected=Path("out.npz"))]

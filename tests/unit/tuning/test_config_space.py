@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.knob import Knob, KnobKind
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob, KnobKind
 
 
 def conv_space(*, locations: tuple[int, ...] = (-1, 3, 5, 7)) -> ConfigSpace:

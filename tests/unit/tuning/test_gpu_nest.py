@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
-from tunefarm_tuning.gpu_nest import GpuLimitsOfBlock, GpuNest, SharedTile, Tile
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.gpu_tiling import GpuLimitsOfBlock, GpuNest, SharedTile, Tile
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu_architecture import limits_of
 from tunefarm_tuning.tuner import TrialResult
 from tunefarm_tuning.tuner.ga import GATuner

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.tuner.grid import GridSearchTuner
 
 SPACE = ConfigSpace(

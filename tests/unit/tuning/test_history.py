@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import tuning_records
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import ConflictError, InvalidRecordError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.coverage import Coverage, CoveredTask, MissedTask, MissReason
 from tunefarm_tuning.history import History, apply_history_best, current_history
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 
 HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1"}
 RECORD = replace(tuning_records.RECORD, workload_key="w1", samples_sec=(2e-3, 1e-3, 3e-3), **HERE)

@@ -8,11 +8,11 @@ from math import log2
 import numpy as np
 import pytest
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
 from tunefarm_tuning.cost_model.prior import load_prior
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.testing.synthetic import conv_space
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 

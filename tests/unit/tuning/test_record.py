@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.standing import pick_best
 
 RECORD = TuningRecord(

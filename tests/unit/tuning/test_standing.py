@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from tuning_records import RECORD
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.history import History
 from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.standing import fastest, pick_best, standing
 
 

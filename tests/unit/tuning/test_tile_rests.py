@@ -8,11 +8,11 @@ from math import prod
 import numpy as np
 import pytest
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.cost_model.features import FeatureMap
-from tunefarm_tuning.knob import Knob
-from tunefarm_tuning.tile_rests import num_rests, rest_extents
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.tail_tiles import num_rests, rest_extents
 
 
 def test_extents_that_good_tiles_divide_have_none() -> None:

@@ -11,8 +11,6 @@ import pytest
 
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import (
@@ -26,6 +24,8 @@ from tunefarm_tuning.events import (
 from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult
 from tunefarm_tuning.record import load_records
 from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.standing import pick_best
 from tunefarm_tuning.testing.synthetic import (
     conv_space,

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.hard_link import place
+from tunefarm_tuning.space.config import Config
 
 _MAX_CONFIGS = 1 << 14
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from tunefarm_tuning.builder.build_pool import BuildPool, BuildStream
 from tunefarm_tuning.builder.kernel_cache import KernelCache
 from tunefarm_tuning.builder.worker import BuildWorker
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.measure import BuildInput, BuildResult
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_DEFAULT_WORKERS = 16

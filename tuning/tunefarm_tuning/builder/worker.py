@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, BuildResult, Failure
@@ -23,6 +21,8 @@ from tunefarm_tuning.process import (
     ChildProcess,
     ChildTimedOut,
 )
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm_side.build_child"

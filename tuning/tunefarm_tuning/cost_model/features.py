@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import FloatArray
 from tunefarm_tuning.cost_model.gpu_features import GpuFeatures
 from tunefarm_tuning.cost_model.nest_features import NestFeatures
-from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.knob import Knob, KnobKind
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.knob import Knob, KnobKind
 
 _MAX_ONE_HOT = 16
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import FloatArray
-from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.gpu_nest import FloatArray as Quantity
-from tunefarm_tuning.gpu_nest import GpuNest, GpuUse
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.gpu_tiling import FloatArray as Quantity
+from tunefarm_tuning.space.gpu_tiling import GpuNest, GpuUse
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu_architecture import WARP_SIZE, GpuLimits
 
 _NAMES = (

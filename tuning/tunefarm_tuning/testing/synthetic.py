@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.knob import Knob
 from tunefarm_tuning.measure import Failure, MeasureOption
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TuningTask, Workload
 

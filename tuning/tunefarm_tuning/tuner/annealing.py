@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.cost_model.base import FloatArray
-from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
 
 
 def anneal(

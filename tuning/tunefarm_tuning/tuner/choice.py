@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from difflib import get_close_matches
 
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner.base import Tuner
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.process.child import ChildProcess
 from tunefarm_tuning.process.errors import ChildFailed
 from tunefarm_tuning.process.limits import ChildLimits
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner.base import TrialResult
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.workload.task import TuningTask

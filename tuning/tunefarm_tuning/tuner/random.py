@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tunefarm_tuning.config import Config
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tuner.search import SearchTuner
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.config_space import ConfigSpace
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 
 _ENUMERABLE = 1 << 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunefarm_tuning.config_space import ConfigSpace
-from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.fitting_rows import draw_fitting
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.legal_rows import draw_fitting
 
 
 def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> IntArray:

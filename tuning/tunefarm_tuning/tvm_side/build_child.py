@@ -15,11 +15,11 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx import build
 from tvm_ffi import structural_hash
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.hard_link import place
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS

@@ -13,9 +13,9 @@ from typing import Any
 
 import tvm
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm_side.cpu_features import cpu_features

@@ -19,14 +19,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
-from tunefarm_tuning.config import Config, Decision
-from tunefarm_tuning.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.gpu_nest import GpuNest
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config import Config, Decision
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.gpu_tiling import GpuNest
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.tail_tiles import num_rests
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tile_rests import num_rests
 from tunefarm_tuning.tvm_side.cuda_nest import gpu_nest_of
 from tunefarm_tuning.tvm_side.cuda_space import SpaceMaker, cuda_spaces
 from tunefarm_tuning.tvm_side.default_schedule_stage import Machine

@@ -14,8 +14,8 @@ import numpy as np
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 from tunefarm_tuning.tvm_side.ir_text import module_from_text

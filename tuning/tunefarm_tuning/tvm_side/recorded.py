@@ -5,8 +5,8 @@ from __future__ import annotations
 import tvm
 from tvm.s_tir import Schedule
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.design_space import DesignSpace
 

@@ -16,7 +16,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Instruction, Trace
 from tvm.tirx.analysis import undefined_vars
 
-from tunefarm_tuning.tile_rests import rest_extents
+from tunefarm_tuning.space.tail_tiles import rest_extents
 from tunefarm_tuning.tvm_side.default_schedule_rests import mark_rests
 from tunefarm_tuning.tvm_side.packing import marked
 from tunefarm_tuning.tvm_side.unfused_rests import unfuse_rests

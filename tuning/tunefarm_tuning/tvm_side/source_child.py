@@ -9,9 +9,9 @@ import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from tvm.tirx import build
 
-from tunefarm_tuning.config import Config
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean, clean_lines
+from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack
 from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS

@@ -12,7 +12,7 @@ from math import prod
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.target import Target
 
 NO_THREADS_POINTS = 1 << 12

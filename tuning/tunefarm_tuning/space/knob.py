@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tunefarm_tuning.config import Decision
-from tunefarm_tuning.factorization import IntArray, divisors, factorizations, prime_factors
-from tunefarm_tuning.tile_rests import num_rests
+from tunefarm_tuning.space.config import Decision
+from tunefarm_tuning.space.factorization import IntArray, divisors, factorizations, prime_factors
+from tunefarm_tuning.space.tail_tiles import num_rests
 
 _MAX_EXTENT = 1 << 31
 _MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tunefarm_tuning.config import Config
-from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.fitting_rows import draw_fitting
-from tunefarm_tuning.gpu_nest import GpuNest
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.gpu_tiling import GpuNest
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.legal_rows import draw_fitting
 from tunefarm_tuning.workload.computation import Computation
 
 _VERSION = 1

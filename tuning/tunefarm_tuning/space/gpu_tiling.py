@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tunefarm_tuning.factorization import IntArray
-from tunefarm_tuning.knob import Knob
+from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu_architecture import GpuLimits
 
 FloatArray = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tunefarm_tuning.factorization import IntArray
+from tunefarm_tuning.space.factorization import IntArray
 
 _ROUNDS = 24
 _AT_A_TIME = 4096

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tunefarm_tuning.factorization import IntArray, prime_factors
+from tunefarm_tuning.space.factorization import IntArray, prime_factors
 
 _LARGEST_TILE = 16
 """A prime factor up to this is itself a tile that fits into the registers."""

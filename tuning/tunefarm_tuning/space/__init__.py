@@ -1,0 +1,1 @@
+"""Config spaces: knobs, their decisions, and configs as points."""
