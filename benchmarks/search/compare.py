@@ -32,8 +32,8 @@ from benchmarks.search.stock import TRIALS as STOCK_TRIALS
 from benchmarks.search.stock import add_stock_options, run_stock
 from benchmarks.search.tasks import BenchTask, add_options, chosen_tasks
 
-from tunefarm_tuning.record import TuningRecord, load_records
-from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.records.log import RecordLog
+from tunefarm_tuning.records.record import TuningRecord, load_records
 
 
 class Comparison:

@@ -30,7 +30,7 @@ from benchmarks.search.retime import retime_on, retiming_runner
 from benchmarks.search.tasks import MODELS, model_file
 
 from tunefarm_tuning import History, compile, extract_tasks, import_model  # noqa: A004
-from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.records.record import TuningRecord, load_records
 from tunefarm_tuning.tuner import DEFAULT_TUNER, TUNERS
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TuningTask

@@ -19,7 +19,7 @@ from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.events import BestConfirmed, RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.workload.task import TuningTask
 

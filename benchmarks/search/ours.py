@@ -22,11 +22,11 @@ from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.measure import Builder, MeasureOption
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.workload.task import TuningTask
@@ -158,7 +158,7 @@ class _Search:
 def _histories(
     builder: Builder, task: TuningTask, earlier: Sequence[tuple[TuningTask, Sequence[TuningRecord]]]
 ) -> list[TaskHistory]:
-    from tunefarm_tuning.like_history import choose_histories
+    from tunefarm_tuning.records.like_history import choose_histories
 
     known = [
         TaskHistory(space=builder.config_space(other), records=tuple(records))

@@ -334,7 +334,7 @@ class NewRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(NewRecord):
-    """A measured fact (`tunefarm_tuning.record.TuningRecord`) and where it came from.
+    """A measured fact (`tunefarm_tuning.records.record.TuningRecord`) and where it came from.
 
     Attributes:
         config: `Config.to_json`.

@@ -11,8 +11,8 @@ from typing import ClassVar
 from tunefarm_app.lanes import InFlight, others_in_flight
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.unit_of_work import Repositories
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import TrialResult, Tuner
 
 Claim = Callable[[Sequence[str]], Collection[str]]

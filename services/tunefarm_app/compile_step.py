@@ -22,8 +22,8 @@ from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Record
 from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.history import History
 from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)

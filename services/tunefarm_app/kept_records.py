@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tunefarm_app.task_rows import engine_record, engine_space
 from tunefarm_db.repositories.transfer import Outline
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config_space import ConfigSpace
 
 MAX_RECORDS = 8192

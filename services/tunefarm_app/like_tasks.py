@@ -5,9 +5,9 @@ from __future__ import annotations
 from tunefarm_app.kept_records import KEPT
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.values import DeviceLease, JobTask
-from tunefarm_tuning.like_history import choose_histories
+from tunefarm_tuning.records.like_history import choose_histories
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.workload.task import TuningTask
 
 

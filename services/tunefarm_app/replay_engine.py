@@ -26,11 +26,11 @@ from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.measure import BuildInput, BuildResult, DeviceInfo, Failure, MeasureOption, MeasureResult
 from tunefarm_tuning.peak import Peak, peak_key
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.space.config import Config

@@ -18,7 +18,7 @@ from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import Builder, MeasureOption
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.round import PreparedRound, prepare_round
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace

@@ -12,11 +12,11 @@ from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_report import Place, make_report
 from tunefarm_tuning.compile_session import KernelInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.coverage import Coverage, MissReason
-from tunefarm_tuning.history import History
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.model_check import ModelComparison
 from tunefarm_tuning.random_inputs import InputKind
+from tunefarm_tuning.records.coverage import Coverage, MissReason
+from tunefarm_tuning.records.history import History
 from tunefarm_tuning.reference import InputSet
 
 HOSTILE = (

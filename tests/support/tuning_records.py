@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 
 RECORD = TuningRecord(

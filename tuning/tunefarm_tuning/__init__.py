@@ -20,24 +20,10 @@ if TYPE_CHECKING:
     from tunefarm_tuning.confirm import confirm_best as confirm_best
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
-    from tunefarm_tuning.coverage import (
-        Coverage as Coverage,
-    )
-    from tunefarm_tuning.coverage import (
-        CoveredTask as CoveredTask,
-    )
-    from tunefarm_tuning.coverage import (
-        MissedTask as MissedTask,
-    )
-    from tunefarm_tuning.coverage import (
-        MissReason as MissReason,
-    )
     from tunefarm_tuning.device import RemoteDevice as RemoteDevice
     from tunefarm_tuning.evaluate import Latency as Latency
     from tunefarm_tuning.evaluate import evaluate as evaluate
     from tunefarm_tuning.extraction import extract_tasks as extract_tasks
-    from tunefarm_tuning.history import History as History
-    from tunefarm_tuning.history import apply_history_best as apply_history_best
     from tunefarm_tuning.importing import import_model as import_model
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
@@ -60,12 +46,28 @@ if TYPE_CHECKING:
     from tunefarm_tuning.peak import Peak as Peak
     from tunefarm_tuning.peak import measure_peak as measure_peak
     from tunefarm_tuning.process.model_child import ImportLimits as ImportLimits
-    from tunefarm_tuning.record import (
+    from tunefarm_tuning.records.coverage import (
+        Coverage as Coverage,
+    )
+    from tunefarm_tuning.records.coverage import (
+        CoveredTask as CoveredTask,
+    )
+    from tunefarm_tuning.records.coverage import (
+        MissedTask as MissedTask,
+    )
+    from tunefarm_tuning.records.coverage import (
+        MissReason as MissReason,
+    )
+    from tunefarm_tuning.records.history import History as History
+    from tunefarm_tuning.records.history import apply_history_best as apply_history_best
+    from tunefarm_tuning.records.record import (
         TuningRecord as TuningRecord,
     )
-    from tunefarm_tuning.record import (
+    from tunefarm_tuning.records.record import (
         load_records as load_records,
     )
+    from tunefarm_tuning.records.selection import pick_best as pick_best
+    from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.roofline import Roofline as Roofline
     from tunefarm_tuning.roofline import kernel_bytes as kernel_bytes
     from tunefarm_tuning.roofline import roofline as roofline
@@ -81,7 +83,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.space.knob import Knob as Knob
     from tunefarm_tuning.space.knob import KnobKind as KnobKind
     from tunefarm_tuning.stablehlo_file import import_stablehlo as import_stablehlo
-    from tunefarm_tuning.standing import pick_best as pick_best
     from tunefarm_tuning.target.host import host_device_model as host_device_model
     from tunefarm_tuning.target.names import detect_host_target as detect_host_target
     from tunefarm_tuning.target.names import parse_target as parse_target
@@ -92,7 +93,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
     from tunefarm_tuning.tflite_file import import_tflite as import_tflite
     from tunefarm_tuning.torch_program import import_torch as import_torch
-    from tunefarm_tuning.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome
     from tunefarm_tuning.tune import tune as tune
     from tunefarm_tuning.tune_result import TuneResult as TuneResult

@@ -16,9 +16,9 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.history import History, current_history
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.records.history import History, current_history
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target

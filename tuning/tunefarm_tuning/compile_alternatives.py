@@ -19,7 +19,7 @@ from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
 from tunefarm_tuning.model_check import compare_model, time_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
 
 _BUDGET_SEC = 60.0

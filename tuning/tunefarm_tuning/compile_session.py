@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.process import ChildLimits, ChildProcess
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision

@@ -17,7 +17,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process import ChildLimits, ChildProcess
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.workload.task import TuningTask

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.like_history import choose_histories
 from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.records.like_history import choose_histories
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.round import PreparedRound, prepare_round
 from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
 from tunefarm_tuning.task_scheduler import TaskScheduler
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner import Tuner
 
 _DEPTH = 2

@@ -10,10 +10,10 @@ from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.events import TuneEvent
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.records.log import RecordLog
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tune_result import TuneResult
 from tunefarm_tuning.tune_run import TuneRun
 from tunefarm_tuning.tuner import DEFAULT_TUNER, check_tuner_name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tunefarm_tuning.peak import Peak
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.roofline import Roofline, roofline
 
 

@@ -21,8 +21,9 @@ from tunefarm_tuning.events import (
     TuneFinished,
 )
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.record import TuningRecord
-from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.records.log import RecordLog
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.space.config import Config
@@ -30,7 +31,6 @@ from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.task_groups import latency_sec
 from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
 from tunefarm_tuning.task_scheduler import TaskScheduler
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tune_result import TaskSummary, TuneResult
 from tunefarm_tuning.workload.task import TuningTask

@@ -21,7 +21,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from tunefarm.client import Record
-    from tunefarm_tuning.record import TuningRecord
+    from tunefarm_tuning.records.record import TuningRecord
 
 app = group("records", "The history of measurements, on the server and in files.")
 
@@ -123,7 +123,7 @@ def export_records(
     output: OutFile = None,
 ) -> None:
     """Write records as JSON lines, for `apply_history_best` and `load_records` of the engine."""
-    from tunefarm_tuning.standing import pick_best
+    from tunefarm_tuning.records.selection import pick_best
 
     if job is not None and (operator or shape):
         raise InvalidInputError("--job goes with neither --operator nor --shape", code="invalid-request")
@@ -156,8 +156,8 @@ def pick_best_records(
 
     Works on files alone, without a server. The records come out as JSON lines.
     """
-    from tunefarm_tuning.record import load_records
-    from tunefarm_tuning.standing import pick_best
+    from tunefarm_tuning.records.record import load_records
+    from tunefarm_tuning.records.selection import pick_best
 
     kept = pick_best(load_records(file))
     _write_lines(out, [record.to_json() for record in kept], output)
@@ -175,7 +175,7 @@ def _is(record: Record, workload: str | None, target: str | None, device_model: 
 def _tuning_record(raw: Mapping[str, Any]) -> TuningRecord:
     """Return the engine's record for the API's."""
     from tunefarm_tuning.core.outcome import Outcome
-    from tunefarm_tuning.record import TuningRecord
+    from tunefarm_tuning.records.record import TuningRecord
     from tunefarm_tuning.space.config import Config
 
     return TuningRecord(

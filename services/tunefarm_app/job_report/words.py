@@ -16,7 +16,7 @@ REASONS: Mapping[str, str] = {
     "wrong-answer": "its tuned form gives another answer",
     "slower-than-untuned": "its tuned form is slower than the untuned one",
 }
-"""Why a task runs its untuned kernel (`tunefarm_tuning.coverage.MissReason`)."""
+"""Why a task runs its untuned kernel (`tunefarm_tuning.records.coverage.MissReason`)."""
 
 UNTUNABLE: Mapping[str, str] = {
     "symbolic-shape": "its shapes are not known before it runs",

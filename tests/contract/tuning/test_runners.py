@@ -14,7 +14,7 @@ from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.runner.replay import ReplayRunner

@@ -14,7 +14,7 @@ import pytest
 from waiting import wait_until
 
 from tunefarm.client import Client
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
 
 PATIENCE_SEC = 120.0
 

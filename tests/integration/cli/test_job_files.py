@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm.client import Client
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
 
 
 def test_the_source_and_the_records_of_a_job(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
 
 ROOT = Path(__file__).parents[3]
 

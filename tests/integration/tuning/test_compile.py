@@ -23,8 +23,8 @@ from tunefarm_tuning.compile_progress import PHASES, Progress
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, InvalidModelError
-from tunefarm_tuning.coverage import Coverage
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.coverage import Coverage
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference import Reference
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.names import parse_target

@@ -22,12 +22,12 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
-from tunefarm_tuning.coverage import Coverage
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
 from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.reference import InputSet, Reference
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.records import TunedNet

@@ -14,7 +14,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure import BuildInput
 from tunefarm_tuning.process import ChildClosed
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target

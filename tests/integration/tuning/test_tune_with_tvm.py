@@ -14,7 +14,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure import MeasureOption, TimingOption
 from tunefarm_tuning.peak import measure_peak
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.target.toolchain import toolchain_key

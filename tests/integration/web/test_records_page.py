@@ -7,7 +7,7 @@ from page_browser import Browser
 
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.repositories.records import RecordFilter
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tunefarm_db.values import Job
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.workload.task import TuningTask
 
 

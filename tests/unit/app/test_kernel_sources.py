@@ -20,7 +20,7 @@ from tunefarm_db.values import Job
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.kernel_source import KernelSource
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.workload.task import TuningTask
 
 

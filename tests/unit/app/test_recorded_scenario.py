@@ -15,7 +15,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 

@@ -16,7 +16,7 @@ import pytest
 
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.values import Job
-from tunefarm_tuning.transfer import TaskHistory
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.tuner.xgb import XGBTuner
 
 SMALL = Scenario(tasks=1, extent=64, nests=True)

@@ -17,7 +17,7 @@ from tunefarm.cli.connect import Server, read_key
 from tunefarm.cli.main import make_app
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.records.record import TuningRecord, load_records
 
 SPECS: list[dict[str, Any]] = [
     {"name": "x", "shape": [2], "dtype": "float32"},

@@ -26,7 +26,7 @@ from tunefarm_tuning.artifact.machine_check import check_gpu_of
 from tunefarm_tuning.artifact.pack import pack
 from tunefarm_tuning.artifact_access import manifest_of
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
 from tunefarm_tuning.target.toolchain import versions
 
 LIBRARY = b"\x7fELF and so on" * 1000

@@ -13,12 +13,12 @@ from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.coverage import MissReason
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.random_inputs import InputKind
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference import InputSet
 from tunefarm_tuning.space.config import Config
 

@@ -8,7 +8,7 @@ import pytest
 from tuning_records import RECORD
 
 from tunefarm_tuning.contenders import confirming_sec, contenders, noise
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 
 

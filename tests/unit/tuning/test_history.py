@@ -11,9 +11,9 @@ import tuning_records
 
 from tunefarm_tuning.core.errors import ConflictError, InvalidRecordError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.coverage import Coverage, CoveredTask, MissedTask, MissReason
-from tunefarm_tuning.history import History, apply_history_best, current_history
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.coverage import Coverage, CoveredTask, MissedTask, MissReason
+from tunefarm_tuning.records.history import History, apply_history_best, current_history
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 
 HERE = {"target_key": "llvm -mcpu=a", "device_model": "box", "toolchain": "tvm-1"}

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tuning_records import RECORD
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.like_history import choose_histories, thinned
-from tunefarm_tuning.nearness import distance
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.like_history import choose_histories, thinned
+from tunefarm_tuning.records.nearness import distance
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 
 _numbers = count()

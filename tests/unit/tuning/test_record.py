@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tunefarm_tuning.core.errors import InvalidRecordError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.record import TuningRecord, load_records
+from tunefarm_tuning.records.record import TuningRecord, load_records
+from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.standing import pick_best
 
 RECORD = TuningRecord(
     workload_key="w",

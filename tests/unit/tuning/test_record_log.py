@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tuning_records import RECORD
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.record import load_records
-from tunefarm_tuning.record_log import RecordLog
+from tunefarm_tuning.records.log import RecordLog
+from tunefarm_tuning.records.record import load_records
 
 LATER = replace(RECORD, measured_at=2.0)
 LINE = RECORD.to_json()

@@ -9,7 +9,7 @@ import pytest
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildInput, MeasureInput, MeasureResult
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config

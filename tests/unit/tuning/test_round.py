@@ -13,7 +13,7 @@ import pytest
 from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import BuildResult, Failure, MeasureInput, MeasureOption, MeasureResult
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner

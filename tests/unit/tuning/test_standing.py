@@ -7,10 +7,10 @@ from dataclasses import replace
 from tuning_records import RECORD
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.history import History
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.selection import fastest, pick_best, standing
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.standing import fastest, pick_best, standing
 
 
 def record(config: int, cost_sec: float | None, *, at: float = 1.0, confirmed: bool = False) -> TuningRecord:

@@ -22,18 +22,18 @@ from tunefarm_tuning.events import (
     TuneFinished,
 )
 from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult
-from tunefarm_tuning.record import load_records
+from tunefarm_tuning.records.record import load_records
+from tunefarm_tuning.records.selection import pick_best
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.standing import pick_best
 from tunefarm_tuning.testing.synthetic import (
     conv_space,
     synthetic_measure_option,
     synthetic_task,
     tiny_space,
 )
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tune_result import TuneResult
 from tunefarm_tuning.tuner.random import RandomTuner

@@ -13,7 +13,7 @@ from typing import Any
 
 from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST
 from tunefarm_tuning.artifact.readme import readme_text
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 
 SUFFIX = ".tunefarm"
 REPORT = "report.json"

@@ -9,9 +9,9 @@ import numpy as np
 from tunefarm_tuning.cost_model.base import FloatArray, TrialGroup
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.cost_model.prior import Prior, load_prior
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.transfer import TaskHistory
 
 _SAME_SPACE_WEIGHT = 0.5
 _LIKE_NEST_WEIGHT = 0.2

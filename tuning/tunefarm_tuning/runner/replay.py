@@ -11,7 +11,7 @@ from itertools import cycle, islice
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure import DeviceInfo, Failure, MeasureInput, MeasureResult
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.runner.recording import Recording
 from tunefarm_tuning.runner.timing import Rivals, check_one_task
 from tunefarm_tuning.space.config import Config

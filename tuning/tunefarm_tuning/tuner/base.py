@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.transfer import TaskHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ import numpy as np
 
 from tunefarm_tuning.cost_model.base import CostModel, FloatArray
 from tunefarm_tuning.cost_model.trial_data import TrialData
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.transfer import TaskHistory
 from tunefarm_tuning.tuner.annealing import anneal
 from tunefarm_tuning.tuner.search import SearchTuner
 from tunefarm_tuning.tuner.space_filling import space_filling_rows

@@ -17,9 +17,9 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from tunefarm_tuning.core.errors import ConflictError
-from tunefarm_tuning.coverage import Coverage, MissReason
-from tunefarm_tuning.record import TuningRecord, load_records
-from tunefarm_tuning.standing import pick_best
+from tunefarm_tuning.records.coverage import Coverage, MissReason
+from tunefarm_tuning.records.record import TuningRecord, load_records
+from tunefarm_tuning.records.selection import pick_best
 
 _current: ContextVar[History | None] = ContextVar("tunefarm_history", default=None)
 

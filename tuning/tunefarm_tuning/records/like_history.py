@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tunefarm_tuning.nearness import distance
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.nearness import distance
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.selection import standing
+from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.standing import standing
-from tunefarm_tuning.transfer import TaskHistory
 
 MAX_RECORDS = 600
 """Records given to a tuner, over all histories."""

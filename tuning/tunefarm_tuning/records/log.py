@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidRecordError
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 
 _LONGEST_LINE_BYTES = 1 << 20
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tunefarm_tuning.record import TuningRecord
+from tunefarm_tuning.records.record import TuningRecord
 
 _Place = tuple[str, str, str, str]
 _Key = tuple[str, str, str, str, str, str]
