@@ -27,9 +27,9 @@ from tvm import relax
 
 from tunefarm_tuning import Budget, LocalBuilder, LocalRunner, import_model, tune
 from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import pick_best
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.combine_rule import never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks

@@ -22,7 +22,7 @@ from benchmarks.models.networks import network_file
 from tvm import relax
 
 from tunefarm_tuning import import_model
-from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, kernel_flops, primfunc_workloads

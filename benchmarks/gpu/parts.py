@@ -20,11 +20,11 @@ from benchmarks.search.machine import ROOT
 from numpy.typing import NDArray
 
 from tunefarm_tuning import import_model
-from tunefarm_tuning.comparison import compare_arrays
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process import ChildLimits, ChildProcess
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 
 _RUN_SEC = 300.0

@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace) -> tuple[NetworkProfile, dict[str, Kern
 
     from tunefarm_tuning import TensorSpec, import_model
     from tunefarm_tuning.artifact.loader import extract_library
-    from tunefarm_tuning.random_inputs import InputKind, random_inputs
+    from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 
     with tempfile.TemporaryDirectory(prefix="tunefarm-bench-") as name:
         folder = Path(name)

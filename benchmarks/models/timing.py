@@ -16,7 +16,7 @@ from benchmarks.search.machine import ROOT
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 
 ROUNDS = 7

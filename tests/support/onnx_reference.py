@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from onnx_models import GraphBuilder
 from tvm import relax
 
-from tunefarm_tuning.comparison import compare_arrays
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.graph_build import build_model

@@ -8,16 +8,16 @@ from typing import Any
 
 from tunefarm_app.engine import CompiledFile
 from tunefarm_app.replay_engine import ReplayEngine
-from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_report import Place, make_report
 from tunefarm_tuning.compile_session import KernelInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.model_check import ModelComparison
-from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.records.coverage import Coverage, MissReason
 from tunefarm_tuning.records.history import History
-from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.reference.random_inputs import InputKind
 
 HOSTILE = (
     "<script>alert('x')</script>\"><img src=https://example.org/x onerror=alert(1)>\x1b[31m\u202e&amp;{{7*7}}"

@@ -12,7 +12,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.process import ChildClosed, ChildFailed
-from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision
 
 _METHOD = (

@@ -20,7 +20,7 @@ from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
 from tunefarm_tuning.model_check import compare_model, time_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.reference.onnx_runtime import InputSet
 
 _BUDGET_SEC = 60.0
 _BORDERS_SEC = 30.0

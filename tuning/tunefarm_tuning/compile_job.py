@@ -35,7 +35,7 @@ from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import Coverage, MissReason
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target

@@ -15,7 +15,7 @@ from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TensorSpec

@@ -9,15 +9,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
-from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.records.coverage import CoveredTask, MissedTask, MissReason
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.random_inputs import InputKind
 
 _OTHERS_SEC = 20.0
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 
 _ROUNDS = 15
 _SAMPLE_SEC = 0.05

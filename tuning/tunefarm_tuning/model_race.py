@@ -11,7 +11,7 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.model_check import time_models
-from tunefarm_tuning.reference import Reference
+from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _LOOKS = 3
 _SLOW_SEC = 1.0  # networks that take longer have two looks

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
-from tunefarm_tuning.random_inputs import random_inputs
-from tunefarm_tuning.reference_run import run_in_litert, run_in_onnxruntime
+from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
+from tunefarm_tuning.reference.single_run import run_in_litert, run_in_onnxruntime
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.workload.model import Model
 

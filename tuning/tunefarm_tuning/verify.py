@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact_access import fetch_library, manifest_of
-from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import (
@@ -28,7 +27,8 @@ from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model

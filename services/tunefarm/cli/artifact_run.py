@@ -60,7 +60,7 @@ def run_artifact(
     """Run an artifact. Needs apache-tvm and numpy, and no server."""
     from tunefarm.artifact import load
     from tunefarm_tuning.artifact.loader import ArtifactInputError
-    from tunefarm_tuning.random_inputs import random_inputs
+    from tunefarm_tuning.reference.random_inputs import random_inputs
     from tunefarm_tuning.workload.task import TensorSpec
 
     model = load(artifact, threads=threads)

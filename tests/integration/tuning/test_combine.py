@@ -15,7 +15,7 @@ from onnx import TensorProto
 from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.combine_rule import Choose, never, where_it_pays
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads

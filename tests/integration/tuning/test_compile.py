@@ -25,7 +25,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.reference import Reference
+from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc

@@ -18,8 +18,8 @@ from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 from tvm_ffi import structural_equal
 
-from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module

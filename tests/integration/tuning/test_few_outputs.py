@@ -12,8 +12,8 @@ from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
-from tunefarm_tuning.comparison import compare_arrays
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.comparison import compare_arrays
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.extract import primfunc_workloads
 from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax

@@ -17,7 +17,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.gpu_baseline import BUDGET_SEC, ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.onnx_side import gpu_baseline_child
 from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

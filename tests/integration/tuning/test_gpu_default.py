@@ -20,8 +20,8 @@ from onnx_models import GraphBuilder
 from onnxruntime import InferenceSession
 from tvm import relax, tirx
 
-from tunefarm_tuning.comparison import compare_outputs
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.comparison import compare_outputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target

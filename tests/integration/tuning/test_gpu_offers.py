@@ -26,9 +26,9 @@ from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
 from tunefarm_tuning.nvml import ANSWERS
 from tunefarm_tuning.process import ChildLimits
-from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.records.coverage import Coverage
-from tunefarm_tuning.reference import InputSet, Reference
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 from tunefarm_tuning.verify import compare_on_device, packed_check

@@ -18,8 +18,8 @@ from tvm import relax, te
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.compile_session import CompileLimits
-from tunefarm_tuning.random_inputs import random_inputs
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records

@@ -19,7 +19,7 @@ from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.onnx_side.binding import bind_inputs
-from tunefarm_tuning.random_inputs import random_inputs
+from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm_side.fold_batch_norm import fold_batch_norms

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 from numpy.typing import NDArray
 
-from tunefarm_tuning.comparison import TIES, Comparison, compare_arrays, compare_outputs
+from tunefarm_tuning.reference.comparison import TIES, Comparison, compare_arrays, compare_outputs
 
 NAN, INF = np.nan, np.inf
 

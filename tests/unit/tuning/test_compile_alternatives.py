@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.comparison import Comparison
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.process import ChildFailed
-from tunefarm_tuning.random_inputs import InputKind
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.reference import InputSet
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.space.config import Config
 
 DIRECT = Path("direct.so")

@@ -22,7 +22,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
 from tunefarm_tuning.process.idle import wait_until_idle
-from tunefarm_tuning.random_inputs import InputKind, random_inputs
+from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _timed: tuple[onnxruntime.InferenceSession, dict[str, NDArray[Any]]] | None = None

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel, load
-from tunefarm_tuning.comparison import compare_outputs
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.reference.comparison import compare_outputs
 
 _loaded: tuple[str, TunedModel] | None = None
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir import SBlock
 
-from tunefarm_tuning.comparison import BFLOAT16, TIES
+from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.integer_kernels import SUM
 from tunefarm_tuning.tvm_side.ir_text import module_to_text

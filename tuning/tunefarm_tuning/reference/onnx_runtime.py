@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.comparison import BFLOAT16, STEPS
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
-from tunefarm_tuning.random_inputs import InputKind
+from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
+from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.workload.model import Model
 
 _MODULE = "tunefarm_tuning.onnx_side.reference_child"

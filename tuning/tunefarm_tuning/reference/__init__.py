@@ -1,0 +1,1 @@
+"""What a network's right answer is: reference runs, random inputs, comparison."""
