@@ -26,7 +26,7 @@ from onnx import numpy_helper
 from tvm import relax
 
 from tunefarm_tuning import Budget, LocalBuilder, LocalRunner, import_model, tune
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs

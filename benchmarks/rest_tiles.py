@@ -21,7 +21,7 @@ from benchmarks.search.markdown import print_table
 from tvm import te, tirx, topi
 
 from tunefarm_tuning import LocalBuilder, LocalRunner
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.round import run_round
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner import make_tuner

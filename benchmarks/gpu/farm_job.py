@@ -11,7 +11,7 @@ from typing import Any
 from tunefarm.client import Client
 from tunefarm.client.errors import ClientError
 from tunefarm.embedded import EmbeddedFarm, FarmOptions
-from tunefarm_tuning.gpu_baseline import BUDGET_SEC, TORCH_COMPILE, not_installed
+from tunefarm_tuning.measure.gpu.baseline import BUDGET_SEC, TORCH_COMPILE, not_installed
 
 _DEVICE_SEC = 300.0
 _UP = ("online", "leased")

@@ -24,9 +24,9 @@ from benchmarks.overlap.machine import RecordedKernel, recorded_kernels
 
 from tunefarm_tuning import round_queue
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.measure import Failure, MeasureInput, MeasureOption, MeasureResult
-from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureOption, MeasureResult
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.workload.task import TuningTask

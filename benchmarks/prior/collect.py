@@ -24,10 +24,10 @@ from benchmarks.search import json_lines
 from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
-from tunefarm_tuning.builder.pool import LocalBuilder
-from tunefarm_tuning.measure import MeasureOption, TimingOption
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
+from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.round import run_round
-from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner

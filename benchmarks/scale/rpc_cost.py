@@ -17,9 +17,9 @@ from statistics import median
 
 import numpy as np
 
-from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
-from tunefarm_tuning.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, Runner, TimingOption
+from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.measure import BuildInput, BuildResult, MeasureInput, MeasureResult
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, MeasureInput, MeasureResult
 
 
 class Clock:

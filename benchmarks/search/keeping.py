@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.search.clock import Clock, TimedBuilder
 
-from tunefarm_tuning.measure import BuildResult, MeasureInput, MeasureResult
+from tunefarm_tuning.measure.interfaces import BuildResult, MeasureInput, MeasureResult
 from tunefarm_tuning.space.config import Config
 
 

@@ -15,12 +15,12 @@ from benchmarks.search.keeping import NotingBuilder, TaskwiseKeepingRunner, kern
 from benchmarks.search.split import split_of
 
 from tunefarm_tuning import Budget, pick_best, task_progress, tune
-from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
 from tunefarm_tuning.events import BestConfirmed, RoundFinished, TuneEvent
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.workload.task import TuningTask
 
 

@@ -18,14 +18,14 @@ from typing import Any
 from benchmarks.search.clock import Clock, KeepingRunner, Timed, TimedBuilder
 from benchmarks.search.split import split_of
 
-from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
-from tunefarm_tuning.measure import Builder, MeasureOption
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
+from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.round import run_round
-from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner

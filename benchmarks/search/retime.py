@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from tunefarm_tuning.measure import MeasureInput, Runner, TimingOption
-from tunefarm_tuning.runner.local import LocalRunner
+from tunefarm_tuning.measure.interfaces import MeasureInput, Runner, TimingOption
+from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.workload.task import TuningTask
 
 ROUNDS = 15

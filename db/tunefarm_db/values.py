@@ -301,7 +301,7 @@ class Trial(NewTrial):
         position: Which of the job's tasks.
         round: Round of the job; `ordinal` counts within the round.
         config_key: `Config.key` as applied; `asked_key` as the tuner asked for it.
-        outcome: A `tunefarm_tuning.measure.Outcome`.
+        outcome: A `tunefarm_tuning.measure.interfaces.Outcome`.
     """
 
     id: str

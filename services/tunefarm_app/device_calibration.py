@@ -28,11 +28,11 @@ from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.gpu_state import BUSY
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.gpu.state import BUSY
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Json
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.calibration import CalibrationRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

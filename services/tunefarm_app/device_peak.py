@@ -20,7 +20,7 @@ from tunefarm_db.values import Device, DeviceLease
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.peak import Peak, peak_key
+from tunefarm_tuning.measure.peak import Peak, peak_key
 from tunefarm_tuning.target.target import Target
 
 log = structlog.stdlib.get_logger(__name__)

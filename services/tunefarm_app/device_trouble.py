@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tunefarm_app.step_context import StepContext
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceLease
-from tunefarm_tuning.builder.worker import FULL_DISK
 from tunefarm_tuning.core.errors import DeviceLostError, TransientError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.gpu_state import BUSY, says_busy
+from tunefarm_tuning.measure.builder.worker import FULL_DISK
+from tunefarm_tuning.measure.gpu.state import BUSY, says_busy
 from tunefarm_tuning.trial_outcome import TrialOutcome
 
 _LOST_STEPS_BEFORE_QUARANTINE = 2

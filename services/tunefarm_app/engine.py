@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunefarm_db.values import Device
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.kernel_source import KernelSource
-from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target

@@ -9,8 +9,8 @@ from tunefarm_db.peak_values import DevicePeak
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, Job, JobTask, Json, ModelTask
-from tunefarm_tuning.peak import Peak
-from tunefarm_tuning.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
+from tunefarm_tuning.measure.peak import Peak
+from tunefarm_tuning.measure.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
 from tunefarm_tuning.workload.computation import Computation
 
 

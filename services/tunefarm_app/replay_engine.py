@@ -22,17 +22,24 @@ from typing import Any
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
-from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.measure import BuildInput, BuildResult, DeviceInfo, Failure, MeasureOption, MeasureResult
-from tunefarm_tuning.peak import Peak, peak_key
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.interfaces import (
+    BuildInput,
+    BuildResult,
+    DeviceInfo,
+    Failure,
+    MeasureOption,
+    MeasureResult,
+)
+from tunefarm_tuning.measure.peak import Peak, peak_key
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob

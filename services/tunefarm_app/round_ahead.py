@@ -20,7 +20,7 @@ from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tune_choice import choose_ahead
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import reason_of
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 
 log = structlog.stdlib.get_logger(__name__)
 

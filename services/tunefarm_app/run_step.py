@@ -49,7 +49,7 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
 )
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.gpu_state import BUSY
+from tunefarm_tuning.measure.gpu.state import BUSY
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from tunefarm_db.repositories.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Builder, MeasureOption
+from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.round import PreparedRound, prepare_round
 from tunefarm_tuning.space.config import Config

@@ -11,7 +11,7 @@ from tunefarm_db.values import Device, Job, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.int8_dot_product import dot_lanes

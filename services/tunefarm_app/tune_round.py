@@ -24,7 +24,7 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     reason_of,
 )
-from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask

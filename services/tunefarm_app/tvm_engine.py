@@ -12,19 +12,19 @@ from typing import Any
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
-from tunefarm_tuning.builder.pool import LocalBuilder
-from tunefarm_tuning.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.compile import compile as compile_model
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.device import RemoteDevice
 from tunefarm_tuning.kernel_source import KernelSource, kernel_source
-from tunefarm_tuning.measure import DeviceInfo, MeasureOption
-from tunefarm_tuning.peak import Peak, measure_peak
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
+from tunefarm_tuning.measure.peak import Peak, measure_peak
+from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.runner.rpc import RpcRunner
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key

@@ -15,7 +15,7 @@ from waiting import gone
 
 from tunefarm_db.device_state import DeviceState
 from tunefarm_db.values import Job
-from tunefarm_tuning.measure import TimingOption
+from tunefarm_tuning.measure.interfaces import TimingOption
 
 # freezes, trials of a job
 SIZES = {"small": (1, 12), "middle": (6, 40), "big": (20, 100)}

@@ -20,7 +20,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.upload_values import Upload
 from tunefarm_db.values import Model
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
 
 
 @dataclass(frozen=True, kw_only=True)

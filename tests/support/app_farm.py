@@ -25,7 +25,7 @@ from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 
 
 @dataclass

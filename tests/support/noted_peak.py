@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_app.composition import Services
 from tunefarm_db.values import Device
-from tunefarm_tuning.peak import Bandwidth, Peak, Rate, peak_key
+from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate, peak_key
 from tunefarm_tuning.target.target import Target
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.measure import MeasureOption
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tune import tune
 from tunefarm_tuning.tune_result import TuneResult

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tunefarm_tuning.budget import Budget as Budget
-    from tunefarm_tuning.builder.pool import LocalBuilder as LocalBuilder
-    from tunefarm_tuning.builder.replay import ReplayBuilder as ReplayBuilder
     from tunefarm_tuning.compile import Artifact as Artifact
     from tunefarm_tuning.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
     from tunefarm_tuning.confirm import confirm_best as confirm_best
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
-    from tunefarm_tuning.device import RemoteDevice as RemoteDevice
     from tunefarm_tuning.evaluate import Latency as Latency
     from tunefarm_tuning.evaluate import evaluate as evaluate
     from tunefarm_tuning.extraction import extract_tasks as extract_tasks
@@ -28,23 +25,32 @@ if TYPE_CHECKING:
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
     from tunefarm_tuning.kernel_source import kernel_source as kernel_source
-    from tunefarm_tuning.measure import (
+    from tunefarm_tuning.measure.builder.pool import LocalBuilder as LocalBuilder
+    from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
+    from tunefarm_tuning.measure.device import RemoteDevice as RemoteDevice
+    from tunefarm_tuning.measure.interfaces import (
         Builder as Builder,
     )
-    from tunefarm_tuning.measure import (
+    from tunefarm_tuning.measure.interfaces import (
         DeviceInfo as DeviceInfo,
     )
-    from tunefarm_tuning.measure import (
+    from tunefarm_tuning.measure.interfaces import (
         MeasureOption as MeasureOption,
     )
-    from tunefarm_tuning.measure import (
+    from tunefarm_tuning.measure.interfaces import (
         Runner as Runner,
     )
-    from tunefarm_tuning.measure import (
+    from tunefarm_tuning.measure.interfaces import (
         TimingOption as TimingOption,
     )
-    from tunefarm_tuning.peak import Peak as Peak
-    from tunefarm_tuning.peak import measure_peak as measure_peak
+    from tunefarm_tuning.measure.peak import Peak as Peak
+    from tunefarm_tuning.measure.peak import measure_peak as measure_peak
+    from tunefarm_tuning.measure.roofline import Roofline as Roofline
+    from tunefarm_tuning.measure.roofline import kernel_bytes as kernel_bytes
+    from tunefarm_tuning.measure.roofline import roofline as roofline
+    from tunefarm_tuning.measure.runner.local import LocalRunner as LocalRunner
+    from tunefarm_tuning.measure.runner.replay import ReplayRunner as ReplayRunner
+    from tunefarm_tuning.measure.runner.rpc import RpcRunner as RpcRunner
     from tunefarm_tuning.process.model_child import ImportLimits as ImportLimits
     from tunefarm_tuning.records.coverage import (
         Coverage as Coverage,
@@ -68,15 +74,9 @@ if TYPE_CHECKING:
     )
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
-    from tunefarm_tuning.roofline import Roofline as Roofline
-    from tunefarm_tuning.roofline import kernel_bytes as kernel_bytes
-    from tunefarm_tuning.roofline import roofline as roofline
     from tunefarm_tuning.round import PreparedRound as PreparedRound
     from tunefarm_tuning.round import prepare_round as prepare_round
     from tunefarm_tuning.round import run_round as run_round
-    from tunefarm_tuning.runner.local import LocalRunner as LocalRunner
-    from tunefarm_tuning.runner.replay import ReplayRunner as ReplayRunner
-    from tunefarm_tuning.runner.rpc import RpcRunner as RpcRunner
     from tunefarm_tuning.space.config import Config as Config
     from tunefarm_tuning.space.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.space.config_space import Sketch as Sketch

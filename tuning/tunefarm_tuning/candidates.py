@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Builder, BuildInput, BuildResult, Builds
+from tunefarm_tuning.measure.interfaces import Builder, BuildInput, BuildResult, Builds
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 from tunefarm_tuning.workload.task import TuningTask

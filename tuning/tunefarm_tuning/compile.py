@@ -15,7 +15,7 @@ from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
-from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.records.history import History, current_history

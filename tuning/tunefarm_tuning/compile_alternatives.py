@@ -15,8 +15,8 @@ from typing import Any
 
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.model_check import compare_model, time_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.record import TuningRecord

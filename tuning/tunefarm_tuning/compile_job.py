@@ -24,10 +24,11 @@ from tunefarm_tuning.compile_session import CompileLimits, CompileSession, Kerne
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.execution_device import device_kind, is_this_machine, wanted_threads
+from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.model_race import race_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
@@ -36,7 +37,6 @@ from tunefarm_tuning.records.coverage import Coverage, MissReason
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
-from tunefarm_tuning.running_place import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key

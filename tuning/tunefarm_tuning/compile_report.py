@@ -15,6 +15,7 @@ from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
 from tunefarm_tuning.compile_session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.kernel_check import CheckedKernel
+from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
 from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
 from tunefarm_tuning.model_check import ModelComparison
 from tunefarm_tuning.records.coverage import Coverage
@@ -22,7 +23,6 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.host import cpu_flags
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key, versions
-from tunefarm_tuning.tvm_side.kernel_timing import METHOD as KERNEL_METHOD
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 

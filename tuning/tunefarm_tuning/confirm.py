@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tunefarm_tuning.measure import BuildInput, MeasureInput, MeasureOption
+from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, MeasureOption
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
 from tunefarm_tuning.workload.task import TuningTask

@@ -12,7 +12,7 @@ from typing import Any
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.coverage import CoveredTask, MissedTask, MissReason
 from tunefarm_tuning.records.record import TuningRecord

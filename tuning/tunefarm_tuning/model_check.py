@@ -11,7 +11,7 @@ from typing import Any
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 

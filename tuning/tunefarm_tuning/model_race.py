@@ -9,7 +9,7 @@ import numpy as np
 
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.model_check import time_models
 from tunefarm_tuning.reference.onnx_runtime import Reference
 

@@ -15,7 +15,7 @@ from tunefarm_tuning.candidate_feed import CandidateFeed
 from tunefarm_tuning.candidates import Candidate, Candidates
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import MeasureOption, Runner
+from tunefarm_tuning.measure.interfaces import MeasureOption, Runner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.records.like_history import choose_histories
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.round import PreparedRound, prepare_round

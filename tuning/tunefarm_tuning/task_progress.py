@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
-from tunefarm_tuning.measure import Builder, DeviceInfo
+from tunefarm_tuning.measure.interfaces import Builder, DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import standing
 from tunefarm_tuning.records.transfer import TaskHistory

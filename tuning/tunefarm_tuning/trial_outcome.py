@@ -10,7 +10,7 @@ from typing import Any
 
 from tunefarm_tuning.core.noise import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildResult, DeviceInfo, Failure, MeasureResult
+from tunefarm_tuning.measure.interfaces import BuildResult, DeviceInfo, Failure, MeasureResult
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tuner.base import TrialResult

@@ -9,7 +9,7 @@ from pathlib import Path
 from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.events import TuneEvent
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.records.log import RecordLog
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
@@ -85,8 +85,8 @@ def tune(
 
 @contextmanager
 def _this_machine() -> Iterator[MeasureOption]:
-    from tunefarm_tuning.builder.pool import LocalBuilder
-    from tunefarm_tuning.runner.local import LocalRunner
+    from tunefarm_tuning.measure.builder.pool import LocalBuilder
+    from tunefarm_tuning.measure.runner.local import LocalRunner
 
     with LocalBuilder() as builder, LocalRunner() as runner:
         yield MeasureOption(builder=builder, runner=runner)

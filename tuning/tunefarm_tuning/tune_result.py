@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
+from tunefarm_tuning.measure.roofline import Roofline, roofline
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.roofline import Roofline, roofline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

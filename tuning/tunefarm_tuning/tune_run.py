@@ -20,11 +20,11 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.measure import MeasureOption
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.measure.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.records.log import RecordLog
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.roofline import kernel_bytes, kernel_dtype
 from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.toolchain import toolchain_key

@@ -20,16 +20,16 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     error_from_json,
 )
-from tunefarm_tuning.cuda_errors import is_devices_fault, setups_fault
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.execution_device import device_kind
+from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
 from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
-from tunefarm_tuning.running_place import device_kind
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision

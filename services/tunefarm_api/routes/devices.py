@@ -20,7 +20,7 @@ from tunefarm_app.register_device import DeviceRegistration, heartbeat, register
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 

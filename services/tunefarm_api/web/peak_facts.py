@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_api.web import show
-from tunefarm_tuning.peak import Peak, Rate
+from tunefarm_tuning.measure.peak import Peak, Rate
 
 
 def peak_facts(peak: Peak | None) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from tunefarm_app.kernel_rooflines import kernel_roofline, task_computations
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Model, Workload
 from tunefarm_tuning.core.errors import ConflictError
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.workload.computation import Computation
 
 Outcomes = Mapping[int, Mapping[str, int]]

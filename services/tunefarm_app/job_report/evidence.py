@@ -19,7 +19,7 @@ from tunefarm_app.job_report.parts import (
     ReportTiming,
     ReportUntunable,
 )
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 
 T = TypeVar("T")
 Data = Mapping[str, Any]

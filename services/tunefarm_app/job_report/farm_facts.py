@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tunefarm_db.values import Device, Record
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 
 FARM = "farm"
 """The member of an artifact's report that holds it."""

@@ -15,8 +15,8 @@ import pytest
 from nvml_answers import RECORDED
 from nvml_answers import uuid as uuid_of
 
-from tunefarm_tuning.nvml import Nvml, NvmlError, NvmlLibrary, Question
-from tunefarm_tuning.nvml_recorded import RecordedNvml, record
+from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, NvmlLibrary, Question
+from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml, record
 
 FORMS: dict[Question, Any] = {
     Question.NAME: str,
@@ -98,7 +98,7 @@ def test_the_binding_on_a_stub_of_the_drivers_library(tmp_path: Path, options: l
     stub = [compiler, "-shared", "-fPIC", *options, "-o", str(library), str(RECORDED / "stub.c")]
     subprocess.run(stub, check=True, timeout=120)
     done = subprocess.run(
-        [sys.executable, "-m", "tunefarm_tuning.nvml_recorded"],
+        [sys.executable, "-m", "tunefarm_tuning.measure.gpu.nvml_recorded"],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True,
         text=True,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.builder.replay import ReplayBuilder
-from tunefarm_tuning.measure import Builder
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import Builder
 from tunefarm_tuning.testing.builder_contract import BuilderContract
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
 from tunefarm_tuning.testing.workloads import sample_task

@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tunefarm_tuning.builder import LocalBuilder
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, MeasureInput, Runner, TimingOption
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, Runner, TimingOption
+from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.measure.runner.recording import Recording
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.runner import LocalRunner, RpcRunner
-from tunefarm_tuning.runner.recording import Recording
-from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc

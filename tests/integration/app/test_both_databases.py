@@ -27,7 +27,7 @@ from tunefarm_app.settings import Settings
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -25,7 +25,7 @@ from tunefarm_app.task_round import TaskRound
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.runner.rpc import RpcRunner
+from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.names import detect_host_target
 from tunefarm_tuning.testing.local_rpc import local_rpc

@@ -22,7 +22,7 @@ from tunefarm_app.device_peak import peaks_of
 from tunefarm_app.tvm_engine import TvmEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.process import ChildProcess
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.target.names import parse_target

@@ -20,7 +20,7 @@ from tunefarm_app.device_checks import check_devices
 from tunefarm_app.device_enrolment import create_enrolment_token
 from tunefarm_app.device_orders import remove_device
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml import ANSWERS
 
 
 @pytest.fixture

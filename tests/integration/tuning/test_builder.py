@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, BuildResult
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
 from tunefarm_tuning.process import ChildClosed, ChildProcess
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.workloads import sample_task

@@ -9,12 +9,12 @@ import pytest
 from onnx_models import GraphBuilder
 from small_disk import small_disk
 
-from tunefarm_tuning.builder.pool import LocalBuilder
-from tunefarm_tuning.builder.worker import FULL_DISK
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.extraction import extract_tasks
 from tunefarm_tuning.importing import import_model
-from tunefarm_tuning.measure import BuildInput, Failure
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.worker import FULL_DISK
+from tunefarm_tuning.measure.interfaces import BuildInput, Failure
 
 
 def test_a_full_disk_is_no_candidates_fault(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from replayed_search import replayed_search
 
-from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
@@ -152,7 +152,7 @@ def test_the_compiler_takes_them_for_products_of_bfloat16(
 
 @needs_nvcc
 def test_a_builder_builds_them(tmp_path: Path) -> None:
-    from tunefarm_tuning.measure import BuildInput
+    from tunefarm_tuning.measure.interfaces import BuildInput
 
     kind, size = MATMUL
     task = sample_task(kind, **size, dtype="bfloat16", wide=1, target="cuda/sm_90")

@@ -14,16 +14,16 @@ import tvm
 from cpu_as_gpu import CpuAsGpu
 from nvml_answers import Driver, uuid
 
-from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.gpu_state import GpuState
-from tunefarm_tuning.measure import BuildInput, MeasureInput, TimingOption
-from tunefarm_tuning.nvml import ANSWERS
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.state import GpuState
+from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, TimingOption
+from tunefarm_tuning.measure.runner import LocalRunner
+from tunefarm_tuning.measure.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.process import ChildLimits
-from tunefarm_tuning.runner import LocalRunner
-from tunefarm_tuning.runner.timing import interleaved_params, measure_params, result_of
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task

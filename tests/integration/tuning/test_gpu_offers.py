@@ -22,9 +22,9 @@ from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
-from tunefarm_tuning.device_run import DeviceRun
-from tunefarm_tuning.gpu_baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
-from tunefarm_tuning.nvml import ANSWERS
+from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.measure.gpu.nvml import ANSWERS
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference

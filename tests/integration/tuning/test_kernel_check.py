@@ -13,8 +13,8 @@ import pytest
 
 from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.space.config import Config

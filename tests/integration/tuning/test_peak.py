@@ -8,9 +8,9 @@ import pytest
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.measure import DeviceInfo
-from tunefarm_tuning.peak import Peak, measure_peak
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.process import ChildClosed, ChildProcess
 from tunefarm_tuning.target.names import detect_host_target, parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc

@@ -15,11 +15,17 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from tunefarm_tuning.builder import LocalBuilder
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.measure import BuildInput, DeviceInfo, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import (
+    BuildInput,
+    DeviceInfo,
+    MeasureInput,
+    MeasureResult,
+    TimingOption,
+)
+from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.workloads import sample_task

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.builder.pool import LocalBuilder
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import RoundFinished, TuneEvent
-from tunefarm_tuning.measure import MeasureOption, TimingOption
-from tunefarm_tuning.peak import measure_peak
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
+from tunefarm_tuning.measure.peak import measure_peak
+from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import load_records
 from tunefarm_tuning.round import run_round
-from tunefarm_tuning.runner.local import LocalRunner
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tune import tune

@@ -16,7 +16,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tunefarm_app.run_step import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
 
 TRUE_SEC = {0: 1.00e-3, 16: 1.01e-3, 64: 1.5e-3, 512: 2e-3}
 """What the four configs of a task of extent 1 cost, by their only knob."""

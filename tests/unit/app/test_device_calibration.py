@@ -18,11 +18,11 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_app.tvm_engine import remote_device
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.gpu_state import busy
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.gpu.state import busy
+from tunefarm_tuning.measure.interfaces import Failure
 
 
 @dataclass

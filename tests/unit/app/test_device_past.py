@@ -16,8 +16,8 @@ from tunefarm_app.register_device import heartbeat
 from tunefarm_app.replay_engine import ReplayEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.measure.calibration import CalibrationRun
 
 DAY_SEC = 86_400.0
 

@@ -15,9 +15,9 @@ from tunefarm_app.device_peak import known_peak, peaks_of
 from tunefarm_app.replay_engine import ReplayEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.calibration import CalibrationRun
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
-from tunefarm_tuning.peak import Peak, Rate, peak_key
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.peak import Peak, Rate, peak_key
 from tunefarm_tuning.target.target import Target
 
 

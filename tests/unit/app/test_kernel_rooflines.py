@@ -8,8 +8,8 @@ from tunefarm_app.device_orders import remove_device
 from tunefarm_app.kernel_rooflines import job_peak, job_rooflines
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.values import Job
-from tunefarm_tuning.peak import Peak
-from tunefarm_tuning.roofline import Roofline
+from tunefarm_tuning.measure.peak import Peak
+from tunefarm_tuning.measure.roofline import Roofline
 
 
 def peak_of(farm: Farm, job: Job) -> Peak | None:

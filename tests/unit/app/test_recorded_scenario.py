@@ -14,7 +14,7 @@ from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, MeasureInput
+from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space

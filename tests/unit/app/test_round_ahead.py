@@ -19,10 +19,10 @@ from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer,
 from tunefarm_app.run_step import run_steps
 from tunefarm_app.tune_choice import _may_be_taken
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, Builds, DeviceInfo, Failure, MeasureOption
-from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, Builds, DeviceInfo, Failure, MeasureOption
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.task_scheduler import TaskState

@@ -25,12 +25,12 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
-from tunefarm_tuning.builder.worker import FULL_DISK
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.gpu_state import busy
-from tunefarm_tuning.measure import Failure, MeasureResult
+from tunefarm_tuning.measure.builder.worker import FULL_DISK
+from tunefarm_tuning.measure.gpu.state import busy
+from tunefarm_tuning.measure.interfaces import Failure, MeasureResult
 
 
 def test_a_late_write_is_rejected_and_no_trial_is_recorded_twice(farm, tuning_job) -> None:

@@ -22,8 +22,8 @@ from benchmarks.models.networks.graph import write_network
 from nvml_answers import Driver
 from onnx import TensorProto
 
-from tunefarm_tuning.gpu_baseline import BUDGET_SEC
-from tunefarm_tuning.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.baseline import BUDGET_SEC
+from tunefarm_tuning.measure.gpu.nvml import ANSWERS
 
 NET = ("bert", "float16")
 TORCH_SAYS = '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91002, "gpu": true}'

@@ -16,7 +16,7 @@ from benchmarks.models.table import geomean, last_lines, main, make_table, task_
 from benchmarks.models.timing import Difference, Timing, best_onnxruntime, difference, torch_files
 from benchmarks.search import json_lines
 
-from tunefarm_tuning.peak import Bandwidth, Peak, Rate
+from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate
 
 
 def one_rate(value: float) -> Rate:

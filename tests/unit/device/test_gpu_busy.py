@@ -9,10 +9,10 @@ import sys
 import pytest
 from nvml_answers import Driver, uuid
 
-from tunefarm_tuning.gpu_reading import GpuProcess, GpuReading, read
-from tunefarm_tuning.gpu_state import GpuState
-from tunefarm_tuning.gpu_users import is_ours_or_gone
-from tunefarm_tuning.nvml import open_nvml
+from tunefarm_tuning.measure.gpu.nvml import open_nvml
+from tunefarm_tuning.measure.gpu.reading import GpuProcess, GpuReading, read
+from tunefarm_tuning.measure.gpu.state import GpuState
+from tunefarm_tuning.measure.gpu.users import is_ours_or_gone
 from tunefarm_workers.device.gpu_busy import BusyGpu
 
 OURS, THEIRS = 100, 200

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from nvml_answers import Driver, uuid
+from tunefarm_tuning.measure.interfaces.gpu import nvml
 
-from tunefarm_tuning import nvml
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_workers.device import gpu

@@ -9,8 +9,8 @@ from typing import Any
 
 from nvml_answers import Driver
 
-from tunefarm_tuning.nvml import NvmlError, Question
-from tunefarm_tuning.nvml_recorded import RecordedNvml
+from tunefarm_tuning.measure.gpu.nvml import NvmlError, Question
+from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml
 from tunefarm_workers.device import gpu
 from tunefarm_workers.device.gpu_watch import GpuWatch
 from tunefarm_workers.device.vitals import Vitals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.adaptive_timing import TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.core.noise import relative_noise
-from tunefarm_tuning.measure import MeasureResult
+from tunefarm_tuning.measure.adaptive_timing import TimingPlan, time_adaptively, time_interleaved
+from tunefarm_tuning.measure.interfaces import MeasureResult
 
 PLAN = TimingPlan(repeat=10, number=1, min_repeat_ms=3.0, max_timing_ms=100.0)
 

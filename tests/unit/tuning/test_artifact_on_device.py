@@ -15,7 +15,7 @@ from tunefarm_tuning.core.errors import (
     InvariantError,
     TunefarmError,
 )
-from tunefarm_tuning.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildCrashed, ChildOutOfMemory
 from tunefarm_tuning.verify import compare_on_device
 

@@ -12,8 +12,8 @@ import pytest
 from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
 from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.device_run import DeviceRun
 from tunefarm_tuning.kernel_check import CheckedKernel, missed
+from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.records.record import TuningRecord

@@ -8,7 +8,7 @@ import pytest
 from tunefarm_tuning.cost_model.base import TrialGroup
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.testing.synthetic import conv_space, tiny_space

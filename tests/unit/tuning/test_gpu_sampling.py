@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.adaptive_timing import TimingPlan, time_adaptively
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.gpu_state import GpuState, says_busy
+from tunefarm_tuning.measure.adaptive_timing import TimingPlan, time_adaptively
+from tunefarm_tuning.measure.gpu.state import GpuState, says_busy
 from tunefarm_tuning.tvm_side.gpu_sampling import LAUNCH_SEC, cold_sampler, flush_bytes, take_steadily
 
 WELL = GpuState(clock_mhz=1980.0, temperature_celsius=41.0)

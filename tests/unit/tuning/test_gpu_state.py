@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.gpu_state import GpuState, clock_reasons
+from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
+from tunefarm_tuning.measure.gpu.state import GpuState, clock_reasons
 
 
 def test_it_survives_json() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.core.hard_link import place
+from tunefarm_tuning.measure.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.space.config import Config
 
 ASKED, APPLIED = Config(0, (1,)), Config(0, (2,))

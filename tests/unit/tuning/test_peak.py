@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.peak import Bandwidth, Peak, Rate, measure_peak
+from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate, measure_peak
 from tunefarm_tuning.target.names import parse_target
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, Builds, Failure, MeasureOption
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, Builds, Failure, MeasureOption
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.round import prepare_round
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import Answer, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.tuner import Tuner, make_tuner

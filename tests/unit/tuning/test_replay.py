@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, DeviceInfo, Failure, MeasureInput
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import REPLAY_DEVICE, ReplayRunner, answer_from_records
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import BuildInput, DeviceInfo, Failure, MeasureInput
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, ReplayRunner, answer_from_records
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.testing.tuner_contract import history

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tunefarm_tuning.peak import Bandwidth, Peak, Rate
-from tunefarm_tuning.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
+from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate
+from tunefarm_tuning.measure.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 
 KIB, MIB = 1 << 10, 1 << 20

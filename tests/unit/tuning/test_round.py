@@ -10,13 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildResult, Failure, MeasureInput, MeasureOption, MeasureResult
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import (
+    BuildResult,
+    Failure,
+    MeasureInput,
+    MeasureOption,
+    MeasureResult,
+)
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.round import run_round
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
 from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import (
@@ -21,11 +20,12 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.measure import Failure, MeasureOption, MeasureResult
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import Failure, MeasureOption, MeasureResult
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.records.record import load_records
 from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.testing.synthetic import (

@@ -10,14 +10,14 @@ import pytest
 from waiting import wait_until
 
 from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.events import RoundFinished, TaskPicked, TuneEvent, TuneFinished
-from tunefarm_tuning.measure import DeviceInfo, Failure, MeasureOption
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureOption
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.round_queue import RoundQueue, Spent
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.task_progress import TaskProgress

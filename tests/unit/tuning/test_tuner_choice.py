@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.testing.tuner_contract import answers
 from tunefarm_tuning.tuner import TUNERS, make_tuner, task_seed

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task
 from tunefarm_tuning.testing.tuner_contract import answers, history
 from tunefarm_tuning.tuner import make_tuner

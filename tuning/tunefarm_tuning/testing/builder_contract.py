@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Builder, BuildInput
+from tunefarm_tuning.measure.interfaces import Builder, BuildInput
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 

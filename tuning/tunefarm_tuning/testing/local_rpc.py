@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 
 _START_TIMEOUT_SEC = 120.0

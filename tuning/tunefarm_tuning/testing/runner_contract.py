@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import MeasureInput, MeasureResult, Runner
+from tunefarm_tuning.measure.interfaces import MeasureInput, MeasureResult, Runner
 
 REPEAT = 3
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.builder.replay import ReplayBuilder
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure, MeasureOption
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
-from tunefarm_tuning.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.interfaces import Failure, MeasureOption
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob

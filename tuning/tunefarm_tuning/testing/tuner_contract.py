@@ -12,10 +12,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space

@@ -13,7 +13,7 @@ from tvm.s_tir import Schedule
 from tvm.tirx import build as build_module
 
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.gpu_state import GpuState, busy
+from tunefarm_tuning.measure.gpu.state import GpuState, busy
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.device_code import export
 from tunefarm_tuning.tvm_side.gpu_sampling import state_of

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import tvm
 
 from tunefarm_tuning.artifact.cuda_runtime import DRIVER
-from tunefarm_tuning.gpu_state import GPU_STATE
-from tunefarm_tuning.gpu_users import state_and_users
-from tunefarm_tuning.nvml import open_nvml
+from tunefarm_tuning.measure.gpu.nvml import open_nvml
+from tunefarm_tuning.measure.gpu.state import GPU_STATE
+from tunefarm_tuning.measure.gpu.users import state_and_users
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _UUID_LETTERS = len("GPU-") + 36

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from statistics import mean, median
 from typing import Any, TypeVar
 
-from tunefarm_tuning.adaptive_timing import Sampler
-from tunefarm_tuning.gpu_state import GPU_STATE, GpuState, busy
+from tunefarm_tuning.measure.adaptive_timing import Sampler
+from tunefarm_tuning.measure.gpu.state import GPU_STATE, GpuState, busy
 from tunefarm_tuning.tvm_side.session import DeviceSession
 
 LAUNCH_SEC = 20e-6

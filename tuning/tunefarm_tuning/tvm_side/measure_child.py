@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 import tvm
 
-from tunefarm_tuning.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.gpu_state import BUSY
+from tunefarm_tuning.measure.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
+from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
+from tunefarm_tuning.measure.gpu.state import BUSY
 from tunefarm_tuning.tvm_side import gpu_sampling
 from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.workload.task import TensorSpec

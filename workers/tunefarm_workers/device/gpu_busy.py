@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tunefarm_tuning.gpu_reading import GpuReading
-from tunefarm_tuning.gpu_users import computing_of, is_ours_or_gone, named
+from tunefarm_tuning.measure.gpu.reading import GpuReading
+from tunefarm_tuning.measure.gpu.users import computing_of, is_ours_or_gone, named
 
 BUSY_GPU = 0.1
 """Load of the whole GPU, nothing of ours running, from which on somebody must be at it."""

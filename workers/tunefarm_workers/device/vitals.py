@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+from tunefarm_tuning.measure.interfaces.gpu import reading as gpu_reading
 
-from tunefarm_tuning import gpu_reading
 from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.gpu_reading import GpuReading
-from tunefarm_tuning.nvml import Nvml, open_nvml
+from tunefarm_tuning.measure.gpu.nvml import Nvml, open_nvml
+from tunefarm_tuning.measure.gpu.reading import GpuReading
 from tunefarm_workers.device.gpu import Gpu
 
 log = logging.getLogger("tunefarm.device")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tunefarm_tuning.device_offers import OFFERS
-from tunefarm_tuning.gpu_state import GPU_STATE
-from tunefarm_tuning.gpu_users import state_and_users
-from tunefarm_tuning.nvml import open_nvml, preload
+from tunefarm_tuning.measure.device_functions import OFFERS
+from tunefarm_tuning.measure.gpu.nvml import open_nvml, preload
+from tunefarm_tuning.measure.gpu.state import GPU_STATE
+from tunefarm_tuning.measure.gpu.users import state_and_users
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key

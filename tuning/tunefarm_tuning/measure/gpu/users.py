@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import psutil
 
-from tunefarm_tuning.gpu_reading import GpuProcess, read_processes, read_state
-from tunefarm_tuning.nvml import Nvml
+from tunefarm_tuning.measure.gpu.nvml import Nvml
+from tunefarm_tuning.measure.gpu.reading import GpuProcess, read_processes, read_state
 
 BUSY_PROCESS = 0.05
 """Load of another's process from which on it disturbs."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
-from tunefarm_tuning.gpu_baseline import GpuBaseline, not_installed
+from tunefarm_tuning.measure.gpu.baseline import GpuBaseline, not_installed
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 
 NOT_INSTALLED = "tunefarm.not_installed"

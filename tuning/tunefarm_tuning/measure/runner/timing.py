@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureResult, TimingOption
 
 
 class Rivals:

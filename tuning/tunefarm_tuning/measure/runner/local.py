@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import DeviceInfo, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
-from tunefarm_tuning.runner.timing import (
+from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.runner.timing import (
     Rivals,
     failed,
     interleaved_params,
@@ -19,6 +18,7 @@ from tunefarm_tuning.runner.timing import (
     measure_params,
     result_of,
 )
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.builder.build_pool import BuildPool, BuildStream
-from tunefarm_tuning.builder.kernel_cache import KernelCache
-from tunefarm_tuning.builder.worker import BuildWorker
 from tunefarm_tuning.core.cancellation import Closing
-from tunefarm_tuning.measure import BuildInput, BuildResult
+from tunefarm_tuning.measure.builder.build_pool import BuildPool, BuildStream
+from tunefarm_tuning.measure.builder.kernel_cache import KernelCache
+from tunefarm_tuning.measure.builder.worker import BuildWorker
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.space.config_space import ConfigSpace

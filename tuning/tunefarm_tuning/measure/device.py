@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_tuning.measure import DeviceInfo
+from tunefarm_tuning.measure.interfaces import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError, TransientError
-from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
 from tunefarm_tuning.target.target import Target

@@ -10,7 +10,7 @@ import numpy as np
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
-from tunefarm_tuning.measure import Failure
+from tunefarm_tuning.measure.interfaces import Failure
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.builder.build_pool import BuildPool
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, BuildResult, Builds, Failure
+from tunefarm_tuning.measure.builder.build_pool import BuildPool
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, Builds, Failure
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace

@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from tunefarm_tuning.measure import BuildInput, BuildResult
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
 
 _AGAIN_SEC = 0.2
 

@@ -11,11 +11,10 @@ from typing import Any
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.device import RemoteDevice
-from tunefarm_tuning.measure import DeviceInfo, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
-from tunefarm_tuning.runner.own_address import is_own_address
-from tunefarm_tuning.runner.timing import (
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
+from tunefarm_tuning.measure.runner.own_address import is_own_address
+from tunefarm_tuning.measure.runner.timing import (
     Rivals,
     failed,
     interleaved_params,
@@ -23,6 +22,7 @@ from tunefarm_tuning.runner.timing import (
     measure_params,
     result_of,
 )
+from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 
 _MODULE = "tunefarm_tuning.tvm_side.measure_child"
 _CANDIDATES_PER_SESSION = 8

@@ -9,10 +9,10 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import BuildInput, BuildResult, Failure
+from tunefarm_tuning.measure.builder.kernel_cache import KernelCache, Known
+from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult, Failure
 from tunefarm_tuning.process import (
     ChildClosed,
     ChildCrashed,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tunefarm_tuning.peak import Peak
+from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.workload.computation import Access, Computation
 
 _DISPROVED = 1.1

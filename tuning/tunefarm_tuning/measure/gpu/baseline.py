@@ -12,7 +12,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.device_run import DeviceRun
+from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.workload.model import Model
 

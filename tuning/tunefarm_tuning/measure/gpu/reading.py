@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.gpu_state import GpuState, clock_reasons
-from tunefarm_tuning.nvml import Nvml, NvmlError, Question
+from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, Question
+from tunefarm_tuning.measure.gpu.state import GpuState, clock_reasons
 
 _LOST = {
     "NVML_ERROR_GPU_IS_LOST": "the GPU has fallen off the bus",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.runner.local import LocalRunner
-from tunefarm_tuning.runner.rpc import RpcRunner
+from tunefarm_tuning.measure.runner.local import LocalRunner
+from tunefarm_tuning.measure.runner.rpc import RpcRunner
 
 __all__ = ["LocalRunner", "RpcRunner"]

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import Failure, MeasureResult
+from tunefarm_tuning.measure.interfaces import Failure, MeasureResult
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask

@@ -6,7 +6,7 @@ The file is a JSON object::
      "gpus": [{"uuid": "GPU-...", "name": "NVIDIA H100 80GB HBM3", "clock": 1980, ...}]}
 
 A GPU has an answer to each `Question`, by its name. An answer may be ``{"error": "NVML_ERROR_NOT_SUPPORTED"}``, and so may a GPU,
-and the whole. ``python -m tunefarm_tuning.nvml_recorded`` writes such a file of the machine that it runs on.
+and the whole. ``python -m tunefarm_tuning.measure.gpu.nvml_recorded`` writes such a file of the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.nvml import Nvml, NvmlError, NvmlLibrary, Question
+from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, NvmlLibrary, Question
 
 _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"
 

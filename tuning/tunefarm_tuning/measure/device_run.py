@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, TunefarmError
-from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 
 _MODULE = "tunefarm_tuning.tvm_side.run_child"

@@ -10,10 +10,10 @@ from itertools import cycle, islice
 
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure import DeviceInfo, Failure, MeasureInput, MeasureResult
+from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureInput, MeasureResult
+from tunefarm_tuning.measure.runner.recording import Recording
+from tunefarm_tuning.measure.runner.timing import Rivals, check_one_task
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.runner.recording import Recording
-from tunefarm_tuning.runner.timing import Rivals, check_one_task
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 

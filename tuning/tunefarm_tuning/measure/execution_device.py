@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.target.host import host_device_model, num_cores
 from tunefarm_tuning.target.target import Target
 

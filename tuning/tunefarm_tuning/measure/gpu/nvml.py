@@ -87,7 +87,7 @@ class Nvml(Protocol):
 def open_nvml(environment: Mapping[str, str] = os.environ) -> Nvml:
     """Return the driver's answers, or those that were recorded, where the environment names such a file."""
     if recorded := environment.get(ANSWERS):
-        from tunefarm_tuning.nvml_recorded import RecordedNvml
+        from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml
 
         return RecordedNvml(Path(recorded))
     return NvmlLibrary()

@@ -1,0 +1,1 @@
+"""How a GPU is while something is timed on it, as NVIDIA's driver tells."""
