@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.extraction import extract_tasks
-from tunefarm_tuning.importing import import_model
+from tunefarm_tuning.frontend.extraction import extract_tasks
+from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.target.target import Target

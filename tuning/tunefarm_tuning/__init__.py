@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from tunefarm_tuning.core.outcome import Outcome as Outcome
     from tunefarm_tuning.evaluate import Latency as Latency
     from tunefarm_tuning.evaluate import evaluate as evaluate
-    from tunefarm_tuning.extraction import extract_tasks as extract_tasks
-    from tunefarm_tuning.importing import import_model as import_model
+    from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
+    from tunefarm_tuning.frontend.importing import import_model as import_model
+    from tunefarm_tuning.frontend.stablehlo import import_stablehlo as import_stablehlo
+    from tunefarm_tuning.frontend.tflite import import_tflite as import_tflite
+    from tunefarm_tuning.frontend.torch import import_torch as import_torch
     from tunefarm_tuning.kernel_source import KernelSource as KernelSource
     from tunefarm_tuning.kernel_source import SourceText as SourceText
     from tunefarm_tuning.kernel_source import kernel_source as kernel_source
@@ -82,7 +85,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.space.config_space import Sketch as Sketch
     from tunefarm_tuning.space.knob import Knob as Knob
     from tunefarm_tuning.space.knob import KnobKind as KnobKind
-    from tunefarm_tuning.stablehlo_file import import_stablehlo as import_stablehlo
     from tunefarm_tuning.target.host import host_device_model as host_device_model
     from tunefarm_tuning.target.names import detect_host_target as detect_host_target
     from tunefarm_tuning.target.names import parse_target as parse_target
@@ -91,8 +93,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.toolchain import versions as versions
     from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
     from tunefarm_tuning.task_scheduler import TaskState as TaskState
-    from tunefarm_tuning.tflite_file import import_tflite as import_tflite
-    from tunefarm_tuning.torch_program import import_torch as import_torch
     from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome
     from tunefarm_tuning.tune import tune as tune
     from tunefarm_tuning.tune_result import TuneResult as TuneResult

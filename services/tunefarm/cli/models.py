@@ -128,8 +128,8 @@ def convert_model(
     For a torch.export program torch and onnxscript must be installed, for StableHLO jaxlib (tunefarm[stablehlo]); a
     TFLite file is compared if ai-edge-litert is. A TFLite file can be uploaded and tuned as it is, too.
     """
-    from tunefarm_tuning.stablehlo_file import is_stablehlo_file
-    from tunefarm_tuning.tflite_file import is_tflite_file
+    from tunefarm_tuning.frontend.stablehlo import is_stablehlo_file
+    from tunefarm_tuning.frontend.tflite import is_tflite_file
 
     if is_tflite_file(file):
         model, compared = _convert_tflite(out, file, to)
@@ -165,7 +165,7 @@ def _check_torch_file(file: Path) -> None:
 
 
 def _convert_tflite(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
-    from tunefarm_tuning.tflite_file import convert_tflite_file, litert_is_installed, skipped_text
+    from tunefarm_tuning.frontend.tflite import convert_tflite_file, litert_is_installed, skipped_text
 
     made = convert_tflite_file(file, to)
     if not litert_is_installed():
@@ -177,7 +177,7 @@ def _convert_tflite(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
 
 
 def _convert_stablehlo(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
-    from tunefarm_tuning.stablehlo_file import convert_stablehlo, not_compared_text
+    from tunefarm_tuning.frontend.stablehlo import convert_stablehlo, not_compared_text
 
     made = convert_stablehlo(file, to)
     if made.not_compared:

@@ -14,6 +14,8 @@ from tunefarm_tuning import import_model
 from tunefarm_tuning.compile_report import why_no_baseline
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.frontend.onnx import gpu_baseline_child
+from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.measure.gpu.baseline import (
     BUDGET_SEC,
     ONNXRUNTIME,
@@ -21,8 +23,6 @@ from tunefarm_tuning.measure.gpu.baseline import (
     budget_sec,
     time_others,
 )
-from tunefarm_tuning.onnx_side import gpu_baseline_child
-from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
 onnxruntime = pytest.importorskip("onnxruntime")

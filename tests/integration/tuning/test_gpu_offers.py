@@ -38,7 +38,7 @@ LIMITS = CompileLimits()
 
 TORCH = """
 import contextlib, sys
-if "tunefarm_tuning.onnx_side.gpu_baseline_child" not in sys.modules:
+if "tunefarm_tuning.frontend.onnx.gpu_baseline_child" not in sys.modules:
     raise ImportError("TVM looks for PyTorch, too")
 class cuda:
     is_available = staticmethod(lambda: True)

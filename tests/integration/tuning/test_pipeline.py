@@ -18,7 +18,7 @@ from onnx_reference import built_outputs, reference_outputs
 from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.extract import NotTunable, kernel_args, primfunc_workloads

@@ -16,11 +16,11 @@ from stablehlo_networks import NETWORKS
 from stablehlo_run import assert_like_jax, converted, exported
 from typer.testing import CliRunner
 
-import tunefarm_tuning.stablehlo_file as home
+import tunefarm_tuning.frontend.stablehlo as home
 from tunefarm.cli.main import make_app
 from tunefarm_tuning import ImportLimits, import_stablehlo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.stablehlo_file import convert_stablehlo, is_stablehlo_file
+from tunefarm_tuning.frontend.stablehlo import convert_stablehlo, is_stablehlo_file
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 

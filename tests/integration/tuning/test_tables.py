@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tunefarm_tuning.core.errors import UnknownTargetError
-from tunefarm_tuning.onnx_side import operators
+from tunefarm_tuning.frontend.onnx import operators
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.tvm_side.dump_target_tags import TABLE_PATH, table_text
 from tunefarm_tuning.tvm_side.onnx_importer import contributed_operators, supported_operators

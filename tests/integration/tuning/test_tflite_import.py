@@ -15,8 +15,8 @@ from tflite_zoo import ZOO
 
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.frontend.tflite import _compare, convert_tflite_file
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tflite_file import _compare, convert_tflite_file
 from tunefarm_tuning.tflite_side.convert_child import convert_file
 from tunefarm_tuning.tvm_side.pipeline import load_relax
 

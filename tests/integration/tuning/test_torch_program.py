@@ -10,7 +10,7 @@ import pytest
 
 from tunefarm_tuning import ImportLimits, import_torch
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.torch_program import _compare
+from tunefarm_tuning.frontend.torch import _compare
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("torch", "onnxscript"))
 needs_torch = pytest.mark.skipif(not INSTALLED, reason="torch and onnxscript are not installed")

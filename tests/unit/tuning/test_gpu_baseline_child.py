@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 
 from tunefarm_tuning.core.array_file import save_arrays
-from tunefarm_tuning.onnx_side import gpu_baseline_child as child
+from tunefarm_tuning.frontend.onnx import gpu_baseline_child as child
 
 WAITED, RAN = "waited", "ran"
 

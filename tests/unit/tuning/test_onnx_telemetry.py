@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.parametrize("module", ["reference_child", "check_child"])
 def test_onnxruntime_reports_nothing(module: str, tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
-    program = f"import tunefarm_tuning.onnx_side.{module}, onnxruntime"
+    program = f"import tunefarm_tuning.frontend.onnx.{module}, onnxruntime"
     subprocess.run(
         [sys.executable, "-c", program], env={**env, "TMPDIR": str(tmp_path)}, check=True, timeout=120
     )

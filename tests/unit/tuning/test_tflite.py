@@ -20,7 +20,7 @@ from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.model_file import onnx_source, read_model
+from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
 from tunefarm_tuning.tflite_side.convert import CONVERTERS, convert
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 

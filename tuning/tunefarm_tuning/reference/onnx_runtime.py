@@ -14,7 +14,7 @@ from tunefarm_tuning.reference.comparison import BFLOAT16, STEPS
 from tunefarm_tuning.reference.random_inputs import InputKind
 from tunefarm_tuning.workload.model import Model
 
-_MODULE = "tunefarm_tuning.onnx_side.reference_child"
+_MODULE = "tunefarm_tuning.frontend.onnx.reference_child"
 INPUT_KINDS = (InputKind.NORMAL, InputKind.POSITIVE)
 
 
@@ -47,7 +47,7 @@ class Reference:
 
     Attributes:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
-        bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs twins of it (`onnx_side.bfloat16`).
+        bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs twins of it (`frontend.onnx.bfloat16`).
 
     Args:
         folder: Where inputs and outputs are written.

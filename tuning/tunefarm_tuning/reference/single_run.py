@@ -13,7 +13,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.workload.model import Model
 
-_REFERENCE_CHILD = "tunefarm_tuning.onnx_side.reference_child"
+_REFERENCE_CHILD = "tunefarm_tuning.frontend.onnx.reference_child"
 _LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"
 _XLA_CHILD = "tunefarm_tuning.stablehlo_side.convert_child"
 

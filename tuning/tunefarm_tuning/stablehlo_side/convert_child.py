@@ -10,8 +10,8 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.output_file import writing
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16
-from tunefarm_tuning.onnx_side.model_file import onnx_bytes
+from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
+from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes
 from tunefarm_tuning.stablehlo_side.control import is_harmless
 from tunefarm_tuning.stablehlo_side.convert import convert
 from tunefarm_tuning.stablehlo_side.file_form import module_bytes

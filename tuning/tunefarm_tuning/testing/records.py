@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.extraction import extract_tasks
+from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput
 from tunefarm_tuning.records.record import TuningRecord

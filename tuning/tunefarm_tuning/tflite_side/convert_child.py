@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.output_file import writing
-from tunefarm_tuning.onnx_side.model_file import convert_tflite, onnx_bytes
+from tunefarm_tuning.frontend.onnx.model_file import convert_tflite, onnx_bytes
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 

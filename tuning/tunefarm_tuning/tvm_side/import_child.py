@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.rules import item_bytes
+from tunefarm_tuning.frontend.onnx.rules import item_bytes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm_side.deep_stack import with_deep_stack

@@ -13,7 +13,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.onnx_side.plain_graph import all_nodes, make_plain
+from tunefarm_tuning.frontend.onnx.plain_graph import all_nodes, make_plain
 from tunefarm_tuning.tvm_side import (
     onnx_activations,
     onnx_older,

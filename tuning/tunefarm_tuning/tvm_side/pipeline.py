@@ -15,8 +15,8 @@ from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.onnx_side.binding import bind_inputs
-from tunefarm_tuning.onnx_side.model_file import read_model
+from tunefarm_tuning.frontend.onnx.binding import bind_inputs
+from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm_side import bfloat16_rounding, gpu_graph, resize_kernels

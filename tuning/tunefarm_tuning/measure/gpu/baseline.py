@@ -16,7 +16,7 @@ from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.workload.model import Model
 
-_MODULE = "tunefarm_tuning.onnx_side.gpu_baseline_child"
+_MODULE = "tunefarm_tuning.frontend.onnx.gpu_baseline_child"
 ONNXRUNTIME, TORCH_COMPILE = "onnxruntime", "torch_compile"
 _PACKAGES = {ONNXRUNTIME: ("onnxruntime", "onnx"), TORCH_COMPILE: ("torch", "onnx2torch")}
 BUDGET_SEC = 300.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 
-from tunefarm_tuning.onnx_side.binding import real_inputs
+from tunefarm_tuning.frontend.onnx.binding import real_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _COUNTED_OUTPUTS = frozenset({"Split"})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.importing import import_model
+from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs

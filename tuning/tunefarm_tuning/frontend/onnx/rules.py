@@ -12,11 +12,11 @@ from onnx import TensorProto
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.onnx_side.bfloat16 import narrow_tensors
-from tunefarm_tuning.onnx_side.binding import real_inputs
-from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
-from tunefarm_tuning.onnx_side.operators import is_supported
-from tunefarm_tuning.onnx_side.plain_graph import all_graphs, all_nodes
+from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors
+from tunefarm_tuning.frontend.onnx.binding import real_inputs
+from tunefarm_tuning.frontend.onnx.dtypes import TAKEN, dtype_name, onnx_name
+from tunefarm_tuning.frontend.onnx.operators import is_supported
+from tunefarm_tuning.frontend.onnx.plain_graph import all_graphs, all_nodes
 from tunefarm_tuning.workload.task import TensorSpec
 
 _LISTED = 8

@@ -8,7 +8,7 @@ import onnx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.onnx_side.dtypes import TAKEN, dtype_name, onnx_name
+from tunefarm_tuning.frontend.onnx.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.workload.task import TensorSpec
 
 

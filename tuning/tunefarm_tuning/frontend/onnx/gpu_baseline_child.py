@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvariantError
-from tunefarm_tuning.onnx_side.model_file import onnx_source
+from tunefarm_tuning.frontend.onnx.model_file import onnx_source
 
 Arrays = Mapping[str, NDArray[Any]]
 Run = Callable[[int], None]

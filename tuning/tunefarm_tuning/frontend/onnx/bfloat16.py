@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tunefarm_tuning.onnx_side.plain_graph import all_graphs
+from tunefarm_tuning.frontend.onnx.plain_graph import all_graphs
 
 _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 

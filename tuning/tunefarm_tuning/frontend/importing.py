@@ -17,7 +17,7 @@ from tunefarm_tuning.process.model_child import CHILD_ENVIRONMENT, ImportLimits
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TensorSpec
 
-_CHECK_CHILD = "tunefarm_tuning.onnx_side.check_child"
+_CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
 _IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"
 _CRASHES = {
     "SIGFPE": "divides by zero where its constants are folded",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.importing import import_model
+from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.reference.comparison import BFLOAT16, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs

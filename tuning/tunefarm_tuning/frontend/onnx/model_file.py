@@ -8,7 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.onnx_side.bfloat16 import uses_bfloat16, widened
+from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 

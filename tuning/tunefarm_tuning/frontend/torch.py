@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file, writing
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.importing import import_model
+from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime

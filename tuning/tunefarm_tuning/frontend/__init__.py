@@ -1,0 +1,1 @@
+"""From a stranger's file to a checked model and its tasks."""
