@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact_access import fetch_library, manifest_of
+from tunefarm_tuning.artifact.access import fetch_library, manifest_of
 from tunefarm_tuning.compile_session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import (
