@@ -31,7 +31,7 @@ from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 CHILDREN_PER_WORKER = 16
 WITHIN_SEC = 600.0

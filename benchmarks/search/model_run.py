@@ -14,13 +14,14 @@ from benchmarks.search.clock import Clock, Timed
 from benchmarks.search.keeping import NotingBuilder, TaskwiseKeepingRunner, kernel_name
 from benchmarks.search.split import split_of
 
-from tunefarm_tuning import Budget, pick_best, task_progress, tune
+from tunefarm_tuning import Budget, pick_best, tune
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
-from tunefarm_tuning.events import BestConfirmed, RoundFinished, TuneEvent
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.tune.events import BestConfirmed, RoundFinished, TuneEvent
+from tunefarm_tuning.tune.tune import progress as task_progress
 from tunefarm_tuning.workload.task import TuningTask
 
 

@@ -15,8 +15,8 @@ from tunefarm_app.submit_job import check_budget
 from tunefarm_db.job_state import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.tune.budget import Budget
 
 log = structlog.stdlib.get_logger(__name__)
 

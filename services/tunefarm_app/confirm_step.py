@@ -16,7 +16,6 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_task, record_rows
 from tunefarm_app.tune_progress import best_latency_sec
 from tunefarm_db.values import DeviceLease, Job, JobTask
-from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.core.errors import (
     CancelledError,
     LeaseLostError,
@@ -25,7 +24,8 @@ from tunefarm_tuning.core.errors import (
     reason_of,
 )
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.tune.confirm import confirm_best
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)

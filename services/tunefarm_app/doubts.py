@@ -10,9 +10,9 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
-from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 
 _RECORDS_EACH = 16
 """Fastest records looked at: the few best configs, some of which several jobs may have measured."""

@@ -12,10 +12,10 @@ from tunefarm_app.step_context import StepContext
 from tunefarm_app.task_rows import pipeline_of, precision_of
 from tunefarm_app.tune_progress import TaskRow, scheduler_states
 from tunefarm_db.values import DeviceLease, Job, JobTask, Step
-from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.task_scheduler import TaskScheduler, TaskState
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.contenders import without_confirming
+from tunefarm_tuning.tune.scheduler import TaskScheduler, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from tunefarm_tuning.core.errors import (
 )
 from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)

@@ -21,11 +21,11 @@ from tunefarm_app.tune_progress import after_round, as_of_now, best_latency_sec
 from tunefarm_app.tune_round import Round, measure_round
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial
-from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.contenders import without_confirming
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -24,8 +24,8 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.measure.peak import Peak
+from tunefarm_tuning.tune.budget import Budget
 
 
 @dataclass

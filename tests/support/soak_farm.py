@@ -41,8 +41,8 @@ from tunefarm_app.submit_model import submit_model
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Step, StepState
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import TransientError
+from tunefarm_tuning.tune.budget import Budget
 
 MARK = "TUNEFARM_SOAK_MARK"
 WITHIN_SEC = 1200.0

@@ -12,10 +12,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunefarm_tuning.budget import Budget as Budget
     from tunefarm_tuning.compile import Artifact as Artifact
     from tunefarm_tuning.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
-    from tunefarm_tuning.confirm import confirm_best as confirm_best
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
     from tunefarm_tuning.evaluate import Latency as Latency
@@ -77,9 +75,6 @@ if TYPE_CHECKING:
     )
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
-    from tunefarm_tuning.round import PreparedRound as PreparedRound
-    from tunefarm_tuning.round import prepare_round as prepare_round
-    from tunefarm_tuning.round import run_round as run_round
     from tunefarm_tuning.space.config import Config as Config
     from tunefarm_tuning.space.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.space.config_space import Sketch as Sketch
@@ -91,11 +86,16 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.target import Target as Target
     from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.target.toolchain import versions as versions
-    from tunefarm_tuning.task_scheduler import TaskScheduler as TaskScheduler
-    from tunefarm_tuning.task_scheduler import TaskState as TaskState
-    from tunefarm_tuning.trial_outcome import TrialOutcome as TrialOutcome
-    from tunefarm_tuning.tune import tune as tune
-    from tunefarm_tuning.tune_result import TuneResult as TuneResult
+    from tunefarm_tuning.tune.budget import Budget as Budget
+    from tunefarm_tuning.tune.confirm import confirm_best as confirm_best
+    from tunefarm_tuning.tune.result import TuneResult as TuneResult
+    from tunefarm_tuning.tune.round import PreparedRound as PreparedRound
+    from tunefarm_tuning.tune.round import prepare_round as prepare_round
+    from tunefarm_tuning.tune.round import run_round as run_round
+    from tunefarm_tuning.tune.scheduler import TaskScheduler as TaskScheduler
+    from tunefarm_tuning.tune.scheduler import TaskState as TaskState
+    from tunefarm_tuning.tune.trial_outcome import TrialOutcome as TrialOutcome
+    from tunefarm_tuning.tune.tune import tune as tune
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
     from tunefarm_tuning.tuner.base import Tuner as Tuner
     from tunefarm_tuning.tuner.choice import TUNERS as TUNERS

@@ -19,7 +19,7 @@ from tunefarm_app.pause_job import pause_job, resume_job
 from tunefarm_app.retry_job import retry_job
 from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

@@ -8,8 +8,8 @@ from tunefarm_api.web.forms import Form, number_of
 from tunefarm_app.submit_job import DEFAULT_TUNER, JobRequest
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.tune.budget import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

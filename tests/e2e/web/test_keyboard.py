@@ -14,7 +14,7 @@ from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 
 def paused_job(server: ReplayServer, name: str = "net.onnx") -> Job:

@@ -14,7 +14,7 @@ from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 RATE_PER_SEC = 200
 """What is aimed at; a busy machine writes fewer, and the page must keep up with what there is."""

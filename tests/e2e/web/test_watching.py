@@ -16,7 +16,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.values import Job
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 
 def model_of(server: ReplayServer, name: str = "net.onnx", **scenario) -> str:

@@ -10,16 +10,16 @@ import psutil
 from farm_processes import command_line
 from waiting import wait_gone, wait_until
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureInput, MeasureOption, MeasureResult
 from tunefarm_tuning.measure.runner import LocalRunner
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
-from tunefarm_tuning.round import prepare_round, run_round
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tune import tune
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.round import prepare_round, run_round
+from tunefarm_tuning.tune.tune import tune
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.workload.task import TuningTask
 

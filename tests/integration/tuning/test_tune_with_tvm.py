@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.events import RoundFinished, TuneEvent
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
 from tunefarm_tuning.measure.peak import measure_peak
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import load_records
-from tunefarm_tuning.round import run_round
 from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tune import tune
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.events import RoundFinished, TuneEvent
+from tunefarm_tuning.tune.round import run_round
+from tunefarm_tuning.tune.tune import tune
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner
 

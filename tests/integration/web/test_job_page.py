@@ -10,7 +10,7 @@ from tunefarm_api.web.curve import Curves
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 REPORT = {
     "latency": {

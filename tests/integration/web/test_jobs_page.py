@@ -8,7 +8,7 @@ from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.pause_job import pause_job
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 
 def names(browser: Browser, query: str = "") -> list[str]:

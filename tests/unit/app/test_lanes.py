@@ -25,7 +25,7 @@ from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
+from tunefarm_tuning.tune.scheduler import RoundSummary, TaskScheduler, TaskState
 
 
 class GatedEngine(ReplayEngine):

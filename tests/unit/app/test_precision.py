@@ -15,8 +15,8 @@ from tunefarm_app.job_report.page import report_page
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_db.job_state import JobState
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+from tunefarm_tuning.tune.budget import Budget
 from tunefarm_tuning.workload.task import TuningTask
 
 ERRORS = {"max_abs_error": 0.002, "max_rel_error": 0.0021, "mean_rel_error": 0.0004}

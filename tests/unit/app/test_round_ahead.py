@@ -25,7 +25,7 @@ from tunefarm_tuning.measure.interfaces import BuildInput, Builds, DeviceInfo, F
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.task_scheduler import TaskState
+from tunefarm_tuning.tune.scheduler import TaskState
 from tunefarm_tuning.workload.task import TuningTask
 
 LONG_SEC = 60.0

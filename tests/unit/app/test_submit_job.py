@@ -6,8 +6,8 @@ from tunefarm_app.delete_model import delete_model
 from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
 from tunefarm_tuning import tuner
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
+from tunefarm_tuning.tune.budget import Budget
 
 
 def test_the_names_of_tuners_are_the_engines() -> None:

@@ -13,8 +13,8 @@ from tunefarm_app.engine import CompiledFile
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState, StepKind, StepState
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.records.coverage import Coverage, CoveredTask
+from tunefarm_tuning.tune.budget import Budget
 
 
 def test_upload_tune_compile(farm) -> None:

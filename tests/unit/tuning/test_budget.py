@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.tune.budget import Budget
 
 
 @given(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunefarm_tuning.confirm import confirm_best
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import Failure, MeasureOption
 from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, ReplayRunner
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
+from tunefarm_tuning.tune.confirm import confirm_best
 from tunefarm_tuning.workload.task import TuningTask
 
 TASK = synthetic_task()

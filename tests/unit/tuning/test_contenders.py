@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tuning_records import RECORD
 
-from tunefarm_tuning.contenders import confirming_sec, contenders, noise
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.tune.contenders import confirming_sec, contenders, noise
 
 
 def record(number: int, cost_sec: float, **extra: object) -> TuningRecord:

@@ -16,9 +16,9 @@ from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, Builds, Failure, MeasureOption
 from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
-from tunefarm_tuning.round import prepare_round
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
+from tunefarm_tuning.tune.round import prepare_round
 from tunefarm_tuning.tuner import Tuner, make_tuner
 from tunefarm_tuning.tuner.base import TrialResult
 from tunefarm_tuning.tuner.random import RandomTuner

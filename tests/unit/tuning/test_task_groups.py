@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefarm_tuning.task_groups import GroupedTask, counting, for_scheduler, latency_sec
-from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.tune.scheduler import RoundSummary, TaskState
+from tunefarm_tuning.tune.task_groups import GroupedTask, counting, for_scheduler, latency_sec
 from tunefarm_tuning.workload.task import Alternative
 
 

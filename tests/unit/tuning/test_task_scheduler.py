@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.task_scheduler import RoundSummary, TaskScheduler, TaskState
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.scheduler import RoundSummary, TaskScheduler, TaskState
 
 SCHEDULER = TaskScheduler()
 

@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.events import (
-    BestConfirmed,
-    RoundFinished,
-    TaskEnded,
-    TaskPicked,
-    TuneEvent,
-    TuneFinished,
-)
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import Failure, MeasureOption, MeasureResult
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
@@ -34,8 +25,17 @@ from tunefarm_tuning.testing.synthetic import (
     synthetic_task,
     tiny_space,
 )
-from tunefarm_tuning.tune import tune
-from tunefarm_tuning.tune_result import TuneResult
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.events import (
+    BestConfirmed,
+    RoundFinished,
+    TaskEnded,
+    TaskPicked,
+    TuneEvent,
+    TuneFinished,
+)
+from tunefarm_tuning.tune.result import TuneResult
+from tunefarm_tuning.tune.tune import tune
 from tunefarm_tuning.tuner.random import RandomTuner
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.events import RoundFinished, TaskPicked, TuneEvent, TuneFinished
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureOption
 from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
-from tunefarm_tuning.round_queue import RoundQueue, Spent
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.task_progress import TaskProgress
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
-from tunefarm_tuning.tune import tune
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.events import RoundFinished, TaskPicked, TuneEvent, TuneFinished
+from tunefarm_tuning.tune.progress import TaskProgress
+from tunefarm_tuning.tune.round_queue import RoundQueue, Spent
+from tunefarm_tuning.tune.tune import tune
 from tunefarm_tuning.workload.task import TuningTask
 
 TASKS = [synthetic_task("conv", flops=1e9), synthetic_task("dense", flops=9e8), synthetic_task("pool")]

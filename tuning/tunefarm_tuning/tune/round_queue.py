@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.records.like_history import choose_histories
 from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.round import PreparedRound, prepare_round
-from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
-from tunefarm_tuning.task_scheduler import TaskScheduler
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.progress import TaskProgress, scheduler_states
+from tunefarm_tuning.tune.round import PreparedRound, prepare_round
+from tunefarm_tuning.tune.scheduler import TaskScheduler
 from tunefarm_tuning.tuner import Tuner
 
 _DEPTH = 2

@@ -7,12 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
-from tunefarm_tuning.budget import Budget
-from tunefarm_tuning.confirm import confirm_best
-from tunefarm_tuning.contenders import without_confirming
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, reason_of
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.events import (
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.measure.roofline import kernel_bytes, kernel_dtype
+from tunefarm_tuning.records.log import RecordLog
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.toolchain import toolchain_key
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.confirm import confirm_best
+from tunefarm_tuning.tune.contenders import without_confirming
+from tunefarm_tuning.tune.events import (
     BestConfirmed,
     RoundFinished,
     TaskEnded,
@@ -20,19 +27,12 @@ from tunefarm_tuning.events import (
     TuneEvent,
     TuneFinished,
 )
-from tunefarm_tuning.measure.interfaces import MeasureOption
-from tunefarm_tuning.measure.roofline import kernel_bytes, kernel_dtype
-from tunefarm_tuning.records.log import RecordLog
-from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.records.transfer import TaskHistory
-from tunefarm_tuning.round_queue import NextRound, RoundQueue, Spent
-from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.task_groups import latency_sec
-from tunefarm_tuning.task_progress import TaskProgress, scheduler_states
-from tunefarm_tuning.task_scheduler import TaskScheduler
-from tunefarm_tuning.trial_outcome import TrialOutcome
-from tunefarm_tuning.tune_result import TaskSummary, TuneResult
+from tunefarm_tuning.tune.progress import TaskProgress, scheduler_states
+from tunefarm_tuning.tune.result import TaskSummary, TuneResult
+from tunefarm_tuning.tune.round_queue import NextRound, RoundQueue, Spent
+from tunefarm_tuning.tune.scheduler import TaskScheduler
+from tunefarm_tuning.tune.task_groups import latency_sec
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 
 _MAX_LOST_ROUNDS = 3

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from tunefarm_tuning.budget import Budget
+from tunefarm_tuning.tune.budget import Budget
 
 _WINDOW = 3  # rounds over which recent progress is looked at
 _RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunefarm_tuning.task_scheduler import TaskState
+from tunefarm_tuning.tune.scheduler import TaskState
 from tunefarm_tuning.workload.task import Alternative
 
 _BEYOND_HOPE = 1.25

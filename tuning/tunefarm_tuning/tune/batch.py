@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from tunefarm_tuning.candidates import Candidate
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import BuildResult, Failure, MeasureInput, MeasureResult, Runner
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
+from tunefarm_tuning.tune.candidates import Candidate
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome, trial_outcome
 from tunefarm_tuning.workload.task import TuningTask
 
 

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from tunefarm_tuning.batch import Batch
-from tunefarm_tuning.candidate_feed import CandidateFeed
-from tunefarm_tuning.candidates import Candidate, Candidates
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import MeasureOption, Runner
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.tune.batch import Batch
+from tunefarm_tuning.tune.candidate_feed import CandidateFeed
+from tunefarm_tuning.tune.candidates import Candidate, Candidates
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.events import TuneEvent
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.records.log import RecordLog
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
-from tunefarm_tuning.tune_result import TuneResult
-from tunefarm_tuning.tune_run import TuneRun
+from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.tune.events import TuneEvent
+from tunefarm_tuning.tune.loop import TuneRun
+from tunefarm_tuning.tune.result import TuneResult
 from tunefarm_tuning.tuner import DEFAULT_TUNER, check_tuner_name
 from tunefarm_tuning.workload.task import TuningTask
 

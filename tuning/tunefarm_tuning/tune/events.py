@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tunefarm_tuning.trial_outcome import TrialOutcome
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

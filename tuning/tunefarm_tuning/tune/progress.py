@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tunefarm_tuning.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.measure.interfaces import Builder, DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import standing
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.task_groups import GroupedTask, for_scheduler
-from tunefarm_tuning.task_scheduler import RoundSummary, TaskState
+from tunefarm_tuning.tune.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
+from tunefarm_tuning.tune.scheduler import RoundSummary, TaskState
+from tunefarm_tuning.tune.task_groups import GroupedTask, for_scheduler
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 from tunefarm_tuning.workload.task import TuningTask
 

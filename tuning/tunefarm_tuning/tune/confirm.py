@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, MeasureOption
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.trial_outcome import TrialOutcome, trial_outcome
+from tunefarm_tuning.tune.trial_outcome import TrialOutcome, trial_outcome
 from tunefarm_tuning.workload.task import TuningTask
 
 CONFIRM_ROUNDS = 10

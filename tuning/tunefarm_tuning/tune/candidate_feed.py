@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 
-from tunefarm_tuning.candidates import Candidate, Candidates
+from tunefarm_tuning.tune.candidates import Candidate, Candidates
 
 
 class CandidateFeed:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tunefarm_tuning.budget import Budget
 from tunefarm_tuning.core.noise import relative_noise
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import fastest
 from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.tune.budget import Budget
 
 MAX_CONTENDERS = 3
 MAX_CONFIRMATIONS = 4
