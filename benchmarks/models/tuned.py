@@ -26,7 +26,7 @@ from tunefarm_tuning import (
     load_records,
     tune,
 )
-from tunefarm_tuning.compile_job import Artifact
+from tunefarm_tuning.compile.job import Artifact
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.roofline import kernel_dtype
 from tunefarm_tuning.target.target import Target

@@ -7,8 +7,8 @@ from fastapi.responses import PlainTextResponse
 
 from tunefarm_app.composition import Services
 from tunefarm_app.kernel_sources import Progress, SourceView, source_of
+from tunefarm_tuning.compile.kernel_source import SourceText
 from tunefarm_tuning.core.errors import ConflictError
-from tunefarm_tuning.kernel_source import SourceText
 
 _SUFFIX = {"schedule": "py", "llvm": "ll", "asm": "s", "cuda": "cu"}
 _COMMENT = {"llvm": ";", "cuda": "//"}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunefarm_db.values import Device
+from tunefarm_tuning.compile.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.peak import Peak

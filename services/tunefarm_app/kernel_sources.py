@@ -18,8 +18,8 @@ from tunefarm_app.job_report.farm_facts import FARM
 from tunefarm_db.source_values import Source, SourceState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Artifact, Job, JobTask, Json, Record, Step, StepKind, StepState
+from tunefarm_tuning.compile.kernel_source import KernelSource
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
-from tunefarm_tuning.kernel_source import KernelSource
 
 MEDIA_TYPE = "application/vnd.tunefarm.kernel-source+gzip"
 TRY_AGAIN_SEC = 600.0

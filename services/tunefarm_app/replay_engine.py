@@ -22,9 +22,9 @@ from typing import Any
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.replay_recorded import RecordedTask, replayed
 from tunefarm_db.values import Device
+from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import (

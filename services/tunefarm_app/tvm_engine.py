@@ -12,10 +12,10 @@ from typing import Any
 from tunefarm_app.engine import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
-from tunefarm_tuning.compile import compile as compile_model
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.compile import compile as compile_model
+from tunefarm_tuning.compile.kernel_source import KernelSource, kernel_source
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice

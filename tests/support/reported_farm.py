@@ -8,11 +8,11 @@ from typing import Any
 
 from tunefarm_app.engine import CompiledFile
 from tunefarm_app.replay_engine import ReplayEngine
-from tunefarm_tuning.compile_report import Place, make_report
-from tunefarm_tuning.compile_session import KernelInfo, UntunableKernel
+from tunefarm_tuning.compile.kernel_check import CheckedKernel, missed
+from tunefarm_tuning.compile.model_check import ModelComparison
+from tunefarm_tuning.compile.report import Place, make_report
+from tunefarm_tuning.compile.session import KernelInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.kernel_check import CheckedKernel, missed
-from tunefarm_tuning.model_check import ModelComparison
 from tunefarm_tuning.records.coverage import Coverage, MissReason
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.reference.comparison import Comparison

@@ -12,20 +12,22 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunefarm_tuning.compile import Artifact as Artifact
-    from tunefarm_tuning.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
+    from tunefarm_tuning.compile.compile import Artifact as Artifact
+    from tunefarm_tuning.compile.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
+    from tunefarm_tuning.compile.evaluate import Latency as Latency
+    from tunefarm_tuning.compile.evaluate import evaluate as evaluate
+    from tunefarm_tuning.compile.kernel_source import KernelSource as KernelSource
+    from tunefarm_tuning.compile.kernel_source import SourceText as SourceText
+    from tunefarm_tuning.compile.kernel_source import kernel_source as kernel_source
+    from tunefarm_tuning.compile.verify import VerifyReport as VerifyReport
+    from tunefarm_tuning.compile.verify import verify as verify
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
-    from tunefarm_tuning.evaluate import Latency as Latency
-    from tunefarm_tuning.evaluate import evaluate as evaluate
     from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
     from tunefarm_tuning.frontend.importing import import_model as import_model
     from tunefarm_tuning.frontend.stablehlo import import_stablehlo as import_stablehlo
     from tunefarm_tuning.frontend.tflite import import_tflite as import_tflite
     from tunefarm_tuning.frontend.torch import import_torch as import_torch
-    from tunefarm_tuning.kernel_source import KernelSource as KernelSource
-    from tunefarm_tuning.kernel_source import SourceText as SourceText
-    from tunefarm_tuning.kernel_source import kernel_source as kernel_source
     from tunefarm_tuning.measure.builder.pool import LocalBuilder as LocalBuilder
     from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
     from tunefarm_tuning.measure.device import RemoteDevice as RemoteDevice
@@ -105,8 +107,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.tuner.grid import GridSearchTuner as GridSearchTuner
     from tunefarm_tuning.tuner.random import RandomTuner as RandomTuner
     from tunefarm_tuning.tuner.xgb import XGBTuner as XGBTuner
-    from tunefarm_tuning.verify import VerifyReport as VerifyReport
-    from tunefarm_tuning.verify import verify as verify
     from tunefarm_tuning.workload.model import Model as Model
     from tunefarm_tuning.workload.precision import Precision as Precision
     from tunefarm_tuning.workload.task import TensorSpec as TensorSpec

@@ -13,7 +13,7 @@ from tunefarm_api.routes.job_sources import SourceKind
 from tunefarm_api.source_text import source_response, why_not
 from tunefarm_api.web.rendering import page
 from tunefarm_app.kernel_sources import Progress, source_of
-from tunefarm_tuning.kernel_source import SourceText
+from tunefarm_tuning.compile.kernel_source import SourceText
 
 router = APIRouter(include_in_schema=False)
 

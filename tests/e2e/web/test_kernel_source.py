@@ -13,7 +13,7 @@ from tunefarm_app.replay_engine import Scenario
 from tunefarm_app.submit_job import JobRequest, submit_job
 from tunefarm_app.submit_model import submit_model
 from tunefarm_db.values import Job
-from tunefarm_tuning.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.tune.budget import Budget
 
 _LINE = "</code></pre><script>document.title = 'taken'</script> vfmadd231ps %zmm0, %zmm1, %zmm2\n"

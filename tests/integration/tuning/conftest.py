@@ -11,7 +11,7 @@ import pytest
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, Coverage, apply_history_best, import_model
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.testing.records import TunedNet, applicable_records
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny_convnet.py"

@@ -18,9 +18,9 @@ import pytest
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, History, MissReason, Model, apply_history_best, evaluate, verify
 from tunefarm_tuning.artifact.loader import load
-from tunefarm_tuning.compile_job import CompileJob
-from tunefarm_tuning.compile_progress import PHASES, Progress
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession
+from tunefarm_tuning.compile.job import CompileJob
+from tunefarm_tuning.compile.progress import PHASES, Progress
+from tunefarm_tuning.compile.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.records.coverage import Coverage

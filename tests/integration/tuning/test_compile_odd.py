@@ -15,7 +15,7 @@ from onnx_models import GraphBuilder
 import tunefarm_tuning
 from tunefarm_tuning import Model, import_model, verify
 from tunefarm_tuning.artifact.loader import load
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession
+from tunefarm_tuning.compile.session import CompileLimits, CompileSession
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.target.names import parse_target

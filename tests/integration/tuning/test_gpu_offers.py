@@ -17,8 +17,10 @@ import pytest
 from nvml_answers import Driver, uuid
 
 import tunefarm_tuning
-from tunefarm_tuning import Artifact, compile_job
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning import Artifact
+from tunefarm_tuning.compile.compile import job as compile_job
+from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.compile.verify import compare_on_device, packed_check
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
@@ -31,7 +33,6 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.testing.local_rpc import LocalRpc, local_rpc
 from tunefarm_tuning.testing.records import TunedNet
-from tunefarm_tuning.verify import compare_on_device, packed_check
 from tunefarm_tuning.workload.model import Model
 
 LIMITS = CompileLimits()
@@ -206,7 +207,7 @@ def test_a_compile_for_a_device_asks_it(
 
     monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
     monkeypatch.setattr(compile_job, "DeviceRun", on_cpu)
-    monkeypatch.setattr(sys.modules["tunefarm_tuning.verify"], "compare_on_device", compared)
+    monkeypatch.setattr(sys.modules["tunefarm_tuning.compile.verify"], "compare_on_device", compared)
     artifact = tunefarm_tuning.compile(tiny_net.model, output=tmp_path / "a.tunefarm", device=farm.device)
     latency = artifact.report["latency"]
     assert latency["torch_compile"]["median_sec"] >= 0.002

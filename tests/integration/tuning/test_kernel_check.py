@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo
+from tunefarm_tuning.compile.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.compile.session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import MissReason

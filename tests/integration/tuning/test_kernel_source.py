@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tunefarm_tuning.compile.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput
 from tunefarm_tuning.process import ChildClosed

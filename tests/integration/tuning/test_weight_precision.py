@@ -15,8 +15,8 @@ from onnx_reference import module_outputs
 
 import tunefarm_tuning
 from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import_model
-from tunefarm_tuning.compile_accuracy import storage_warnings
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.accuracy import storage_warnings
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.reference.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.target.names import parse_target

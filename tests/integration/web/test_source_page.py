@@ -13,9 +13,9 @@ from tunefarm_api.web.source_page import MOST_CHARACTERS, MOST_LINES, shown_text
 from tunefarm_app.cancel_job import cancel_job
 from tunefarm_app.replay_engine import ReplayEngine, Scenario
 from tunefarm_db.values import Job
+from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -17,9 +17,9 @@ from tunefarm_app.restore import restore
 from tunefarm_app.retention import DAY_SEC, apply_retention
 from tunefarm_app.sweep import sweep_blobs
 from tunefarm_db.values import Job
+from tunefarm_tuning.compile.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
-from tunefarm_tuning.kernel_source import KernelSource
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -9,7 +9,7 @@ import pytest
 
 from tunefarm_app import tvm_engine
 from tunefarm_app.settings import Settings
-from tunefarm_tuning.compile import Artifact
+from tunefarm_tuning.compile.compile import Artifact
 from tunefarm_tuning.core.cancellation import Cancellation
 
 

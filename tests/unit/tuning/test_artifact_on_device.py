@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.compile.verify import compare_on_device
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvalidInputError,
@@ -17,7 +18,6 @@ from tunefarm_tuning.core.errors import (
 )
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildCrashed, ChildOutOfMemory
-from tunefarm_tuning.verify import compare_on_device
 
 
 class Answers:

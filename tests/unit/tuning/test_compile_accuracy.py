@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.compile_accuracy import storage_warnings, tolerance_of, wrong_because
+from tunefarm_tuning.compile.accuracy import storage_warnings, tolerance_of, wrong_because
 from tunefarm_tuning.workload.precision import Precision
 
 STORED = tuple(one for one in Precision if one is not Precision.AS_MODEL)

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.compile_alternatives import AlternativeChoice, Candidate
-from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
+from tunefarm_tuning.compile.alternatives import AlternativeChoice, Candidate
+from tunefarm_tuning.compile.kernel_check import CheckedKernel, missed
+from tunefarm_tuning.compile.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.process import ChildFailed
 from tunefarm_tuning.records.coverage import MissReason
@@ -141,7 +141,7 @@ def test_what_is_beyond_doubt_is_timed_for_what_it_costs_at_its_borders(tmp_path
 def test_what_is_beyond_doubt_is_not_timed_alone_where_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunefarm_tuning.compile_alternatives._BORDERS_SEC", -1.0)
+    monkeypatch.setattr("tunefarm_tuning.compile.alternatives._BORDERS_SEC", -1.0)
     networks, chooser = three(tmp_path)
     chooser.choose(DIRECT, {}, SETS, ["y"])
     assert len(networks.built) == 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tunefarm_tuning.compile.model_race import is_slower
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.model_race import is_slower
 
 QUIET = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0]
 BUSY = [1.0, 1.0, 1.0, 1.6, 2.0, 2.1, 1.9, 2.3]

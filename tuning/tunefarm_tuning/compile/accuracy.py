@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession
+from tunefarm_tuning.compile.model_check import ModelComparison, compare_model
+from tunefarm_tuning.compile.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.reference.onnx_runtime import InputSet
 from tunefarm_tuning.workload.precision import Precision

@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.compile_session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
+from tunefarm_tuning.compile.kernel_check import CheckedKernel, KernelCheck
+from tunefarm_tuning.compile.model_check import compare_model, time_models
+from tunefarm_tuning.compile.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.model_check import compare_model, time_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import InputSet

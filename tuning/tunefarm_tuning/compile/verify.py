@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.access import fetch_library, manifest_of
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.model_check import ModelComparison, compare_model
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
@@ -24,7 +25,6 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.execution_device import device_kind
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
-from tunefarm_tuning.model_check import ModelComparison, compare_model
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir

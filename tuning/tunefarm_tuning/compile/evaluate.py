@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.access import fetch_library, manifest_of
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.latency import Latency

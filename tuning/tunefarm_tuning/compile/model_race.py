@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.model_check import time_models
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.model_check import time_models
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
 _LOOKS = 3

@@ -12,12 +12,12 @@ from typing import Any
 from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
 from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
-from tunefarm_tuning.compile_session import KernelInfo, LoadedInfo, UntunableKernel
+from tunefarm_tuning.compile.kernel_check import CheckedKernel
+from tunefarm_tuning.compile.model_check import METHOD as MODEL_METHOD
+from tunefarm_tuning.compile.model_check import ModelComparison
+from tunefarm_tuning.compile.session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.kernel_check import CheckedKernel
 from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
-from tunefarm_tuning.model_check import METHOD as MODEL_METHOD
-from tunefarm_tuning.model_check import ModelComparison
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.host import cpu_flags

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.device_run import DeviceRun

@@ -10,27 +10,28 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefarm_tuning.artifact.pack import pack
-from tunefarm_tuning.compile_accuracy import (
+from tunefarm_tuning.compile.accuracy import (
     compare_as_model,
     precision_report,
     storage_warnings,
     tolerance_of,
     wrong_because,
 )
-from tunefarm_tuning.compile_alternatives import AlternativeChoice
-from tunefarm_tuning.compile_progress import Progress
-from tunefarm_tuning.compile_report import Place, make_manifest, make_report, why_no_baseline
-from tunefarm_tuning.compile_session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
+from tunefarm_tuning.compile.alternatives import AlternativeChoice
+from tunefarm_tuning.compile.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.compile.model_check import ModelComparison, compare_model
+from tunefarm_tuning.compile.model_race import race_models
+from tunefarm_tuning.compile.progress import Progress
+from tunefarm_tuning.compile.report import Place, make_manifest, make_report, why_no_baseline
+from tunefarm_tuning.compile.session import CompileLimits, CompileSession, KernelInfo, LoadedInfo
+from tunefarm_tuning.compile.verify import packed_check
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.kernel_check import CheckedKernel, KernelCheck, missed
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.measure.execution_device import device_kind, is_this_machine, wanted_threads
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, budget_sec, time_others
-from tunefarm_tuning.model_check import ModelComparison, compare_model
-from tunefarm_tuning.model_race import race_models
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.records.coverage import Coverage, MissReason
@@ -40,7 +41,6 @@ from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.verify import packed_check
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 

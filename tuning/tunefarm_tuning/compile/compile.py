@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
-from tunefarm_tuning.compile_job import Artifact, CompileJob
-from tunefarm_tuning.compile_progress import PHASES, OnProgress, Progress
-from tunefarm_tuning.compile_session import CompileLimits
+from tunefarm_tuning.compile.job import Artifact, CompileJob
+from tunefarm_tuning.compile.progress import PHASES, OnProgress, Progress
+from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
 from tunefarm_tuning.measure.device import RemoteDevice

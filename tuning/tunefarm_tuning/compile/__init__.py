@@ -1,0 +1,1 @@
+"""From a model and its history to one checked artifact."""
