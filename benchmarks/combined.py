@@ -31,12 +31,12 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.combine_rule import never, where_it_pays
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
-from tunefarm_tuning.tvm_side.graph_build import build_model, put_in
-from tunefarm_tuning.tvm_side.packing import PackedKernel, unpacked
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm_side.recorded import apply_recorded
+from tunefarm_tuning.tvm.codegen.graph_build import build_model, put_in
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
+from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
+from tunefarm_tuning.tvm.transform.combine_rule import never, where_it_pays
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 _ROUNDS = 40
 _LEAST_SEC = 0.004

@@ -24,11 +24,11 @@ from tvm import relax
 from tunefarm_tuning import import_model
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
-from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, kernel_flops, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model
-from tunefarm_tuning.tvm_side.packing import PackedKernel
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model
+from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
+from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, kernel_flops, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 NETWORKS = ("resnet18", "mobilenet_v2", "encoder4", "squeezenet", "densenet121")
 _TARGET = parse_target("host")

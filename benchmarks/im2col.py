@@ -21,7 +21,7 @@ from benchmarks.search.machine import one_core_target
 from benchmarks.search.markdown import print_table
 from tvm import te, tirx, topi
 
-from tunefarm_tuning.tvm_side.extract import as_kernel
+from tunefarm_tuning.tvm.tasks.extract import as_kernel
 from tunefarm_tuning.workload.task import TuningTask, Workload
 
 _FLOAT_BYTES = 4

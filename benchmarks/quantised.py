@@ -30,8 +30,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from tvm import relax
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 Array = NDArray[Any]
 

@@ -25,10 +25,10 @@ from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tune.round import run_round
 from tunefarm_tuning.tuner import make_tuner
-from tunefarm_tuning.tvm_side.extract import kernel_args, kernel_flops
-from tunefarm_tuning.tvm_side.ir_text import module_to_text
-from tunefarm_tuning.tvm_side.packing import with_weights
-from tunefarm_tuning.tvm_side.workload_key import workload_key
+from tunefarm_tuning.tvm.base.ir_text import module_to_text
+from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
+from tunefarm_tuning.tvm.tasks.extract import kernel_args, kernel_flops
+from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TuningTask, Workload
 
 _ROUND_SIZE = 8

@@ -4,7 +4,7 @@ Usage::
 
     taskset -c 1 python -m benchmarks.vector_math
 
-The coefficients that it prints first are those in `tunefarm_tuning.tvm_side.vector_math`, rounded to float32 for ``erf``.
+The coefficients that it prints first are those in `tunefarm_tuning.tvm.base.vector_math`, rounded to float32 for ``erf``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.tvm.base.target import tvm_target
 
 _N = 1 << 20
 _ROUNDS = 60

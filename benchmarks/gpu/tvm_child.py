@@ -46,8 +46,8 @@ def build_bad(params: dict[str, Any]) -> None:
     from tvm import te, tirx
 
     from tunefarm_tuning.target.names import parse_target
-    from tunefarm_tuning.tvm_side.graph_build import build_kernel
-    from tunefarm_tuning.tvm_side.packing import PackedKernel
+    from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
+    from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 
     given = te.placeholder((256,), name="given")
     far = tirx.const(1 << 38, "int64")

@@ -23,7 +23,7 @@ from benchmarks.search import json_lines
 from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
-from tunefarm_tuning.tvm_side import build_child
+from tunefarm_tuning.tvm.children import build as build_child
 
 CONFIGS = 24
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.search.peak [--target "llvm -mcpu=haswell"] [--assembly]
 
-The kernel is the engine's own (`tunefarm_tuning.tvm_side.peak_kernels` says how it is made and looked through), with which a
+The kernel is the engine's own (`tunefarm_tuning.tvm.kernels.peak` says how it is made and looked through), with which a
 farm measures its devices; here all samples of one core are shown.
 """
 
@@ -37,7 +37,7 @@ def measure_peak(target: Target | None = None, *, goes: int = _GOES) -> dict[str
         closing(ScratchDir()) as scratch,
         closing(
             ChildProcess(
-                "tunefarm_tuning.tvm_side.peak_child",
+                "tunefarm_tuning.tvm.children.peak",
                 limits=ChildLimits(memory_bytes=None),
                 env={"TVM_NUM_THREADS": "1"},
             )

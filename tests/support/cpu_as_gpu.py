@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefarm_tuning.tvm_side.session import DeviceSession
+from tunefarm_tuning.tvm.device.session import DeviceSession
 
 
 class CpuAsGpu(DeviceSession):

@@ -1,11 +1,11 @@
-"""`tvm_side.measure_child`, whose GPU is the CPU."""
+"""`tvm.children.measure`, whose GPU is the CPU."""
 
 from __future__ import annotations
 
 from cpu_as_gpu import CpuAsGpu
 
-from tunefarm_tuning.tvm_side import measure_child
-from tunefarm_tuning.tvm_side.session import DeviceSession
+from tunefarm_tuning.tvm.children import measure as measure_child
+from tunefarm_tuning.tvm.device.session import DeviceSession
 
 measure_child.local_session = lambda: CpuAsGpu(DeviceSession(None))
 HANDLERS = measure_child.HANDLERS

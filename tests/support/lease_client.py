@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.tvm_side.session import DeviceSession, open_session
+from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
 
 def main() -> None:

@@ -17,8 +17,8 @@ from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 # This machine's, but for LLVM's optimisations: plain loops are built five times as fast so, and compute the same.
 UNOPTIMISED = Target.from_json({**parse_target("host").to_json(), "opt-level": 0})

@@ -26,7 +26,7 @@ UNTUNABLE: Mapping[str, str] = {
     "byte-dots": "it multiplies bytes by an instruction that the search does not know; its schedule is made by rule",
     "recurrent": "it goes step after step, in the one order that there is",
 }
-"""Why a kernel is no tuning task (`tunefarm_tuning.tvm_side.extract.NotTunable`)."""
+"""Why a kernel is no tuning task (`tunefarm_tuning.tvm.tasks.extract.NotTunable`)."""
 
 OUTCOMES: Mapping[str, str] = {
     "ok": "built, ran, timed",

@@ -22,12 +22,12 @@ from tunefarm_tuning.target.names import parse_target
 
 pytest.importorskip("tvm")
 
-from tunefarm_tuning.tvm_side.bfloat16_graph import wide_arithmetic
-from tunefarm_tuning.tvm_side.design_space import DesignSpace
-from tunefarm_tuning.tvm_side.extract import rounding_of
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.ir_text import module_from_text
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.space.design_space import DesignSpace
+from tunefarm_tuning.tvm.tasks.extract import rounding_of
+from tunefarm_tuning.tvm.transform.bfloat16_graph import wide_arithmetic
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 NARROW = TensorProto.BFLOAT16
 OPSET = 22  # the first whose convolutions take bfloat16

@@ -117,7 +117,7 @@ def test_where_tvm_has_a_cuda_runtime_it_still_leaves_the_compiling_to_nvcc(
 
 
 def test_what_tvm_compiled_itself_is_refused() -> None:
-    from tunefarm_tuning.tvm_side.device_code import PackedModule, PackedModules
+    from tunefarm_tuning.tvm.codegen.device_code import PackedModule, PackedModules
 
     form = struct.pack("<Q", 5) + b"cubin"
     with pytest.raises(InvariantError, match="TVM compiled it itself"):

@@ -22,19 +22,19 @@ from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side import default_schedule as default_schedule_module
-from tunefarm_tuning.tvm_side import graph_build
-from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
-from tunefarm_tuning.tvm_side.default_schedule_lanes import reduce_in_lanes
-from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
-from tunefarm_tuning.tvm_side.default_schedule_seams import seams_of
-from tunefarm_tuning.tvm_side.default_schedule_stage import Access, Machine, Stage
-from tunefarm_tuning.tvm_side.default_schedule_tile import choose_tile
-from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_kernel, packed_default
-from tunefarm_tuning.tvm_side.packing import PackedKernel, marked, pack
-from tunefarm_tuning.tvm_side.pipeline import load_relax
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.codegen import graph_build
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
+from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import seams_of
+from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import reduce_in_lanes
+from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_tile
+from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, marked, pack
+from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 HOST = parse_target("host")
 PLAIN_X86 = parse_target("llvm -mcpu=x86-64")

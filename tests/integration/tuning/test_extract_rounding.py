@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tvm import te, tirx
 
-from tunefarm_tuning.tvm_side.extract import rounds_values
+from tunefarm_tuning.tvm.tasks.extract import rounds_values
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,11 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.extract import kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.gpu_default import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.default_schedules.gpu import bind_threads, gpu_schedule, is_bound, with_gpu_schedules
+from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 A100, H100 = parse_target("cuda/sm_80"), parse_target("cuda/sm_90")
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 1})

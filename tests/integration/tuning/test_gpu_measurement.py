@@ -27,9 +27,10 @@ from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.testing.bad_kernels import bad_kernel
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
-from tunefarm_tuning.tvm_side import calibrate_child, measure_child
-from tunefarm_tuning.tvm_side.gpu_sampling import state_of
-from tunefarm_tuning.tvm_side.session import DeviceSession, local_session, open_session
+from tunefarm_tuning.tvm.children import calibrate as calibrate_child
+from tunefarm_tuning.tvm.children import measure as measure_child
+from tunefarm_tuning.tvm.device.gpu_sampling import state_of
+from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 
 TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=120.0)
 SIZE = 512  # a matrix of it is large enough to be read cold

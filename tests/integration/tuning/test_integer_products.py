@@ -21,14 +21,14 @@ from tunefarm_tuning.artifact.machine_check import cpu_flags
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.default_schedule import NoDefaultSchedule, default_schedule
-from tunefarm_tuning.tvm_side.default_schedule_rests import SPLIT_RESTS
-from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.integer_kernels import packed
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
-from tunefarm_tuning.tvm_side.weight_forms import integers
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
+from tunefarm_tuning.tvm.kernels.int8_kernels import packed
+from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.tvm.transform.weights.forms import integers
 
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")

@@ -13,8 +13,8 @@ from onnx_models import GraphBuilder
 from onnx_reference import checked_network
 from tvm import relax
 
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.pipeline import LoadedModel
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel
 
 
 def constants(loaded: LoadedModel) -> list[tuple[int, ...]]:

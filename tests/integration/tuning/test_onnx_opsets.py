@@ -21,7 +21,7 @@ from tunefarm_tuning import ImportLimits, import_model
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 EVERY = os.environ.get("TUNEFARM_ALL_OPSETS") == "1"
 CHOSEN = [

@@ -23,12 +23,12 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records
-from tunefarm_tuning.tvm_side.design_space import DesignSpace
-from tunefarm_tuning.tvm_side.extract import Kernel, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm_side.graph_build import build_kernel, build_model, put_in
-from tunefarm_tuning.tvm_side.measure_child import HANDLERS
-from tunefarm_tuning.tvm_side.packing import PackedKernel, pack, unpacked
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.children.measure import HANDLERS
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, put_in
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, unpacked
+from tunefarm_tuning.tvm.space.design_space import DesignSpace
+from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TensorSpec
 

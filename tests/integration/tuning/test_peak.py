@@ -69,7 +69,7 @@ def test_a_target_without_fused_multiply_adds_has_no_peak_of_them() -> None:
 def test_the_loop_of_other_cpus_is_nothing_but_fused_multiply_adds(
     target: str, width: int, instruction: str, tmp_path: Path
 ) -> None:
-    with ChildProcess("tunefarm_tuning.tvm_side.peak_child") as child:
+    with ChildProcess("tunefarm_tuning.tvm.children.peak") as child:
         params = {
             "target": parse_target(target).to_json(),
             "threads": 2,

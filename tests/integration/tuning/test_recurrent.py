@@ -13,8 +13,8 @@ from tunefarm_tuning import Precision, compile, import_model  # noqa: A004
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.extract import NotTunable, primfunc_workloads
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 ANY_CPU = Target.from_json({"kind": "llvm", "opt-level": 0})
 

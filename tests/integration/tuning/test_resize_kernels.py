@@ -10,8 +10,8 @@ from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 HOST = parse_target("host")
 

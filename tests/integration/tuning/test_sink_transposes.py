@@ -14,9 +14,9 @@ from onnx_reference import checked_network
 from tvm import relax
 
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads
-from tunefarm_tuning.tvm_side.reshape_groups import groups_of
-from tunefarm_tuning.tvm_side.sink_transposes import sink_transposes
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
+from tunefarm_tuning.tvm.transform.transposes.reshape_groups import groups_of
+from tunefarm_tuning.tvm.transform.transposes.sink import sink_transposes
 
 HOST = parse_target("host")
 

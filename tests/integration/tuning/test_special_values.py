@@ -16,8 +16,8 @@ from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.graph_build import build_model
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.codegen.graph_build import build_model
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 OPSET = 20
 WIDTH = 16

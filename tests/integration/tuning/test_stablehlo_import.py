@@ -22,7 +22,7 @@ from tunefarm_tuning import ImportLimits, import_stablehlo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.frontend.stablehlo import convert_stablehlo, is_stablehlo_file
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 LIMITS = ImportLimits(memory_bytes=8 << 30)
 

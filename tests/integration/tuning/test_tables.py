@@ -10,9 +10,9 @@ import pytest
 from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.frontend.onnx import operators
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.dump_target_tags import TABLE_PATH, table_text
-from tunefarm_tuning.tvm_side.onnx_importer import contributed_operators, supported_operators
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target
+from tunefarm_tuning.tvm.base.dump_target_tags import TABLE_PATH, table_text
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.frontend.importer import contributed_operators, supported_operators
 
 
 def test_operators() -> None:
@@ -25,7 +25,7 @@ def test_operators() -> None:
 
 def test_targets() -> None:
     assert table_text() == TABLE_PATH.read_text(encoding="utf-8"), (
-        "run python -m tunefarm_tuning.tvm_side.dump_target_tags"
+        "run python -m tunefarm_tuning.tvm.base.dump_target_tags"
     )
 
 

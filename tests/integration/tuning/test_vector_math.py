@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side.tvm_target import tvm_target  # its import puts the rules in
+from tunefarm_tuning.tvm.base.target import tvm_target  # its import puts the rules in
 
 _N = 1 << 16
 _SPECIALS = [math.nan, math.inf, -math.inf, 0.0, -0.0, 88.72, 89.0, -86.0, -88.0, -104.0]

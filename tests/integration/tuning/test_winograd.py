@@ -18,17 +18,17 @@ from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.records import applicable_records
-from tunefarm_tuning.tvm_side import winograd
-from tunefarm_tuning.tvm_side.alternatives import (
+from tunefarm_tuning.tvm.kernels import winograd
+from tunefarm_tuning.tvm.kernels.direct_conv import match_direct_conv
+from tunefarm_tuning.tvm.tasks.alternatives import (
     Alternative,
     alternative_tasks,
     find_alternatives,
     put_alternatives_in,
     winograd_alternative,
 )
-from tunefarm_tuning.tvm_side.direct_conv import match_direct_conv
-from tunefarm_tuning.tvm_side.extract import primfunc_workloads, tuning_tasks
-from tunefarm_tuning.tvm_side.pipeline import load_relax
+from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.model import Model
 
 CPU = parse_target("llvm -num-cores=2")

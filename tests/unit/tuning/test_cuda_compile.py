@@ -11,8 +11,8 @@ from waiting import wait_gone
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.tvm_side import cuda_compile
-from tunefarm_tuning.tvm_side.cuda_compile import compile_cuda
+from tunefarm_tuning.tvm.codegen import cuda_compile
+from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda
 
 
 def test_a_compiler_that_takes_too_long_is_ended_with_all_that_it_runs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tunefarm_tuning.tvm_side.weight_forms import store
+from tunefarm_tuning.tvm.transform.weights.forms import store
 from tunefarm_tuning.workload.precision import Precision
 
 ROUNDED = (Precision.FLOAT16_WEIGHTS, Precision.BFLOAT16_WEIGHTS)

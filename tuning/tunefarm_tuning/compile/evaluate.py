@@ -79,7 +79,7 @@ def evaluate(
 
 
 def _evaluate_here(path: Path, repeat: int, threads: int, limits: ChildLimits, timeout_sec: float) -> Latency:
-    with ChildProcess("tunefarm_tuning.tvm_side.artifact_child", limits=limits) as child:
+    with ChildProcess("tunefarm_tuning.tvm.children.artifact", limits=limits) as child:
         try:
             reply = child.call(
                 "time",

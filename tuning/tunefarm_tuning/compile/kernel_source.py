@@ -140,7 +140,7 @@ def kernel_source(
         "space_key": space_key,
         "limit_bytes": limit_bytes,
     }
-    module = "tunefarm_tuning.tvm_side.source_child"
+    module = "tunefarm_tuning.tvm.children.source"
     cancellation = cancellation or Cancellation()
     with ChildProcess(module, limits=limits or ChildLimits()) as child, cancellation.attach(child):
         texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)

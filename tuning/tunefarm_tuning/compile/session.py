@@ -14,7 +14,7 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
-_MODULE = "tunefarm_tuning.tvm_side.compile_child"
+_MODULE = "tunefarm_tuning.tvm.children.compile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class KernelInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntunableKernel:
-    """A kernel that is compiled as it stands. `reason` is one of `tvm_side.extract.NotTunable`."""
+    """A kernel that is compiled as it stands. `reason` is one of `tvm.tasks.extract.NotTunable`."""
 
     name: str
     weight: int

@@ -34,7 +34,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
-_ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
+_ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 _NO_DEVICE, _SET_UP = "no-device", "gpu-set-up"
 _OUT_OF_MEMORY = re.compile("out of memory|CUDA_ERROR_OUT_OF_MEMORY", re.IGNORECASE)
 

@@ -45,7 +45,7 @@ def extract_tasks(
     """
     target = parse_target(target)
     found = call_in_child(
-        "tunefarm_tuning.tvm_side.import_child",
+        "tunefarm_tuning.tvm.children.import_network",
         "extract",
         {
             "path": str(model.path.absolute()),

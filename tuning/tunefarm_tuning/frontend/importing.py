@@ -18,7 +18,7 @@ from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TensorSpec
 
 _CHECK_CHILD = "tunefarm_tuning.frontend.onnx.check_child"
-_IMPORT_CHILD = "tunefarm_tuning.tvm_side.import_child"
+_IMPORT_CHILD = "tunefarm_tuning.tvm.children.import_network"
 _CRASHES = {
     "SIGFPE": "divides by zero where its constants are folded",
     "": "is damaged, or too deep for the compiler",

@@ -12,7 +12,7 @@ from tunefarm_tuning.process import ChildFailed, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 
-_MODULE = "tunefarm_tuning.tvm_side.calibrate_child"
+_MODULE = "tunefarm_tuning.tvm.children.calibrate"
 _KERNEL = "matmul-1"
 _BUILD_SEC = 120.0
 _CONNECT_SEC = 15.0

@@ -2,7 +2,7 @@
 
 Each in a child process of the session's, so that a fault there ends neither. It may be on another machine than whoever asks: all that
 it needs is uploaded. And the GPU is nobody else's meanwhile: a device has one session at a time, and whoever has it has the lease.
-The functions are the device's; `tvm_side.run_child` calls them.
+The functions are the device's; `tvm.children.run` calls them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
 """Names under which a session finds them."""
 
-_ARTIFACT_CHILD = "tunefarm_tuning.tvm_side.artifact_child"
+_ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 
 
 def time_other(request: str) -> str:

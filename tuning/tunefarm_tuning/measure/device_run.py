@@ -9,7 +9,7 @@ from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError, Tune
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 
-_MODULE = "tunefarm_tuning.tvm_side.run_child"
+_MODULE = "tunefarm_tuning.tvm.children.run"
 _SESSION_SEC = 3600.0
 """The device ends a session after this time; our own clocks are shorter."""
 
@@ -21,7 +21,7 @@ class RunFailed(TunefarmError):  # noqa: N818  (a value to its caller, like the 
 
 
 class DeviceRun:
-    """Calls into `tvm_side.run_child`, on this machine or over RPC.
+    """Calls into `tvm.children.run`, on this machine or over RPC.
 
     Concurrency: one caller; `close` from any thread.
     Failure: `RunFailed` blames what was run, `DeviceLostError` the device. The next call starts afresh; what

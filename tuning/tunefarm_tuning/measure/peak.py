@@ -18,7 +18,7 @@ from tunefarm_tuning.target.host import host_device_model, num_cores
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 
-_MODULE = "tunefarm_tuning.tvm_side.peak_child"
+_MODULE = "tunefarm_tuning.tvm.children.peak"
 _KERNELS = "peak-1"
 _DTYPES = ("float32", "float64")
 _BUILD_SEC = 120.0

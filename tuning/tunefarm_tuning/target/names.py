@@ -72,7 +72,7 @@ def detect_host_target() -> Target:
     """Return this machine as a target: LLVM's own name for the CPU, and the physical cores that may be used."""
     return Target.from_json(
         call_in_child(
-            "tunefarm_tuning.tvm_side.host_child",
+            "tunefarm_tuning.tvm.children.host",
             "describe",
             {},
             limits=ChildLimits(),
@@ -233,7 +233,7 @@ def _options(kind: str) -> dict[str, str]:
 
 @cache
 def _table() -> dict[str, Any]:
-    """Return what `tvm_side/dump_target_tags.py` wrote."""
+    """Return what `tvm/base/dump_target_tags.py` wrote."""
     table: dict[str, Any] = json.loads(
         (Path(__file__).parent / "target_tags.json").read_text(encoding="utf-8")
     )

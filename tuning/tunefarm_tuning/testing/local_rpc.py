@@ -43,7 +43,7 @@ def local_rpc(
     """
     env = {"TVM_NUM_THREADS": str(threads)}
     with ChildProcess(
-        "tunefarm_tuning.tvm_side.local_rpc_child", limits=ChildLimits(memory_bytes=None), env=env
+        "tunefarm_tuning.tvm.children.local_rpc", limits=ChildLimits(memory_bytes=None), env=env
     ) as child:
         port = child.call(
             "start",

@@ -19,7 +19,7 @@ def sample_workload(kind: str, **size: int | str) -> Workload:
 @cache
 def _child() -> ChildProcess:
     """One child for all workloads of a test run; it ends with this process."""
-    return ChildProcess("tunefarm_tuning.tvm_side.sample_workloads_child")
+    return ChildProcess("tunefarm_tuning.tvm.children.sample_workloads")
 
 
 def sample_task(kind: str, *, target: Target | str = "host", **size: int | str) -> TuningTask:

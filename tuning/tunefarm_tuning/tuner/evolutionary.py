@@ -41,7 +41,7 @@ class EvolutionaryTuner(SearchTuner):
         super().__init__(space, seed=seed)
         self._task = task
         self._batch_size = batch_size
-        self._child = ChildProcess("tunefarm_tuning.tvm_side.evolutionary_child", limits=ChildLimits())
+        self._child = ChildProcess("tunefarm_tuning.tvm.children.evolutionary", limits=ChildLimits())
         self._opened = False
         self._untold: list[TrialResult] = []
         self._queue: list[Config] = []

@@ -12,7 +12,7 @@ from tunefarm_tuning.process import ChildFailed, ChildLimits, call_in_child
 
 log = logging.getLogger("tunefarm.device")
 
-_MODULE = "tunefarm_tuning.tvm_side.gpu_look_child"
+_MODULE = "tunefarm_tuning.tvm.children.gpu_look"
 _TIMEOUT_SEC = 60.0
 
 

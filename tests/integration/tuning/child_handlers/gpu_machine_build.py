@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import tvm_ffi
 
-from tunefarm_tuning.tvm_side import build_child
+from tunefarm_tuning.tvm.children import build as build_child
 
 
 def create(*_: Any) -> NoReturn:

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm_side.design_space import DesignSpace
-from tunefarm_tuning.tvm_side.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 
 def loaded(params: dict[str, Any]) -> list[str]:

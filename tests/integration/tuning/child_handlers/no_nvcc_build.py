@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tunefarm_tuning.target.target import cuda_toolkit
-from tunefarm_tuning.tvm_side import build_child
+from tunefarm_tuning.tvm.children import build as build_child
 
 cuda_toolkit._USUAL = Path(os.devnull)
 

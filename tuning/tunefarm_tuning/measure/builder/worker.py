@@ -25,9 +25,9 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
-_MODULE = "tunefarm_tuning.tvm_side.build_child"
+_MODULE = "tunefarm_tuning.tvm.children.build"
 _OPEN_TIMEOUT_SEC = 300.0  # tensor cores' intrinsics alone take ten seconds of a fast machine
-_MAX_OPEN_TASKS = 128  # tvm_side.build_child's; importing that one would import tvm
+_MAX_OPEN_TASKS = 128  # tvm.children.build's; importing that one would import tvm
 _GROWTH_BYTES = 1 << 30
 _LEAST_FREE_BYTES = 4 << 20
 

@@ -21,7 +21,7 @@ from tunefarm_tuning.measure.runner.timing import (
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess, ChildTimedOut
 from tunefarm_tuning.target.host import host_device_model, num_cores
 
-_MODULE = "tunefarm_tuning.tvm_side.measure_child"
+_MODULE = "tunefarm_tuning.tvm.children.measure"
 _DRIVER_SEC = 60.0
 """A GPU's driver without persistence mode takes seconds to wake up; one in trouble never answers."""
 

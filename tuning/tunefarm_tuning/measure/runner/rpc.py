@@ -24,7 +24,7 @@ from tunefarm_tuning.measure.runner.timing import (
 )
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, ChildTimedOut
 
-_MODULE = "tunefarm_tuning.tvm_side.measure_child"
+_MODULE = "tunefarm_tuning.tvm.children.measure"
 _CANDIDATES_PER_SESSION = 8
 _GRACE_SEC = 3.0
 """The device ends an overlong session by itself; only when it has not by then is our own child killed."""

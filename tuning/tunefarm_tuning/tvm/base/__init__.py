@@ -1,0 +1,1 @@
+"""TVM's IR and targets: walking, rewriting, intrinsics."""

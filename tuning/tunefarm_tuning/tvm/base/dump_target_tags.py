@@ -1,0 +1,73 @@
+"""Write `target_tags.json`: what the installed TVM knows of targets, for processes that do not import it.
+
+Run ``python -m tunefarm_tuning.tvm.base.dump_target_tags`` after a change of TVM's version.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.target import Target, codegen
+from tvm.target.target import _ffi_api
+
+from tunefarm_tuning.tvm.base.python_values import to_plain
+
+TABLE_PATH = Path(__file__).parents[1] / "target_tags.json"
+
+_KINDS = ("llvm", "cuda")
+_TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "armv7a-linux-gnueabihf", "riscv64-unknown-linux-gnu")
+# Never left to TVM: it would fill in the GPU of the machine at hand.
+_KEPT = {"kind", "arch", "mcpu", "mtriple"}
+# TVM's own bookkeeping, not for users to say.
+_HIDDEN_OPTIONS = {"kind", "tag", "from_device", "target_device_type"}
+
+
+def build_table() -> dict[str, Any]:
+    """Return tags, options by target kind, and LLVM's CPU names by architecture."""
+    return {
+        "tvm": tvm.__version__,
+        "tags": {
+            name: _smallest(to_plain(target.export()))
+            for name, target in sorted(tvm.target.list_tags().items())
+        },
+        "options": {kind: _options(kind) for kind in _KINDS},
+        "cpus": {triple.split("-", 1)[0]: _cpus(triple) for triple in _TRIPLES},
+    }
+
+
+def table_text() -> str:
+    """Return the file's text."""
+    return json.dumps(build_table(), indent=1, sort_keys=True) + "\n"
+
+
+def _options(kind: str) -> dict[str, str]:
+    options = _ffi_api.ListTargetKindOptionsFromName(kind)
+    return {str(name): str(options[name]) for name in options if name not in _HIDDEN_OPTIONS}
+
+
+def _cpus(triple: str) -> list[str]:
+    target = Target({"kind": "llvm", "mtriple": triple})
+    return sorted({str(name) for name in codegen.llvm_get_cpu_archlist(target)})
+
+
+def _smallest(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a tag's attributes without those that TVM fills in by itself."""
+    smallest = {name: value for name, value in config.items() if not name.startswith("feature.")}
+    if isinstance(smallest.get("host"), dict):
+        smallest["host"] = _smallest(smallest["host"])
+    whole = to_plain(Target(smallest).export())
+    for name in sorted(smallest.keys() - _KEPT):
+        fewer = {n: v for n, v in smallest.items() if n != name}
+        if to_plain(Target(fewer).export()) == whole:
+            smallest = fewer
+    # A CPU that is its own host needs no mention of it.
+    if smallest.get("host") == {n: v for n, v in smallest.items() if n != "host"}:
+        del smallest["host"]
+    return smallest
+
+
+if __name__ == "__main__":
+    TABLE_PATH.write_text(table_text(), encoding="utf-8")

@@ -1,0 +1,220 @@
+"""Child process of `calibration`: builds the calibration kernel, runs it on a device, checks its answer, times it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.tirx import build as build_module
+
+from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.measure.gpu.state import GpuState, busy
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.codegen.device_code import export
+from tunefarm_tuning.tvm.codegen.linker import link
+from tunefarm_tuning.tvm.device.gpu_sampling import state_of
+from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
+
+SIZE = {"cpu": 320, "cuda": 1024}
+"""About a millisecond: long for a timer, short beside a slice of a scheduler's time."""
+
+_REPEAT = 30
+_TILE = 16
+_ALL_CORES_SEC = 0.3
+"""How long all cores are kept busy: their clocks have come down by then, if they do."""
+_ALL_CORES_REPEAT = (5, 300)
+_MOST_CORES = 256
+
+_library: Path | None = None
+
+
+def build(params: dict[str, Any]) -> int:
+    """Build the kernel: ``{"target", "work_dir"}``; return on how many cores it can be run at once."""
+    global _library
+    target = Target.from_json(params["target"])
+    path = Path(params["work_dir"]) / "calibrate.so"
+    module = kernel(target)
+    if cores(target) > 1:
+        module.update(all_cores_kernels(cores(target)))
+    with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
+        library = build_module(module, target=tvm_target(target))
+    _library = path
+    if target.kind == "cuda":
+        export(library, path, Path(params["work_dir"]), target)
+        return cores(target)
+
+    def compile_(output: str, objects: list[str], **_: Any) -> None:
+        link(objects, output, target)
+
+    library.export_library(str(path), fcompile=compile_, workspace_dir=params["work_dir"])
+    return cores(target)
+
+
+def run(params: dict[str, Any]) -> dict[str, Any]:
+    """Run it: ``{"address", "kind", "cores", "timeout_sec", "connect_timeout_sec"}``.
+
+    Returns ``{"time_sec", "all_cores_sec", "wrong", "clock_mhz"}``; ``all_cores_sec`` is null of a device with one core, or of
+    a GPU; ``clock_mhz`` of any but a GPU that tells it.
+
+    Raises:
+        DeviceLostError: ``device-busy`` if another process computes on the GPU.
+    """
+    if _library is None:
+        raise InvariantError("the calibration kernel was not built")
+    session = open_session(
+        params["address"],
+        timeout_sec=params["timeout_sec"],
+        connect_timeout_sec=params["connect_timeout_sec"],
+    )
+    try:
+        return _run(session, _library, params["kind"], params["cores"])
+    finally:
+        session.close()
+
+
+def kernel(target: Target) -> tvm.IRModule:
+    """Return the product of two square matrices, scheduled plainly: on one core, or a thread per number."""
+    size = SIZE["cuda" if target.kind == "cuda" else "cpu"]
+    left = te.placeholder((size, size), "float32", name="left")
+    right = te.placeholder((size, size), "float32", name="right")
+    over = te.reduce_axis((0, size), name="k")
+    product = te.compute(
+        (size, size), lambda i, j: te.sum(left[i, over] * right[over, j], axis=over), name="product"
+    )
+    func = te.create_prim_func([left, right, product]).with_attr("global_symbol", "main")
+    schedule = Schedule(tvm.IRModule({"main": func}))
+    block = schedule.get_sblock("product")
+    i, j, k = schedule.get_loops(block)
+    if target.kind == "cuda":
+        rows, row = schedule.split(i, [None, _TILE])
+        columns, column = schedule.split(j, [None, _TILE])
+        schedule.reorder(rows, columns, row, column, k)
+        for loop, name in (
+            (rows, "blockIdx.y"),
+            (columns, "blockIdx.x"),
+            (row, "threadIdx.y"),
+            (column, "threadIdx.x"),
+        ):
+            schedule.bind(loop, name)
+    else:
+        outer, inner = schedule.split(j, [None, _TILE])
+        schedule.reorder(i, outer, k, inner)
+        schedule.vectorize(inner)
+    return schedule.mod
+
+
+def all_cores_kernels(num_cores: int) -> tvm.IRModule:
+    """Return ``all_cores``, the same product on each core, and ``deviations``, how far each core's is from the right one."""
+    size = SIZE["cpu"]
+    left = te.placeholder((size, size), "float32", name="left")
+    right = te.placeholder((size, size), "float32", name="right")
+    over = te.reduce_axis((0, size), name="k")
+    products = te.compute(
+        (num_cores, size, size),
+        lambda _, i, j: te.sum(left[i, over] * right[over, j], axis=over),
+        name="product",
+    )
+    given = te.placeholder((num_cores, size, size), "float32", name="given")
+    wanted = te.placeholder((size, size), "float32", name="wanted")
+    row, column = te.reduce_axis((0, size), name="row"), te.reduce_axis((0, size), name="column")
+    deviations = te.compute(
+        (num_cores,),
+        lambda core: te.max(te.abs(given[core, row, column] - wanted[row, column]), axis=[row, column]),
+        name="deviation",
+    )
+    functions = {
+        "all_cores": te.create_prim_func([left, right, products]),
+        "deviations": te.create_prim_func([given, wanted, deviations]),
+    }
+    module = tvm.IRModule({name: one.with_attr("global_symbol", name) for name, one in functions.items()})
+    schedule = Schedule(module)
+    schedule.work_on("all_cores")
+    core, i, j, k = schedule.get_loops(schedule.get_sblock("product"))
+    outer, inner = schedule.split(j, [None, _TILE])
+    schedule.reorder(core, i, outer, k, inner)
+    schedule.vectorize(inner)
+    schedule.parallel(core)
+    schedule.work_on("deviations")
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("deviation"))[0])
+    return schedule.mod
+
+
+def cores(target: Target) -> int:
+    """Return on how many cores a device of the target is calibrated at once; 1 where that means nothing."""
+    named = target.get("num-cores")
+    return min(named, _MOST_CORES) if target.kind == "llvm" and isinstance(named, int) else 1
+
+
+def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> dict[str, Any]:
+    read = state_of(session) if kind == "cuda" else None
+    _check_free(read)
+    device = session.device(kind)
+    left, right = operands(SIZE[kind])
+    arrays = [_on(device, array) for array in (left, right, np.zeros_like(left))]
+    module = session.load(library)
+    evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
+    times = [float(one) for one in evaluator(*arrays).results]
+    clock_mhz = _check_free(read)
+    # Whole numbers of this size are exact in float32, in whatever order they are summed up.
+    if not min(times) > 0:
+        raise RuntimeError(f"its timer says {min(times)} s")
+    difference = np.count_nonzero(arrays[2].numpy() != left @ right)
+    wrong = f"{difference} of {left.size} numbers" if difference else None
+    all_cores_sec: float | None = None
+    if num_cores > 1 and wrong is None:
+        all_cores_sec, wrong = _run_all_cores(module, device, arrays, num_cores)
+    return {"time_sec": min(times), "all_cores_sec": all_cores_sec, "wrong": wrong, "clock_mhz": clock_mhz}
+
+
+def _check_free(read: Callable[[], GpuState] | None) -> float | None:
+    """Return the clock of a GPU that tells its state; raise where it is another's."""
+    if read is None:
+        return None
+    state = read()
+    if state.used_by:
+        raise busy(state.used_by)
+    return state.clock_mhz
+
+
+def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) -> tuple[float, str | None]:
+    """Return how long the product takes on each core while all work on it, and what is wrong with their answers.
+
+    The median, not the shortest: what a core is slowed down to by the others is what is asked for.
+    """
+    left, right, wanted = arrays
+    size = SIZE["cpu"]
+    products = tvm.runtime.empty((num_cores, size, size), "float32", device)
+
+    def median_sec(repeat: int) -> float:
+        evaluator = module.time_evaluator("all_cores", device, number=1, repeat=repeat)
+        return float(np.median(evaluator(left, right, products).results))
+
+    fewest, most = _ALL_CORES_REPEAT
+    time_sec = median_sec(min(most, max(fewest, round(_ALL_CORES_SEC / median_sec(fewest)))))
+    found = tvm.runtime.empty((num_cores,), "float32", device)
+    module["deviations"](products, wanted, found)
+    wrong = np.count_nonzero(found.numpy())
+    return time_sec, f"on {wrong} of {num_cores} cores" if wrong else None
+
+
+def _on(device: Any, array: np.ndarray[Any, Any]) -> Any:
+    tensor = tvm.runtime.empty(array.shape, "float32", device)
+    tensor.copyfrom(array)
+    return tensor
+
+
+def operands(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return two matrices of whole numbers between -6 and 6."""
+    rows, columns = np.indices((size, size))
+    left = (rows * 7 + columns * 3) % 13 - 6
+    right = (rows * 5 + columns * 11) % 13 - 6
+    return left.astype(np.float32), right.astype(np.float32)
+
+
+HANDLERS = {one.__name__: one for one in (build, run)}

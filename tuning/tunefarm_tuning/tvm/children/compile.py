@@ -1,0 +1,192 @@
+"""The compiling child: holds one prepared network and builds libraries of it.
+
+Handlers: `load` first; then `build_kernel` for each tuned kernel (a crash of the compiler is then that kernel's) and
+`build_model` for the whole. A fresh child has to `load` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.cpu_features import cpu_features
+from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
+from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
+from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
+from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
+from tunefarm_tuning.tvm.transform.pipeline import load_relax
+from tunefarm_tuning.workload.precision import Precision
+
+
+@dataclass(slots=True)
+class _Loaded:
+    module: tvm.IRModule
+    target: Target
+    kernels: dict[str, Kernel]
+    """By name: those of the module, then those of its alternatives that are tuned."""
+    alternatives: list[Alternative]
+    fixed: dict[str, tvm.tirx.PrimFunc]
+    """The kernels of alternatives that come scheduled."""
+    scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
+    """Kernels by workload and config: the model is built from the very functions that were checked."""
+
+
+_loaded: _Loaded | None = None
+# One network per child: the parent starts a child per compile.
+
+
+def load(params: dict[str, Any]) -> dict[str, Any]:
+    """Read and prepare a network.
+
+    Args:
+        params: ``path``, ``shapes``, ``target`` (`Target.to_json`), ``precision``.
+    """
+    global _loaded
+    target = Target.from_json(params["target"])
+    model = load_relax(params["path"], params["shapes"], target, Precision(params["precision"]))
+    kernels = primfunc_workloads(model.module)
+    alternatives = find_alternatives(model.module, target, model.storage.kernels)
+    by_name = {kernel.name: kernel for kernel in (*kernels, *(one.tuned for one in alternatives))}
+    fixed = {name: func for one in alternatives for name, func in one.fixed.items()}
+    _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
+    return {
+        "inputs": [spec.to_json() for spec in model.inputs],
+        "outputs": [spec.to_json() for spec in model.outputs],
+        "kernels": [_describe(kernel) for kernel in kernels],
+        "alternatives": [
+            {
+                "workload_key": one.workload_key,
+                "algorithm": one.algorithm,
+                "kernel": _describe(one.tuned),
+                "fixed": {
+                    name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]
+                    for name, func in one.fixed.items()
+                },
+            }
+            for one in alternatives
+        ],
+        "cpu_features": cpu_features(target),
+        "storage": model.storage.to_json(),
+        "warnings": list(model.warnings),
+    }
+
+
+def _describe(kernel: Kernel) -> dict[str, Any]:
+    tunable = kernel.not_tunable is None
+    return {
+        "name": kernel.name,
+        "workload_key": kernel.workload_key,
+        "weight": kernel.weight,
+        "not_tunable": kernel.not_tunable.value if kernel.not_tunable else None,
+        "args": [spec.to_json() for spec in kernel_args(kernel.module)] if tunable else [],
+        "rounding": rounding_of(kernel.module["main"]),
+    }
+
+
+def build_one_kernel(params: dict[str, Any]) -> None:
+    """Build one kernel as a library of its own.
+
+    Args:
+        params: ``name``, ``path`` (a fresh one), ``tuned``: None for the untuned kernel, else
+            ``{"config", "space_key"}`` of the record; ``plain``: whether the untuned kernel has plain loops
+            instead of the default schedule. A kernel that comes scheduled is built as it is.
+
+    Raises:
+        InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
+        InvalidModelError: ``"compile-failed"``, of the untuned kernel.
+    """
+    loaded = _get()
+    name, tuned = params["name"], params["tuned"]
+    if name in loaded.fixed:
+        made = PackedKernel(func=loaded.fixed[name])
+    elif tuned is None:
+        made = PackedKernel(func=loaded.kernels[name].module["main"])
+        if not params["plain"]:
+            made = packed_default(made, loaded.target)
+    else:
+        made = _schedule(loaded, loaded.kernels[name], tuned)
+    try:
+        plain = params["plain"] or tuned is not None
+        build_kernel(made, loaded.target, Path(params["path"]), plain=plain)
+    except (MemoryError, TunefarmError):
+        raise
+    except Exception as error:
+        if tuned is None:
+            raise _does_not_compile(f"kernel {name}", error) from error
+        raise InvalidInputError(
+            f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
+        ) from error
+
+
+def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
+    """Build the network.
+
+    Args:
+        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`; ``choices``: algorithms by
+            workload key of the kernel that they take the place of; ``plain``: whether the other kernels have plain loops.
+
+    Returns:
+        ``size_bytes``.
+
+    Raises:
+        InvalidModelError: ``"compile-failed"``.
+    """
+    loaded = _get()
+    path = Path(params["path"])
+    try:
+        module = put_alternatives_in(loaded.module, loaded.alternatives, params["choices"])
+        # Equal kernels of alternatives have become one, under the name of the first.
+        present = {str(variable.name_hint) for variable in module.get_global_vars()}
+        kernels = {
+            name: _schedule(loaded, loaded.kernels[name], tuned)
+            for name, tuned in params["tuned"].items()
+            if name in present
+        }
+        whole = put_in(module, kernels)
+        build_model(whole, loaded.target, path, plain=params["plain"])
+    except (MemoryError, TunefarmError):
+        raise
+    except Exception as error:
+        raise _does_not_compile("the network", error) from error
+    return {"size_bytes": path.stat().st_size}
+
+
+def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedKernel:
+    config = Config.from_json(tuned["config"])
+    key = (kernel.workload_key, config.key)
+    if key not in loaded.scheduled:
+        schedule = apply_recorded(kernel.module, loaded.target, config, tuned["space_key"])
+        loaded.scheduled[key] = unpacked(schedule.mod)
+    return loaded.scheduled[key]
+
+
+def _does_not_compile(what: str, error: Exception) -> InvalidModelError:
+    reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+    return InvalidModelError(f"TVM cannot compile {what}: {reason}", code="compile-failed")
+
+
+def _get() -> _Loaded:
+    if _loaded is None:
+        raise InvariantError("no network is loaded")
+    return _loaded
+
+
+def _deep(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    return lambda params: with_deep_stack(lambda: handler(params))
+
+
+HANDLERS = {
+    "load": _deep(load),
+    "build_kernel": _deep(build_one_kernel),
+    "build_model": _deep(build_whole_model),
+}

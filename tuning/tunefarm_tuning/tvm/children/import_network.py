@@ -1,0 +1,83 @@
+"""Child process: TVM's opinion of a model, and the tasks in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.frontend.onnx.rules import item_bytes
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
+from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
+from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
+from tunefarm_tuning.workload.precision import Precision
+
+_ANY_CPU = Target(kind="llvm")
+
+
+def import_network(params: dict[str, Any]) -> dict[str, Any]:
+    """Import and prepare a model for no CPU in particular, and return its outputs.
+
+    Params: ``path``, ``shapes``, ``max_tensor_bytes``.
+
+    Raises:
+        InvalidModelError: unsupported-operator, zero-size, too-large.
+    """
+    loaded = _load(params, _ANY_CPU)
+    for spec in loaded.outputs:
+        if 0 in spec.shape:
+            raise InvalidModelError(
+                f"an output of the model has the shape {list(spec.shape)}: there is nothing to compute",
+                code="zero-size",
+            )
+    _refuse_huge_tensors(loaded.module, params["max_tensor_bytes"])
+    return {"outputs": [spec.to_json() for spec in loaded.outputs]}
+
+
+def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tuning tasks of a model for a target.
+
+    Params: ``path``, ``shapes``, ``target``, ``alternatives``, ``precision``.
+    """
+    target = Target.from_json(params["target"])
+    loaded = _load(params, target, Precision(params["precision"]))
+    module = loaded.module
+    tasks = tuning_tasks(module, target)
+    if params["alternatives"]:
+        keys = {task.workload.key for task in tasks}
+        found = find_alternatives(module, target, loaded.storage.kernels)
+        tasks += alternative_tasks(found, target, besides=keys)
+    return [task.to_json() for task in tasks]
+
+
+def _load(params: dict[str, Any], target: Target, precision: Precision = Precision.AS_MODEL) -> LoadedModel:
+    shapes = {name: tuple(shape) for name, shape in params["shapes"].items()}
+    return with_deep_stack(lambda: load_relax(params["path"], shapes, target, precision))
+
+
+def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
+    for node in walk(module["main"].body):
+        kind = node.ty if isinstance(node, relax.Expr) else None
+        if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
+            continue
+        dims = kind.shape.values
+        if all(isinstance(dim, tirx.IntImm) for dim in dims):
+            size = math.prod(int(dim) for dim in dims) * item_bytes(str(kind.dtype.dtype))
+            if size > max_bytes:
+                raise InvalidModelError(
+                    f"a tensor inside the model, of shape {[int(d) for d in dims]}, takes {size} bytes; at most "
+                    f"{max_bytes} are taken",
+                    code="too-large",
+                    size_bytes=size,
+                    limit_bytes=max_bytes,
+                )
+
+
+HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"import_network": import_network, "extract": extract}

@@ -1,0 +1,82 @@
+"""Child process: what a config makes of a workload, as text: the scheduled TensorIR, and the code that TVM generates of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import tvm
+from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+from tvm.tirx import build
+
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean, clean_lines
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
+
+_FORMATS = {"llvm": "ll", "asm": "s"}
+
+
+def source(params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the texts: ``{"ir", "target", "config", "space_key", "limit_bytes"}`` -> ``[{"kind", "text", "size_bytes"}]``.
+
+    Args:
+        params: ``space_key`` is the record's; None where the config is of no record, and may apply as another.
+
+    Raises:
+        InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
+    """
+    return with_deep_stack(lambda: _source(params))
+
+
+def _source(params: dict[str, Any]) -> list[dict[str, Any]]:
+    target = Target.from_json(params["target"])
+    scheduled = _schedule(params, target)
+    limit_bytes = int(params["limit_bytes"])
+    return [_cut(kind, text, limit_bytes) for kind, text in _texts(scheduled, target)]
+
+
+def _schedule(params: dict[str, Any], target: Target) -> tvm.IRModule:
+    config = Config.from_json(params["config"])
+    schedule = apply_recorded(module_from_text(params["ir"]), target, config, params["space_key"])
+    # What is measured is built of exactly this.
+    module: tvm.IRModule = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
+    return module
+
+
+def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
+    yield "schedule", str(module["main"].script())
+    try:
+        # As candidates are built: without the wrapper's checks of its arguments.
+        with tvm.transform.PassContext(config={**SPLIT_RESTS, "tirx.disable_assert": True}):
+            built = build(module, target=tvm_target(target))
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InvalidInputError(
+            f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
+        ) from error
+    if target.kind == "cuda":
+        # What the host runs only launches it.
+        for device in built.imports:
+            yield "cuda", str(device.inspect_source("cuda"))
+        return
+    for kind, form in _FORMATS.items():
+        yield kind, str(built.inspect_source(form))
+
+
+def _cut(kind: str, text: str, limit_bytes: int) -> dict[str, Any]:
+    """Return the text without what could steer a terminal, and whole lines of it where it is over the limit."""
+    data = clean_lines(text).encode()
+    size_bytes = len(data)
+    if size_bytes > limit_bytes:
+        data = data[: data.rfind(b"\n", 0, limit_bytes) + 1] or data[:limit_bytes]
+    return {"kind": kind, "text": data.decode(errors="ignore"), "size_bytes": size_bytes}
+
+
+HANDLERS = {"source": source}

@@ -1,0 +1,1 @@
+"""From a prepared module to a library."""

@@ -1,0 +1,1 @@
+"""The rules of default schedules for CPUs, one a module."""

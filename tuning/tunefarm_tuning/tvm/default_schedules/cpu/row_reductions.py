@@ -1,0 +1,142 @@
+"""Default schedules of stages that reduce along the last axis, alone or in turn: softmax, normalisation, means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
+    PARALLEL_POINTS,
+    is_worth_threads,
+    vectorize_inner,
+)
+from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
+
+_LEAST_SUMS = 32
+
+
+def lanes_of(stage: Stage, machine: Machine) -> int:
+    """Return in how many lanes a reduction along contiguous elements is done at once; 0 where it is none."""
+    if stage.is_injective or len(stage.writes) != 1 or len(stage.reduction) != 1:
+        return 0
+    loop = stage.reduction[0]
+    if stage.extents[loop] < _LEAST_SUMS or any(read.strides[loop] not in (0, 1) for read in stage.reads):
+        return 0
+    most = lanes = machine.lanes(stage.writes[0].dtype)
+    while lanes > 1 and stage.extents[loop] % lanes:
+        lanes //= 2
+    # A rest would need a condition, which `compute_at` loses.
+    return lanes if lanes >= min(4, most) else 0
+
+
+def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
+    """Reduce in lanes first, then the lanes; return the block of the former, to be vectorised in its place."""
+    loop = list(sch.get_loops(block))[-1]
+    _, inner = sch.split(loop, [None, lanes])
+    partial = sch.rfactor(inner, len(list(sch.get(block).writes[0].region)))
+    sch.set_scope(partial, 0, "local")
+    return partial
+
+
+def schedule_rows(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Schedule stages that all go through the same rows, one row at a time; return whether they do."""
+    stages = [stage_of(sch, one) for one in blocks]
+    known = [one for one in stages if one is not None]
+    if len(known) != len(stages) or len(blocks) < 2 or not known[-1].is_injective:
+        return False
+    if any(not list(sch.get_consumers(one)) for one in blocks[:-1]):
+        return False  # a result of its own: there are several
+    if any(
+        not one.is_injective and not lanes_of(one, machine) and vector_loop_of(one) is not None
+        for one in known
+    ):
+        return False
+    depth = _shared_depth(known)
+    if depth == 0:
+        return False
+    made: list[tuple[Any, int, bool]] = []
+    for block, stage in zip(blocks[:-1], known[:-1], strict=True):
+        lanes = lanes_of(stage, machine)
+        if lanes:
+            made.append((split_lanes(sch, block, lanes), lanes, True))
+            made.append((block, 1, False))
+        else:
+            made.append((block, machine.lanes(stage.writes[0].dtype), False))
+    last = blocks[-1]
+    loops = list(sch.get_loops(last))
+    rows = sch.fuse(*loops[:depth]) if depth > 1 else loops[0]
+    points = sum(stage.points * (8 if stage.is_costly else 1) for stage in known)
+    for block, _, _ in reversed(made):
+        sch.compute_at(block, rows)
+    if points >= PARALLEL_POINTS and int(sch.get(rows).extent) > 1:
+        sch.parallel(rows)
+    for block, lanes, is_partial in made:
+        _within_row(sch, block, lanes, is_partial=is_partial)
+    own = list(sch.get_loops(last))[1:]
+    if own:
+        vectorize_inner(sch, own, machine.lanes(known[-1].writes[0].dtype), unroll=False)
+    return True
+
+
+def schedule_lanes(sch: Any, block: Any, machine: Machine) -> bool:
+    """Schedule one reduction along contiguous elements; return whether it is one."""
+    stage = stage_of(sch, block)
+    if stage is None:
+        return False
+    lanes = lanes_of(stage, machine)
+    if not lanes or not stage.spatial:
+        return False
+    partial = split_lanes(sch, block, lanes)
+    loops = list(sch.get_loops(block))
+    count = len(stage.spatial)
+    rows = sch.fuse(*loops[:count]) if count > 1 else loops[0]
+    sch.compute_at(partial, rows)
+    if is_worth_threads(stage) and int(sch.get(rows).extent) > 1:
+        sch.parallel(rows)
+    _within_row(sch, partial, lanes, is_partial=True)
+    return True
+
+
+def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool) -> None:
+    own = list(sch.get_loops(block))[1:]
+    if is_partial:
+        lane, steps = own[-2], own[-1]
+        sch.reorder(steps, lane)
+        sch.vectorize(lane)
+        init = sch.decompose_reduction(block, steps)
+        sch.vectorize(list(sch.get_loops(init))[-1])
+    elif own and lanes > 1 and not _reduces(sch, block):
+        vectorize_inner(sch, own, lanes, unroll=False)
+
+
+def _reduces(sch: Any, block: Any) -> bool:
+    return any(int(one.iter_type) == 2 for one in sch.get(block).iter_vars)
+
+
+def _shared_depth(stages: list[Stage]) -> int:
+    """Return how many outer loops all stages share, each reading only its own row of what the others made."""
+    names = {stage.writes[0].buffer for stage in stages}
+    depth = min(len(stage.spatial) for stage in stages)
+    last = stages[-1]
+    depth = min(depth, len(last.extents) - 1)
+    while depth > 0:
+        extents = last.extents[:depth]
+        if all(
+            stage.extents[:depth] == extents and not any(stage.reduces[:depth]) for stage in stages
+        ) and all(_keeps_rows(stage, names, depth) for stage in stages):
+            return depth
+        depth -= 1
+    return 0
+
+
+def _keeps_rows(stage: Stage, names: set[str], depth: int) -> bool:
+    """Whether what a stage reads of other stages, and what it writes, is of the row that it is at."""
+    for access in (*stage.reads, *stage.writes):
+        if access.buffer not in names:
+            continue
+        left = access.elements
+        for extent, stride in zip(stage.extents[:depth], access.strides[:depth], strict=True):
+            left //= extent
+            if stride is None or (extent > 1 and stride != left):
+                return False
+    return True

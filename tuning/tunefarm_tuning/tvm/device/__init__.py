@@ -1,0 +1,1 @@
+"""Sessions with a device, and timing on it."""

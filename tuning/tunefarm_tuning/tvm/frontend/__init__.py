@@ -1,0 +1,1 @@
+"""ONNX to Relax: TVM's importer with our converters before its own."""

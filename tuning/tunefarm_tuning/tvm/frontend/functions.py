@@ -1,0 +1,105 @@
+"""Operators that ONNX itself defines by others (`Attention`, `RotaryEmbedding`, ...), where TVM's importer does not know them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+from tvm import relax
+
+from tunefarm_tuning.tvm.frontend.scope import UnsupportedFormError, dtype_of, needed_shape
+
+
+def function_body(
+    operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int, outputs: int
+) -> onnx.FunctionProto | None:
+    """Return the nodes that define an operator for such inputs; None where ONNX has none.
+
+    Attributes that the nodes refer to are filled in.
+    """
+    try:
+        schema = onnx.defs.get_schema(operator, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    node = _node(operator, inputs, attributes, outputs)
+    if schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        types = [_type(one) for one in inputs]
+        if not versions:
+            return None
+        data = schema.get_context_dependent_function_with_opset_version(
+            max(versions), node.SerializeToString(), types
+        )
+    elif schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        if not versions:
+            return None
+        data = schema.get_function_with_opset_version(max(versions))
+    else:
+        return None
+    if not data:
+        return None
+    body = onnx.FunctionProto.FromString(data)
+    _fill_in(body, {a.name: a for a in node.attribute}, schema)
+    return body
+
+
+def body_opset(body: onnx.FunctionProto, opset: int) -> int:
+    """Return the opset that a body is written in."""
+    return next((one.version for one in body.opset_import if one.domain in ("", "ai.onnx")), opset)
+
+
+def expandable_operators() -> frozenset[str]:
+    """Return the names of the default domain's operators that some opset defines by others."""
+    return frozenset(
+        schema.name
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if not schema.domain and (schema.has_function or schema.has_context_dependent_function)
+    )
+
+
+def _node(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int) -> onnx.NodeProto:
+    names = ["" if one is None else f"i{number}" for number, one in enumerate(inputs)]
+    plain = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+    return onnx.helper.make_node(operator, names, [f"o{number}" for number in range(outputs)], **plain)
+
+
+def _type(x: Any) -> bytes:
+    if x is None:
+        return b""
+    if not isinstance(getattr(x, "ty", None), relax.TensorType):
+        raise UnsupportedFormError("one of its inputs is no tensor")
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(x)))
+    made: bytes = onnx.helper.make_tensor_type_proto(element, needed_shape(x)).SerializeToString()
+    return made
+
+
+def _fill_in(
+    body: onnx.FunctionProto, given: dict[str, onnx.AttributeProto], schema: onnx.defs.OpSchema
+) -> None:
+    for node in _all_nodes(body.node):
+        kept = []
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                wanted = given.get(attribute.ref_attr_name)
+                if wanted is None:
+                    wanted = schema.attributes[attribute.ref_attr_name].default_value
+                if not wanted.name:
+                    continue  # optional, and left out
+                filled = onnx.AttributeProto.FromString(wanted.SerializeToString())
+                filled.name = attribute.name
+                attribute = filled
+            kept.append(attribute)
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+
+def _all_nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _all_nodes(attribute.g.node)

@@ -1,0 +1,216 @@
+"""`LSTM`, `GRU` and `RNN`: one product with the inputs of all steps, and a kernel of our own for what follows step by step.
+
+TVM's importer knows none of them. The number of steps is known, as every size is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+
+from tunefarm_tuning.tvm.frontend.scope import (
+    Scope,
+    UnsupportedFormError,
+    const,
+    constant,
+    dtype_of,
+    needed_constant,
+    needed_shape,
+    text,
+)
+from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel, tiled
+
+_USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_CANDIDATE = 2  # its place among a GRU's gates
+
+
+def convert_recurrent(kind: str) -> Callable[[Scope, Sequence[Any], dict[str, Any]], Any]:
+    """Make the converter of an operator.
+
+    Args:
+        kind: ``"LSTM"``, ``"GRU"`` or ``"RNN"``.
+    """
+
+    def convert(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        return _Layer(scope, kind, inputs, attributes).convert()
+
+    return convert
+
+
+CONVERTERS = {kind: convert_recurrent(kind) for kind in _USUAL}
+
+
+class _Layer:
+    """One node at hand."""
+
+    def __init__(self, scope: Scope, kind: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
+        self._scope = scope
+        self._attributes = attributes
+        x, w, r, b, lengths, first_h, first_c, peepholes = [*inputs, *[None] * 8][:8]
+        self._dtype = dtype_of(x)
+        if self._dtype not in ("float32", "float64"):
+            raise UnsupportedFormError(f"{self._dtype} is not supported")
+        if attributes.get("layout", 0):
+            raise UnsupportedFormError(
+                "layout 1 is not supported: ONNX Runtime does not run it; transpose around the node"
+            )
+        self._x = x
+        steps, batch, _ = needed_shape(self._x)
+        self._w, self._r = needed_constant(w, "W"), needed_constant(r, "R")
+        directions, _, hidden = self._r.shape
+        gates = self._r.shape[1] // hidden
+        bias = np.zeros((directions, 2 * gates * hidden), self._dtype)
+        self._b = bias if b is None else needed_constant(b, "B")
+        self._peepholes = None if peepholes is None else needed_constant(peepholes, "P")
+        self._first = [first_h, first_c] if kind == "LSTM" else [first_h]
+        self._lengths = self._open_lengths(lengths, steps)
+        self._usual = Recurrence(
+            kind=kind,
+            steps=steps,
+            batch=batch,
+            hidden=hidden,
+            dtype=self._dtype,
+            activations=(),
+            clip=attributes.get("clip"),
+            coupled=bool(attributes.get("input_forget", 0)),
+            reset_after=bool(attributes.get("linear_before_reset", 0)),
+            peepholes=self._peepholes is not None,
+            ragged=self._lengths is not None,
+        )
+
+    def convert(self) -> Any:
+        """Return its outputs: the states of all steps, the last one, and an LSTM's last cell."""
+        direction = text(self._attributes, "direction", "forward")
+        backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+        if len(backwards) != self._r.shape[0]:
+            raise UnsupportedFormError(f"R has {self._r.shape[0]} directions, and direction is {direction}")
+        activations = _activations(self._usual.kind, self._attributes, len(backwards))
+        cells = [
+            replace(self._usual, reverse=reverse, activations=next(activations)) for reverse in backwards
+        ]
+        made = self._run(cells)
+        # [steps, batch, hidden] and [batch, hidden], each with the directions before the batch.
+        axes = (1, *[0] * len(self._first))
+        outputs = [
+            self._side_by_side(list(parts), axis)
+            for parts, axis in zip(zip(*made, strict=True), axes, strict=True)
+        ]
+        outputs = outputs[: max(1, self._scope.outputs)]
+        return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
+
+    def _run(self, cells: Sequence[Recurrence]) -> list[list[Any]]:
+        """Return the results of each direction."""
+        arguments = [one for number, cell in enumerate(cells) for one in self._arguments(number, cell)]
+        kernel = self._scope.bb.add_func(recurrent_kernel(*cells), cells[0].kind.lower())
+        state = [cells[0].batch, cells[0].hidden]
+        shapes = [[cells[0].steps, *state], *[state] * len(self._first)]
+        types = [relax.TensorType(shape, self._dtype) for _ in cells for shape in shapes]
+        made = self._emit(relax.call_tir(kernel, arguments, out_ty=types))
+        results = [self._emit(relax.TupleGetItem(made, place)) for place in range(len(types))]
+        return [results[first : first + len(shapes)] for first in range(0, len(results), len(shapes))]
+
+    def _arguments(self, number: int, cell: Recurrence) -> list[Any]:
+        """Return what the kernel takes for one direction."""
+        of_inputs, of_states = np.split(self._b[number], 2)
+        bias = of_inputs + of_states
+        candidate = slice(_CANDIDATE * cell.hidden, None)
+        if cell.reset_after:
+            bias[candidate] = of_inputs[candidate]
+        product = self._scope.node("MatMul", self._x, const(np.ascontiguousarray(self._w[number].T)))
+        product = self._emit(relax.op.add(product, const(bias.reshape(1, 1, -1))))
+        ends = np.cumsum(cell.products)[:-1] * cell.hidden
+        arguments = [product, *(const(tiled(part)) for part in np.split(self._r[number], ends))]
+        if cell.reset_after:
+            arguments.append(const(of_states[candidate]))
+        if self._peepholes is not None:
+            arguments.append(const(self._peepholes[number].reshape(3, cell.hidden)))
+        if self._lengths is not None:
+            arguments.append(self._lengths)
+        return arguments + [self._state(first, number, cell) for first in self._first]
+
+    def _state(self, first: Any, number: int, cell: Recurrence) -> Any:
+        """Return a direction's first state."""
+        shape = (cell.batch, cell.hidden)
+        if first is None:
+            return const(np.zeros(shape, cell.dtype))
+        one = self._emit(relax.op.strided_slice(first, [0], [number], [number + 1]))
+        return self._emit(relax.op.reshape(one, shape))
+
+    def _side_by_side(self, parts: Sequence[Any], axis: int) -> Any:
+        return (
+            self._emit(relax.op.stack(list(parts), axis))
+            if len(parts) > 1
+            else self._emit(relax.op.expand_dims(parts[0], axis))
+        )
+
+    def _open_lengths(self, lengths: Any, steps: int) -> Any:
+        """Return the sequences' lengths; None where all have as many steps as there are."""
+        if lengths is None:
+            return None
+        known = constant(lengths)
+        if known is not None and bool((known == steps).all()):
+            return None
+        return lengths if dtype_of(lengths) == "int32" else self._emit(relax.op.astype(lengths, "int32"))
+
+    def _emit(self, expression: Any) -> Any:
+        return self._scope.emit(expression)
+
+
+def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iterator[tuple[Activation, ...]]:
+    """Yield each direction's activations. Those that take numbers take them from the lists of numbers, one after the other."""
+    usual = _USUAL[kind]
+    names = [
+        name.decode() if isinstance(name, bytes) else str(name) for name in attributes.get("activations", ())
+    ]
+    names = names or list(usual) * directions
+    if len(names) != len(usual) * directions:
+        raise UnsupportedFormError(f"it has {len(names)} activations, and not {len(usual) * directions}")
+    alphas, betas = (iter(attributes.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
+    made = []
+    for name in names:
+        known = {one.lower(): one for one in _ACTIVATIONS}.get(name.lower())
+        if known is None:
+            raise UnsupportedFormError(f"its activation {name} is not supported")
+        make, defaults = _ACTIVATIONS[known]
+        numbers = [next(given, usually) for given, usually in zip((alphas, betas), defaults, strict=False)]
+        if None in numbers:
+            raise UnsupportedFormError(
+                f"its activation {name} is given no alpha or beta, where runtimes differ"
+            )
+        made.append(make(*numbers))
+    for first in range(0, len(made), len(usual)):
+        yield tuple(made[first : first + len(usual)])
+
+
+def _like(x: Any, value: float) -> Any:
+    return tirx.const(value, x.ty.dtype)
+
+
+def _affine(alpha: float, beta: float) -> Activation:
+    return lambda x: x * _like(x, alpha) + _like(x, beta)
+
+
+def _hard_sigmoid(alpha: float, beta: float) -> Activation:
+    line = _affine(alpha, beta)
+    return lambda x: tirx.max(_like(x, 0), tirx.min(_like(x, 1), line(x)))
+
+
+_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float | None, ...]]] = {
+    "Affine": (_affine, (None, None)),
+    "HardSigmoid": (_hard_sigmoid, (0.2, 0.5)),
+    "LeakyRelu": (lambda alpha: lambda x: tirx.Select(x < 0, x * _like(x, alpha), x), (0.01,)),
+    "Relu": (lambda: lambda x: tirx.max(x, _like(x, 0)), ()),
+    "ScaledTanh": (
+        lambda alpha, beta: lambda x: tirx.tanh(x * _like(x, beta)) * _like(x, alpha),
+        (None, None),
+    ),
+    "Sigmoid": (lambda: tirx.sigmoid, ()),
+    "Softsign": (lambda: lambda x: x / (tirx.abs(x) + _like(x, 1)), ()),
+    "Tanh": (lambda: tirx.tanh, ()),
+    "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (None,)),
+}
+"""How each is made, and the numbers that it takes, alpha and beta: what they are by default; None where ONNX and ONNX Runtime differ."""

@@ -1,0 +1,304 @@
+"""`Resize` and `Upsample`, of all opsets.
+
+TVM resizes to the size that comes out, where ONNX computes coordinates with the scale that was given: 5 columns made
+of 7 by a scale of 0.8 are other columns than 5 of 7. TVM also knows neither antialiasing, nor axes, nor aspect
+policies. What TVM does rightly is left to its `resize2d`, which has a layout rule; all else becomes, axis by axis, a
+weighted sum of picked rows, whose positions and weights are computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import relax
+
+from tunefarm_tuning.tvm.frontend.scope import (
+    Scope,
+    UnsupportedFormError,
+    axis_of,
+    const,
+    dtype_of,
+    full_rank,
+    needed_constant,
+    needed_shape,
+    text,
+)
+
+_TVM_COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
+_MOST_PICKS = 4
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """How one axis is resized.
+
+    Attributes:
+        before: Its size.
+        after: Its new size.
+        scale: What positions are computed with.
+        start: Where the crop begins, as a share of the size; for ``tf_crop_and_resize``.
+        end: Where it ends.
+    """
+
+    before: int
+    after: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """The attributes that decide how rows are mixed."""
+
+    mode: str
+    coordinates: str
+    nearest: str
+    cubic: float
+    exclude_outside: bool
+    antialias: bool
+
+
+def convert_resize(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Resize` of any opset."""
+    x = inputs[0]
+    shape = needed_shape(x)
+    given = [*inputs[1:], None, None, None]
+    if scope.opset < 11:
+        roi, scales, sizes = None, given[0], None
+        method = _method(attributes, coordinates="asymmetric", nearest="simple")
+    else:
+        roi, scales, sizes = given[:3]
+        method = _method(attributes, coordinates="half_pixel", nearest="round_prefer_floor")
+    axes = [axis_of(int(axis), len(shape)) for axis in attributes.get("axes", range(len(shape)))]
+    wanted = _wanted(shape, axes, scales, sizes, text(attributes, "keep_aspect_ratio_policy", "stretch"))
+    if method.coordinates == "tf_crop_and_resize":
+        crops = needed_constant(roi, "region of interest").reshape(2, -1).tolist()
+        wanted = {
+            axis: Axis(before=one.before, after=one.after, scale=one.scale, start=start, end=end)
+            for (axis, one), start, end in zip(wanted.items(), *crops, strict=True)
+        }
+    return resize(scope, x, wanted, method, float(attributes.get("extrapolation_value", 0.0)))
+
+
+def convert_upsample(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `Upsample`, whose scales are an attribute before opset 9 and an input in it."""
+    shape = needed_shape(inputs[0])
+    scales = attributes.get("scales")
+    scales = const(np.array(scales, np.float32)) if scales is not None else inputs[1]
+    wanted = _wanted(shape, list(range(len(shape))), scales, None, "stretch")
+    return resize(
+        scope, inputs[0], wanted, _method(attributes, coordinates="asymmetric", nearest="simple"), 0.0
+    )
+
+
+def resize(scope: Scope, x: Any, wanted: dict[int, Axis], method: Method, outside: float) -> Any:
+    """Resize some axes of a tensor of fixed shape."""
+    shape = needed_shape(x)
+    dtype = dtype_of(x)
+    changed = {
+        axis: one
+        for axis, one in wanted.items()
+        if one.before != one.after or one.scale != 1.0 or (one.start, one.end) != (0.0, 1.0)
+    }
+    if not changed:
+        return x
+    if any(one.after < 1 for one in changed.values()):
+        raise UnsupportedFormError("it makes a tensor without elements")
+    if method.mode != "nearest" and not dtype.startswith("float"):
+        raise UnsupportedFormError(f"mode {method.mode} of {dtype} is not supported: cast to float before it")
+    if _is_for_tvm(shape, changed, method):
+        sizes = [changed[axis].after if axis in changed else shape[axis] for axis in (2, 3)]
+        return scope.emit(
+            relax.op.image.resize2d(
+                x,
+                size=relax.ShapeExpr(sizes),
+                roi=[0.0] * 4,
+                layout="NCHW",
+                method={"nearest": "nearest_neighbor"}.get(method.mode, method.mode),
+                coordinate_transformation_mode=method.coordinates,
+                rounding_method={"simple": "floor"}.get(method.nearest, method.nearest),
+                cubic_alpha=method.cubic,
+            )
+        )
+    inside: NDArray[np.bool_] | None = None
+    for axis, one in changed.items():
+        positions = _positions(one, method)
+        x = _mix(scope, x, axis, _weights(positions, one, method))
+        if method.coordinates == "tf_crop_and_resize":
+            valid = (positions >= 0) & (positions <= one.before - 1)
+            valid = valid.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+            inside = valid if inside is None else inside & valid
+    if inside is not None and not inside.all():
+        x = scope.emit(relax.op.where(const(inside), x, full_rank(outside, len(shape), dtype)))
+    return x
+
+
+def _method(attributes: dict[str, Any], *, coordinates: str, nearest: str) -> Method:
+    mode = text(attributes, "mode", "nearest")
+    mode = {"bilinear": "linear"}.get(mode, mode)
+    coordinates = text(attributes, "coordinate_transformation_mode", coordinates)
+    if mode not in ("nearest", "linear", "cubic") or coordinates not in _COORDINATES:
+        raise UnsupportedFormError(f"mode {mode} with coordinates {coordinates} is not supported")
+    return Method(
+        mode=mode,
+        coordinates=coordinates,
+        nearest=text(attributes, "nearest_mode", nearest),
+        cubic=float(attributes.get("cubic_coeff_a", -0.75)),
+        exclude_outside=bool(attributes.get("exclude_outside", 0)),
+        antialias=bool(attributes.get("antialias", 0)),
+    )
+
+
+def _wanted(
+    shape: Sequence[int], axes: Sequence[int], scales: Any, sizes: Any, policy: str
+) -> dict[int, Axis]:
+    scale_values = _given(scales, "scales")
+    size_values = _given(sizes, "sizes")
+    if (scale_values is None) == (size_values is None):
+        raise UnsupportedFormError("it needs either scales or sizes")
+    before = [shape[axis] for axis in axes]
+    if scale_values is not None:
+        factors = [float(one) for one in scale_values.astype(np.float32)]
+        after = [int(np.floor(np.float32(b) * np.float32(f))) for b, f in zip(before, factors, strict=True)]
+    else:
+        assert size_values is not None
+        after = [int(one) for one in size_values]
+        factors = [float(np.float32(a) / np.float32(b)) for a, b in zip(after, before, strict=True)]
+        if policy != "stretch":
+            factor = min(factors) if policy == "not_larger" else max(factors)
+            factors = [factor] * len(axes)
+            after = [math.floor(b * factor + 0.5) for b in before]
+    return {
+        axis: Axis(before=b, after=a, scale=f)
+        for axis, b, a, f in zip(axes, before, after, factors, strict=True)
+    }
+
+
+def _given(x: Any, what: str) -> NDArray[Any] | None:
+    if x is None:
+        return None
+    value = needed_constant(x, what)
+    return value if value.size else None
+
+
+def _is_for_tvm(shape: Sequence[int], changed: dict[int, Axis], method: Method) -> bool:
+    """Whether TVM's `resize2d` computes the same."""
+    if len(shape) != 4 or any(axis < 2 for axis in changed) or method.coordinates not in _TVM_COORDINATES:
+        return False
+    if method.antialias or (method.mode == "cubic" and method.exclude_outside):
+        return False
+    for one in changed.values():
+        if (
+            one.after == 1
+            or one.before == 1
+            or not math.isclose(one.scale * one.before, one.after, rel_tol=1e-6)
+        ):
+            return False
+        # Ties between two rows fall as the rounding of 32-bit floats has it, unless the scale is a whole number.
+        if method.mode == "nearest" and (one.scale < 1 or one.scale != int(one.scale)):
+            return False
+    return True
+
+
+_COORDINATES: dict[str, Callable[[NDArray[np.float32], Axis], Any]] = {
+    "half_pixel": lambda i, a: (i + np.float32(0.5)) / np.float32(a.scale) - np.float32(0.5),
+    "pytorch_half_pixel": lambda i, a: (
+        (i + np.float32(0.5)) / np.float32(a.scale) - np.float32(0.5) if a.after > 1 else i * 0
+    ),
+    "align_corners": lambda i, a: (
+        i * np.float32(a.before - 1) / np.float32(a.after - 1) if a.after > 1 else i * 0
+    ),
+    "asymmetric": lambda i, a: i / np.float32(a.scale),
+    "tf_half_pixel_for_nn": lambda i, a: (i + np.float32(0.5)) / np.float32(a.scale),
+    "half_pixel_symmetric": lambda i, a: (
+        a.before / 2 * (1 - a.after / (a.scale * a.before)) + (i + 0.5) / a.scale - 0.5
+    ),
+    "tf_crop_and_resize": lambda i, a: (
+        a.start * (a.before - 1) + i * (a.end - a.start) * (a.before - 1) / (a.after - 1)
+        if a.after > 1
+        else i * 0 + 0.5 * (a.start + a.end) * (a.before - 1)
+    ),
+}
+
+_NEAREST: dict[str, Callable[[Floats, float], Floats]] = {
+    "round_prefer_floor": lambda p, _: np.ceil(p - 0.5),
+    "round_prefer_ceil": lambda p, _: np.floor(p + 0.5),
+    "floor": lambda p, _: np.floor(p),
+    "ceil": lambda p, _: np.ceil(p),
+    "simple": lambda p, scale: np.ceil(p) if scale < 1 else np.floor(p),  # opset 10, as ONNX Runtime has it
+}
+
+
+def _positions(axis: Axis, method: Method) -> Floats:
+    """Return where each new row lies among the old ones, computed in 32-bit floats as ONNX Runtime does: ties depend on it."""
+    made = _COORDINATES[method.coordinates](np.arange(axis.after, dtype=np.float32), axis)
+    return np.asarray(made, dtype=np.float32).astype(np.float64)
+
+
+def _weights(positions: Floats, axis: Axis, method: Method) -> Floats:
+    """Return the share of each old row in each new one: new rows by old rows."""
+    weights = np.zeros((axis.after, axis.before))
+    if method.mode == "nearest":
+        if method.nearest not in _NEAREST:
+            raise UnsupportedFormError(f"nearest_mode {method.nearest} is not known")
+        rows = np.clip(_NEAREST[method.nearest](positions, axis.scale), 0, axis.before - 1).astype(int)
+        weights[np.arange(axis.after), rows] = 1.0
+        return weights
+    reach = 1 if method.mode == "linear" else 2
+    squeeze = min(axis.scale, 1.0) if method.antialias else 1.0
+    span = math.ceil(reach / squeeze)
+    for new, position in enumerate(positions):
+        around = np.arange(math.floor(position) - span, math.floor(position) + span + 2)
+        shares = _kernel((around - position) * squeeze, method)
+        if method.exclude_outside and method.mode == "cubic":
+            shares = np.where((around >= 0) & (around < axis.before), shares, 0.0)
+        shares = shares / shares.sum()
+        np.add.at(weights[new], np.clip(around, 0, axis.before - 1), shares)
+    return weights
+
+
+def _kernel(distance: Floats, method: Method) -> Floats:
+    d = np.abs(distance)
+    if method.mode == "linear":
+        return np.asarray(np.clip(1 - d, 0.0, 1.0))
+    a = method.cubic
+    near = (a + 2) * d**3 - (a + 3) * d**2 + 1
+    far = a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
+
+
+def _mix(scope: Scope, x: Any, axis: int, weights: Floats) -> Any:
+    """Replace the rows of an axis by weighted sums of them."""
+    rank, dtype = len(needed_shape(x)), dtype_of(x)
+    most = int(np.count_nonzero(weights, axis=1).max())
+    if most > _MOST_PICKS:
+        matrix = const(weights.T.astype(dtype))
+        order = [i for i in range(rank) if i != axis] + [axis]
+        back = [order.index(i) for i in range(rank)]
+        turned = x if axis == rank - 1 else scope.emit(relax.op.permute_dims(x, order))
+        mixed = scope.emit(relax.op.matmul(turned, matrix))
+        return mixed if axis == rank - 1 else scope.emit(relax.op.permute_dims(mixed, back))
+    rows = np.argsort(-np.abs(weights), axis=1, kind="stable")[:, :most]
+    shares = np.take_along_axis(weights, rows, axis=1)
+    total = None
+    for pick in range(most):
+        part = scope.emit(relax.op.take(x, const(rows[:, pick].astype(np.int64)), axis=axis))
+        if not np.array_equal(shares[:, pick], np.ones(len(shares))):
+            share = shares[:, pick].astype(dtype).reshape([-1 if i == axis else 1 for i in range(rank)])
+            part = scope.emit(relax.op.multiply(part, const(share)))
+        total = part if total is None else scope.emit(relax.op.add(total, part))
+    return total
+
+
+CONVERTERS: dict[str, Callable[[Scope, Sequence[Any], dict[str, Any]], Any]] = {
+    "Resize": convert_resize,
+    "Upsample": convert_upsample,
+}

@@ -1,0 +1,1 @@
+"""Kernels of our own, and how kernels read their weights."""

@@ -1,0 +1,134 @@
+"""Recognising a direct convolution in a fused kernel, and taking the kernel apart around it.
+
+A kernel is recognised by what it computes: its first statements have to be, to the letter, those that TVM's operator library
+makes for a convolution of these shapes. So nothing is taken for a convolution that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import s_tir, te, tirx, topi
+
+from tunefarm_tuning.tvm.base.ir_walk import walk
+
+Shape = tuple[int, ...]
+
+_KERNEL = 3
+_PADDINGS = (1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectConv:
+    """A 3x3 convolution of stride 1 at the head of a fused kernel: float32, channels last, one group.
+
+    Attributes:
+        data: Which of the kernel's arguments is its input (NHWC).
+        weights: Which are its weights (HWIO).
+        data_shape: Of the input.
+        out_shape: Of the convolution's result.
+        padding: On each of the four sides.
+        result: The buffer that holds the convolution's result; the kernel's output where nothing follows.
+        rest: The statements after the convolution: what was fused onto it.
+    """
+
+    data: int
+    weights: int
+    data_shape: Shape
+    out_shape: Shape
+    padding: int
+    result: Any
+    rest: tuple[Any, ...]
+
+
+def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
+    """Return the convolution that a kernel begins with; None if it begins with none that is taken here."""
+    root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
+    if root is None or not all(static_shape(param) for param in func.params):
+        return None
+    statements = statements_of(root)
+    shapes = [static_shape(param) for param in func.params]
+    for weights, kernel in enumerate(shapes[:-1]):
+        if len(kernel) != 4 or kernel[:2] != (_KERNEL, _KERNEL):
+            continue
+        for data, shape in enumerate(shapes[:-1]):
+            if data == weights or len(shape) != 4 or shape[3] != kernel[2]:
+                continue
+            for padding in _PADDINGS:
+                found = _match(func, statements, data, weights, padding)
+                if found is not None:
+                    return found
+    return None
+
+
+def _match(
+    func: tirx.PrimFunc, statements: Sequence[Any], data: int, weights: int, padding: int
+) -> DirectConv | None:
+    shape, kernel = static_shape(func.params[data]), static_shape(func.params[weights])
+    out = (shape[0], shape[1] + 2 * padding - 2, shape[2] + 2 * padding - 2, kernel[3])
+    if min(out) < 1:
+        return None
+    expected = _direct(shape, kernel, padding)
+    wanted = statements_of(expected.body.block)
+    head, rest = statements[: len(wanted)], tuple(statements[len(wanted) :])
+    if len(head) < len(wanted):
+        return None
+    # The arguments are handed over as such, so that one is not taken for the other where their shapes are equal.
+    params = [func.params[data], func.params[weights]]
+    if not tvm_ffi.structural_equal(
+        _bare(wanted, list(expected.params[:2])), _bare(head, params), map_free_vars=True
+    ):
+        return None
+    return DirectConv(
+        data=data,
+        weights=weights,
+        data_shape=shape,
+        out_shape=out,
+        padding=padding,
+        result=_written_by(head[-1]),
+        rest=rest,
+    )
+
+
+def _direct(data: Shape, kernel: Shape, padding: int) -> tirx.PrimFunc:
+    x = te.placeholder([tirx.IntImm("int64", dim) for dim in data], name="x")
+    w = te.placeholder([tirx.IntImm("int64", dim) for dim in kernel], name="w")
+    conv = topi.nn.conv2d(
+        x,
+        w,
+        strides=(1, 1),
+        padding=(padding,) * 4,
+        dilation=(1, 1),
+        data_layout="NHWC",
+        kernel_layout="HWIO",
+        out_dtype="float32",
+    )
+    return te.create_prim_func([x, w, conv], index_dtype_override="int64")
+
+
+def _bare(statements: Sequence[Any], params: list[Any]) -> tirx.PrimFunc:
+    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+    return tirx.PrimFunc(params, body)
+
+
+def _written_by(statement: Any) -> Any:
+    """Return the buffer that a loop nest around one block writes."""
+    block = next(node for node in walk(statement) if isinstance(node, s_tir.SBlock))
+    return block.writes[0].source
+
+
+def statements_of(root: Any) -> list[Any]:
+    """Return the loop nests of a kernel's root block, in order."""
+    return list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+
+
+def static_shape(param: Any) -> Shape:
+    """Return a float32 buffer's shape; empty where it is another, a scalar, or known at run time only."""
+    kind = param.ty
+    shape = getattr(kind, "shape", None)
+    if shape is None or not all(isinstance(dim, tirx.IntImm) for dim in shape):
+        return ()
+    return tuple(int(dim) for dim in shape) if str(kind.dtype.dtype) == "float32" else ()

@@ -1,0 +1,311 @@
+"""Kernels of recurrent layers for CPUs: all steps of an ``LSTM``, a ``GRU`` or an ``RNN`` in one, state in the caches.
+
+Step by step in the graph, a hundred steps would be hundreds of calls and a concatenation of a hundred pieces. The products with the
+inputs are the network's own, over all steps at once, and are tuned; what is left is a matrix times the state, step after step,
+which the memory of the matrix bounds. The equations are those of ONNX (opset 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
+
+from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY, IS_SCHEDULED
+
+_LANES = 16
+_TILE = 4 * _LANES  # columns of the matrix that are summed side by side, in registers
+_ROWS = 4  # sequences whose sums are
+_SHARED_POINTS = 1 << 18
+"""Products in a step from which threads share them: some 15 microseconds of one core, which reads a megabyte meanwhile."""
+_SHARED_POINTS_BOTH_WAYS = 1 << 20
+"""The same for two directions: in shorter steps each direction is one thread's, and nobody waits."""
+_OPAQUE = 8  # TVM's pattern of what fuses with nothing
+
+Activation = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """A layer in one direction.
+
+    Attributes:
+        kind: ``"LSTM"`` (gates i, o, f, c), ``"GRU"`` (z, r, h) or ``"RNN"``.
+        activations: As ONNX orders them: of the gates, of the candidate, and of an LSTM's output.
+        reverse: From the last step to the first.
+        clip: Bound of what goes into the first activations; None is none.
+        coupled: LSTM's ``input_forget``: the forget gate is one less the input gate.
+        reset_after: GRU's ``linear_before_reset``: the candidate's product with the state comes before the reset.
+        peepholes: LSTM: gates see the cell through three more vectors.
+        ragged: Sequences have lengths of their own.
+    """
+
+    kind: str
+    steps: int
+    batch: int
+    hidden: int
+    dtype: str
+    activations: Sequence[Activation] = field(repr=False)
+    reverse: bool = False
+    clip: float | None = None
+    coupled: bool = False
+    reset_after: bool = False
+    peepholes: bool = False
+    ragged: bool = False
+
+    @property
+    def gates(self) -> int:
+        return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
+
+    @property
+    def products(self) -> tuple[int, ...]:
+        """How many gates each product with a state is for; a reset that comes first makes two of one."""
+        return (2, 1) if self.kind == "GRU" and not self.reset_after else (self.gates,)
+
+
+def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Return a matrix of ``[columns, hidden]`` as kernels read it: ``[tiles, hidden, columns of a tile]``, filled up with zeros."""
+    columns, hidden = matrix.shape
+    tiles = -(-columns // _TILE)
+    full = np.zeros((tiles * _TILE, hidden), matrix.dtype)
+    full[:columns] = matrix
+    return np.ascontiguousarray(full.reshape(tiles, _TILE, hidden).transpose(0, 2, 1))
+
+
+def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
+    """Return the kernel of a layer's directions.
+
+    Its arguments, for each direction: the inputs' products with biases ``[steps, batch, gates x hidden]``; a `tiled` matrix for each of `products`;
+    for `reset_after` the bias of the candidate's product ``[hidden]``, for `peepholes` theirs ``[3, hidden]``, for `ragged` the lengths
+    ``[batch]`` (int32); the first state ``[batch, hidden]``, and an LSTM's first cell. Then its results, for each: the states of
+    all steps ``[steps, batch, hidden]``, the last state, and an LSTM's last cell.
+    """
+    kind = cells[0].kind
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("main")
+        T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
+        shared_from = _SHARED_POINTS if len(cells) == 1 else _SHARED_POINTS_BOTH_WAYS
+        writers = [_Writer(cell, f"_{place}", shared_from) for place, cell in enumerate(cells)]
+        for one in writers:
+            one.take_results()
+        with T.sblock("recurrence"):
+            T.reads([_whole(buffer) for one in writers for buffer in one.inputs])
+            T.writes([_whole(buffer) for one in writers for buffer in one.results])
+            for one in writers:
+                one.allocate()
+            if len(writers) == 1 or any(one.shares_steps for one in writers):
+                for one in writers:
+                    one.write()
+            else:
+                _write_side_by_side(writers)
+    made: tirx.PrimFunc = builder.get().without_attr("global_symbol")
+    return made
+
+
+def _write_side_by_side(writers: Sequence[_Writer]) -> None:
+    """Give each direction a thread: they do not wait for each other after every step."""
+    with T.parallel(len(writers)) as which:
+        for place, one in enumerate(writers):
+            with T.If(which == place), T.Then():
+                one.write()
+
+
+def _whole(buffer: Any) -> Any:
+    return buffer[tuple(slice(0, size) for size in buffer.shape)]
+
+
+class _Writer:
+    """Writes one direction of a kernel, within TVM's builder.
+
+    Args:
+        cell: Of that direction.
+        suffix: Of its arguments' names.
+        shared_from: Products in a step from which threads share them.
+    """
+
+    def __init__(self, cell: Recurrence, suffix: str, shared_from: int) -> None:
+        self._cell = cell
+        self._suffix = suffix
+        self._shared_from = shared_from
+        state = (cell.batch, cell.hidden)
+        self._x = self._argument("x", (cell.steps, cell.batch, cell.gates * cell.hidden))
+        self._matrices = [
+            self._argument(f"matrix{i}", (-(-count * cell.hidden // _TILE), cell.hidden, _TILE))
+            for i, count in enumerate(cell.products)
+        ]
+        self._bias = self._argument("bias", (cell.hidden,)) if cell.reset_after else None
+        self._peepholes = self._argument("peepholes", (3, cell.hidden)) if cell.peepholes else None
+        self._lengths = self._argument("lengths", (cell.batch,), "int32") if cell.ragged else None
+        self._first = [self._argument("first_h", state)]
+        if cell.kind == "LSTM":
+            self._first.append(self._argument("first_c", state))
+        more = (self._bias, self._peepholes, self._lengths)
+        given = [one for one in more if one is not None]
+        self.inputs = [self._x, *self._matrices, *given, *self._first]
+
+    def _argument(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Any:
+        return T.arg(name + self._suffix, T.Buffer(shape, dtype or self._cell.dtype))
+
+    def take_results(self) -> None:
+        """Declare the results, which come behind the arguments of all directions."""
+        state = (self._cell.batch, self._cell.hidden)
+        self._y = self._argument("y", (self._cell.steps, *state))
+        self._states = [self._argument(f"last_{name}", state) for name in "hc"[: len(self._first)]]
+        self.results = [self._y, *self._states]
+
+    def allocate(self) -> None:
+        """Allocate what lives as long as the kernel runs."""
+        cell = self._cell
+        self._sums = [
+            T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * _TILE), cell.dtype)
+            for matrix in self._matrices
+        ]
+        self._reset = T.sblock_alloc_buffer((cell.batch, cell.hidden), cell.dtype)
+
+    @property
+    def shares_steps(self) -> bool:
+        """Whether a step is so long that threads share it."""
+        return any(self._is_shared(matrix) for matrix in self._matrices)
+
+    def _is_shared(self, matrix: Any) -> bool:
+        columns = int(matrix.shape[0]) * _TILE
+        return self._cell.batch * self._cell.hidden * columns >= self._shared_from
+
+    def write(self) -> None:
+        cell = self._cell
+        for first, state in zip(self._first, self._states, strict=True):
+            self._each(partial(self._begin, first, state))
+        with T.serial(cell.steps) as number:
+            self._step(cell.steps - 1 - number if cell.reverse else number)
+
+    def _begin(self, first: Any, state: Any, b: Any, j: Any) -> None:
+        """Set a unit's first state: zero in a sequence of no steps, as ONNX Runtime has it."""
+        zero = _number(0, self._cell.dtype)
+        given = first[b, j]
+        begins = given if self._lengths is None else tirx.Select(self._lengths[b] > 0, given, zero)
+        T.buffer_store(state, begins, [b, j])
+
+    def _step(self, at: Any) -> None:
+        h = self._states[0]
+        self._product(0, h)
+        if self._cell.products == (2, 1):
+            self._each(lambda b, j: T.buffer_store(self._reset, self._gate(at, b, j, 1) * h[b, j], [b, j]))
+            self._product(1, self._reset)
+        # The cell in loops of its own: what lives within one loop only, TVM would take for a single number.
+        if self._cell.kind == "LSTM":
+            self._each(lambda b, j: self._keep(1, self._new_cell(at, b, j), at, b, j))
+        new = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self._cell.kind]
+        self._each(lambda b, j: self._advance(at, b, j, new(at, b, j)))
+
+    def _advance(self, at: Any, b: Any, j: Any, new: Any) -> None:
+        """Write a unit's state of this step: zero where the sequence has ended, which keeps its last one."""
+        T.buffer_store(self._y, self._if_runs(at, b, new, _number(0, self._cell.dtype)), [at, b, j])
+        self._keep(0, self._y[at, b, j], at, b, j)
+
+    def _keep(self, number: int, new: Any, at: Any, b: Any, j: Any) -> None:
+        state = self._states[number]
+        T.buffer_store(state, self._if_runs(at, b, new, state[b, j]), [b, j])
+
+    def _if_runs(self, at: Any, b: Any, value: Any, other: Any) -> Any:
+        return value if self._lengths is None else tirx.Select(at < self._lengths[b], value, other)
+
+    def _product(self, number: int, state: Any) -> None:
+        """Sum the state's products with a matrix: a tile of columns in registers, for some sequences at once."""
+        blocks = self._matrices[number].shape[0]
+        shared = self._is_shared(self._matrices[number])
+        with T.parallel(blocks) if shared else T.serial(blocks) as block:
+            whole, rest = divmod(self._cell.batch, _ROWS)
+            if whole:
+                with T.serial(whole) as rows:
+                    self._tile_sums(number, state, block, rows * _ROWS, _ROWS)
+            if rest:
+                self._tile_sums(number, state, block, whole * _ROWS, rest)
+
+    def _tile_sums(self, number: int, state: Any, block: Any, first: Any, rows: int) -> None:
+        cell, matrix, sums = self._cell, self._matrices[number], self._sums[number]
+        tile = T.sblock_alloc_buffer((rows, _TILE), cell.dtype, scope="local")
+        zero = _number(0, cell.dtype)
+        self._lanes(rows, lambda row, i: T.buffer_store(tile, zero, [row, i]))
+        with T.serial(cell.hidden) as k:
+            self._lanes(
+                rows,
+                lambda row, i: T.buffer_store(
+                    tile, tile[row, i] + state[first + row, k] * matrix[block, k, i], [row, i]
+                ),
+            )
+        self._lanes(rows, lambda row, i: T.buffer_store(sums, tile[row, i], [first + row, block * _TILE + i]))
+
+    @staticmethod
+    def _lanes(rows: int, body: Callable[[Any, Any], None]) -> None:
+        with T.unroll(rows) as row, T.unroll(_TILE // _LANES) as v, T.vectorized(_LANES) as lane:
+            body(row, v * _LANES + lane)
+
+    def _each(self, body: Callable[[Any, Any], None]) -> None:
+        """Do something for every unit of every sequence."""
+        whole, rest = divmod(self._cell.hidden, _LANES)
+        with T.serial(self._cell.batch) as b:
+            if whole:
+                with T.serial(whole) as v, T.vectorized(_LANES) as lane:
+                    body(b, v * _LANES + lane)
+            if rest:
+                with T.serial(rest) as j:
+                    body(b, whole * _LANES + j)
+
+    def _sum(self, at: Any, b: Any, j: Any, gate: int) -> Any:
+        """Return what goes into a gate."""
+        cell = self._cell
+        column = gate * cell.hidden + j
+        product = self._sums[0][b, column] if gate < cell.products[0] else self._sums[1][b, j]
+        return self._x[at, b, column] + product
+
+    def _gate(self, at: Any, b: Any, j: Any, gate: int, more: Any = None) -> Any:
+        total = self._sum(at, b, j, gate)
+        return self._cell.activations[0](self._clipped(total if more is None else total + more))
+
+    def _clipped(self, value: Any) -> Any:
+        if self._cell.clip is None:
+            return value
+        bound = _number(self._cell.clip, self._cell.dtype)
+        return tirx.min(tirx.max(value, -bound), bound)
+
+    def _peeped(self, number: int, cell_state: Any, j: Any) -> Any:
+        return None if self._peepholes is None else self._peepholes[number, j] * cell_state
+
+    def _new_cell(self, at: Any, b: Any, j: Any) -> Any:
+        cell, before = self._cell, self._states[1][b, j]
+        i = self._gate(at, b, j, 0, self._peeped(0, before, j))
+        if cell.coupled:
+            forget = _number(1, cell.dtype) - i
+        else:
+            forget = self._gate(at, b, j, 2, self._peeped(2, before, j))
+        return forget * before + i * cell.activations[1](self._clipped(self._sum(at, b, j, 3)))
+
+    def _lstm(self, at: Any, b: Any, j: Any) -> Any:
+        after = self._states[1][b, j]
+        return self._gate(at, b, j, 1, self._peeped(1, after, j)) * self._cell.activations[2](after)
+
+    def _gru(self, at: Any, b: Any, j: Any) -> Any:
+        cell, before = self._cell, self._states[0][b, j]
+        z = self._gate(at, b, j, 0)
+        if self._bias is None:
+            total = self._sum(at, b, j, 2)
+        else:
+            column = 2 * cell.hidden + j
+            product = self._sums[0][b, column] + self._bias[j]
+            total = self._x[at, b, column] + self._gate(at, b, j, 1) * product
+        candidate = cell.activations[1](self._clipped(total))
+        return (_number(1, cell.dtype) - z) * candidate + z * before
+
+    def _rnn(self, at: Any, b: Any, j: Any) -> Any:
+        return self._gate(at, b, j, 0)
+
+
+def _number(value: float, dtype: str) -> Any:
+    return tirx.const(value, dtype)

@@ -1,0 +1,302 @@
+"""Winograd's convolution F(m x m, 3 x 3) as three kernels: input transform, batched matmul, output transform.
+
+The matmul does all multiplications, and is tuned like any other kernel. The transforms are a few additions per element: they
+are bound by memory, and come with the one schedule that suits them.
+
+Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). F(4 x 4) takes a quarter of the
+multiplications of a direct convolution, F(2 x 2) four ninths; the transformed weights are 4 and 1.8 times as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, s_tir, te, tirx
+
+from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.kernel_marks import IS_SCHEDULED
+from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv
+from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
+
+Matrix = NDArray[np.float64]
+
+_MATRICES: dict[int, tuple[list[list[float]], list[list[float]], list[list[float]]]] = {
+    2: (
+        [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+        [[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]],
+        [[1, 1, 1, 0], [0, 1, -1, -1]],
+    ),
+    4: (
+        [
+            [4, 0, -5, 0, 1, 0],
+            [0, -4, -4, 1, 1, 0],
+            [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0],
+            [0, 2, -1, -2, 1, 0],
+            [0, 4, 0, -5, 0, 1],
+        ],
+        [
+            [1 / 4, 0, 0],
+            [-1 / 6, -1 / 6, -1 / 6],
+            [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6],
+            [1 / 24, -1 / 12, 1 / 6],
+            [0, 0, 1],
+        ],
+        [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+    ),
+}
+"""Of each m: what input tiles, weights and results are multiplied with from both sides (B transposed, G, A transposed)."""
+
+TILES = tuple(_MATRICES)
+"""The m there are."""
+
+_LANES = (16, 8, 4)
+
+
+def tiles_of(conv: DirectConv, m: int) -> tuple[int, int]:
+    """Return how many tiles of m x m results cover a convolution's height and width."""
+    return -(-conv.out_shape[1] // m), -(-conv.out_shape[2] // m)
+
+
+def positions(conv: DirectConv, m: int) -> int:
+    """Return the number of tiles: the rows of the matmul."""
+    height, width = tiles_of(conv, m)
+    return conv.out_shape[0] * height * width
+
+
+def transform_weights(weights: NDArray[np.float32], m: int) -> NDArray[np.float32]:
+    """Return weights (3, 3, in, out) as the matmul takes them: ((m + 2)², in, out)."""
+    g = np.array(_MATRICES[m][1])
+    made = np.einsum("ar,bs,rsio->abio", g, g, weights.astype(np.float64))
+    return np.ascontiguousarray(made.reshape(-1, *weights.shape[2:]).astype(np.float32))
+
+
+def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
+    """Return the scheduled kernel that takes the input apart: NHWC to ((m + 2)², tiles, channels)."""
+    n, h, w, c = conv.data_shape
+    size, matrix = m + 2, np.array(_MATRICES[m][0], dtype=float)
+    high, wide = tiles_of(conv, m)
+    count = positions(conv, m)
+    x = _placeholder((n, h, w, c), "x")
+
+    def tile(r: Any, s: Any, p: Any, channel: Any) -> Any:
+        y = p // wide % high * m + r - conv.padding
+        z = p % wide * m + s - conv.padding
+        inside = tirx.all(y >= 0, y < h, z >= 0, z < w)
+        return tirx.if_then_else(inside, x[p // (high * wide), y, z, channel], tirx.const(0, "float32"))
+
+    tiles = te.compute(_int64((size, size, count, c)), tile, name="tile")
+    down = te.compute(
+        _int64((size, size, count, c)),
+        lambda i, s, p, k: _row(i, matrix, lambda r: tiles[r, s, p, k]),
+        name="down",
+    )
+    across = te.compute(
+        _int64((size * size, count, c)),
+        lambda ij, p, k: _row(ij % size, matrix, lambda s: down[ij // size, s, p, k]),
+        name="across",
+    )
+    schedule = _schedule(_prim_func([x, across]))
+    last, first = schedule.get_sblock("across"), schedule.get_sblock("down")
+    both, position, channel = schedule.get_loops(last)
+    i, j = schedule.split(both, [size, size])
+    rows, within = schedule.split(position, [None, wide])
+    outer, lanes = schedule.split(channel, [None, _lanes(c)])
+    schedule.reorder(rows, within, outer, i, j, lanes)
+    schedule.compute_at(first, outer)
+    schedule.compute_inline(schedule.get_sblock("tile"))
+    schedule.parallel(rows)
+    _flatten(schedule, first, 3)
+    _flatten(schedule, last, 3)
+    return _done(schedule)
+
+
+def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
+    """Return the kernel that multiplies tiles with weights, plain: it is what is tuned, the order of its weights included."""
+    size, count = (m + 2) ** 2, positions(conv, m)
+    inner, outer = conv.data_shape[3], conv.out_shape[3]
+    tiles = _placeholder((size, count, inner), "tiles")
+    weights = _placeholder((size, inner, outer), "weights")
+    k = te.reduce_axis((tirx.IntImm("int64", 0), tirx.IntImm("int64", inner)), name="k")
+    product = te.compute(
+        _int64((size, count, outer)),
+        lambda t, p, o: te.sum(tiles[t, p, k] * weights[t, k, o], axis=k),
+        name="matmul",
+    )
+    return with_weights(_prim_func([tiles, weights, product]), [1])
+
+
+def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
+    """Return the scheduled kernel that puts results together, and does what was fused onto the convolution.
+
+    Its arguments are the matmul's result, then those of the fused kernel but for the weights and, unless what follows reads
+    it too, the input.
+
+    Returns:
+        None if what follows cannot be done tile by tile.
+    """
+    joined = _join(_output_tiles(conv, m), func, conv)
+    try:
+        return _schedule_output(joined, conv, m)
+    except s_tir.ScheduleError:
+        return None
+
+
+def kept_arguments(func: tirx.PrimFunc, conv: DirectConv) -> list[int]:
+    """Return which of a fused kernel's arguments its output transform takes, the output among them."""
+    read = _read_by(conv.rest)
+    last = len(func.params) - 1
+    return [i for i, param in enumerate(func.params) if i == last or param.__chandle__() in read]
+
+
+def _output_tiles(conv: DirectConv, m: int) -> tirx.PrimFunc:
+    size, matrix = m + 2, np.array(_MATRICES[m][2], dtype=float)
+    high, wide = tiles_of(conv, m)
+    count, channels = positions(conv, m), conv.out_shape[3]
+    product = _placeholder((size * size, count, channels), "product")
+    down = te.compute(
+        _int64((m, size, count, channels)),
+        lambda i, s, p, k: _row(i, matrix, lambda r: product[r * size + s, p, k]),
+        name="down",
+    )
+    across = te.compute(
+        _int64(conv.out_shape),
+        lambda b, y, x, k: _row(
+            x % m, matrix, lambda s: down[y % m, s, (b * high + y // m) * wide + x // m, k]
+        ),
+        name="across",
+    )
+    return _prim_func([product, across])
+
+
+def _join(tiles: tirx.PrimFunc, func: tirx.PrimFunc, conv: DirectConv) -> tirx.PrimFunc:
+    """Return one kernel that puts the results together and goes on with what was fused onto the convolution."""
+    if not conv.rest:
+        return tiles
+    kept = [func.params[i] for i in kept_arguments(func, conv)]
+    read = _read_by(conv.rest) - {conv.result.__chandle__()}
+    buffers = [buffer for buffer in func.body.block.alloc_buffers if buffer.__chandle__() in read]
+    body = tirx.SeqStmt(list(conv.rest)) if len(conv.rest) > 1 else conv.rest[0]
+    block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
+    after = tirx.PrimFunc([conv.result, *kept], s_tir.SBlockRealize([], True, block))
+    after = after.with_attr("tirx.noalias", True)
+    builder = relax.BlockBuilder()
+    first = builder.add_func(tiles.without_attr("global_symbol"), "tiles")
+    second = builder.add_func(after, "after")
+    inputs = [_tensor(tiles.params[0], "product")]
+    inputs += [_tensor(param, f"kept{i}") for i, param in enumerate(kept[:-1])]
+    with builder.function("fused", inputs, attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            whole = builder.emit(relax.call_tir(first, inputs[:1], out_ty=_tensor(conv.result).ty))
+            result = builder.emit_output(
+                relax.call_tir(second, [whole, *inputs[1:]], out_ty=_tensor(kept[-1]).ty)
+            )
+        builder.emit_func_output(result)
+    arguments = [_tensor(param, f"main{i}") for i, param in enumerate([tiles.params[0], *kept[:-1]])]
+    with builder.function("main", arguments):
+        with builder.dataflow():
+            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), arguments))
+        builder.emit_func_output(result)
+    return relax.transform.FuseTIR()(builder.get())["fused"]
+
+
+def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
+    schedule = _schedule(func)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    stages, last = blocks[:2], blocks[-1]
+    if _extents(schedule, last) != conv.out_shape:
+        return None
+    for block in blocks[2:-1]:
+        schedule.compute_inline(block)
+    if len(blocks) == 2:
+        stages = blocks[:1]
+    image, y, x, channel = schedule.get_loops(last)
+    rows, i = schedule.split(y, [None, m])
+    columns, j = schedule.split(x, [None, m])
+    outer, lanes = schedule.split(channel, [None, _lanes(conv.out_shape[3])])
+    schedule.reorder(image, rows, columns, outer, i, j, lanes)
+    schedule.parallel(schedule.fuse(image, rows))
+    for stage in reversed(stages):
+        schedule.compute_at(stage, outer)
+    for block in (*stages, last):
+        _flatten(schedule, block, 3)
+    return _done(schedule)
+
+
+def _row(index: Any, matrix: Matrix, term: Callable[[int], Any]) -> Any:
+    """Return a row of a matrix times terms, as the sum of those that are not zero; unrolled, the choice is none."""
+    sums = [_combine(row, term) for row in matrix]
+    chosen = sums[-1]
+    for number in reversed(range(len(sums) - 1)):
+        chosen = tirx.Select(index == number, sums[number], chosen)
+    return chosen
+
+
+def _combine(row: Sequence[float], term: Callable[[int], Any]) -> Any:
+    total: Any = None
+    for number, factor in enumerate(row):
+        if factor == 0:
+            continue
+        size = term(number) if abs(factor) == 1 else term(number) * tirx.const(abs(float(factor)), "float32")
+        if total is None:
+            total = size if factor > 0 else tirx.const(0, "float32") - size
+        else:
+            total = total + size if factor > 0 else total - size
+    return total
+
+
+def _flatten(schedule: s_tir.Schedule, block: Any, outside: int) -> None:
+    """Unroll a block's loops below the outermost few, and run the innermost in the lanes of a vector."""
+    inner = schedule.get_loops(block)[outside:]
+    for loop in inner[:-1]:
+        schedule.unroll(loop)
+    schedule.vectorize(inner[-1])
+
+
+def _extents(schedule: s_tir.Schedule, block: Any) -> tuple[int, ...]:
+    return tuple(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
+
+
+def _read_by(statements: Sequence[Any]) -> set[int]:
+    """Return the addresses of all variables and buffers in statements."""
+    return {
+        node.__chandle__()
+        for statement in statements
+        for node in walk(statement)
+        if isinstance(node, tvm.ir.Var)
+    }
+
+
+def _lanes(channels: int) -> int:
+    return next((lanes for lanes in _LANES if channels % lanes == 0), 1)
+
+
+def _int64(shape: Sequence[int]) -> list[Any]:
+    return [tirx.IntImm("int64", dim) for dim in shape]
+
+
+def _placeholder(shape: Sequence[int], name: str) -> Any:
+    return te.placeholder(_int64(shape), "float32", name=name)
+
+
+def _prim_func(tensors: Sequence[Any]) -> tirx.PrimFunc:
+    return te.create_prim_func(list(tensors), index_dtype_override="int64").with_attr("tirx.noalias", True)
+
+
+def _tensor(param: Any, name: str = "t") -> Any:
+    shape = [int(dim) for dim in param.ty.shape]
+    return relax.Var(name, relax.TensorType(shape, str(param.ty.dtype.dtype)))
+
+
+def _schedule(func: tirx.PrimFunc) -> s_tir.Schedule:
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return s_tir.Schedule(module, debug_mask=0, error_render_level="none")
+
+
+def _done(schedule: s_tir.Schedule) -> tirx.PrimFunc:
+    return schedule.mod["main"].without_attr("global_symbol").with_attr(IS_SCHEDULED, True)

@@ -1,0 +1,1 @@
+"""MetaSchedule's design spaces as config spaces."""

@@ -1,0 +1,178 @@
+"""The design spaces of a workload for a GPU, side by side: plain CUDA cores, and tensor cores where its types fit them.
+
+Their sketches compete in one config space. Two of TVM's rules for tensor cores are used, each as a space of its own; TVM tries
+the second only where the first does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTiling, MultiLevelTilingTensorCore, ReuseType
+from tvm.s_tir.schedule import Trace
+
+from tunefarm_tuning.target.gpu_architecture import limits_of_target, number_of
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.bfloat16_intrinsics import FIRST_ARCHITECTURE, mma_group, wmma_group
+from tunefarm_tuning.tvm.base.intrinsics import import_intrinsics
+from tunefarm_tuning.tvm.base.target import tvm_target
+
+WMMA, MMA = "wmma", "mma"
+_STRUCTURE = "SSSRRSRS"
+_BINDS = ("blockIdx.y", "blockIdx.x", "threadIdx.y")
+_FETCHES = [1, 2, 4, 8]  # elements of 16 bits
+_WMMA_RESULTS = {"float16": ("float32", "float16"), "bfloat16": ("float32",), "int8": ("int32",)}
+_FIRST_WITH = {"float16": 70, "bfloat16": FIRST_ARCHITECTURE, "int8": 70}
+_FIRST_WITH_ASYNC_COPIES = 80
+_ROW, _PAD = 32, 8  # in elements of 16 bits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceMaker:
+    """How to make one of the design spaces of a workload.
+
+    Attributes:
+        tensor_cores: `WMMA`, `MMA` or empty.
+        max_shared_bytes: What a block of its kernels may have.
+    """
+
+    tensor_cores: str
+    target: tvm.target.Target
+    generator: Any
+    max_shared_bytes: int
+
+    def context(self, mod: tvm.IRModule, seed: int) -> ms.TuneContext:
+        return ms.TuneContext(
+            mod,
+            target=self.target,
+            space_generator=self.generator,
+            search_strategy=None,
+            num_threads=1,
+            rand_state=seed,
+        )
+
+    def sketches(self, context: ms.TuneContext) -> list[Trace]:
+        """Return the traces of a context's design space; none that a rule for tensor cores hands back as it was."""
+        found = []
+        for schedule in context.generate_design_space():
+            if self.tensor_cores and not is_tensorized(schedule.trace):
+                continue
+            if self.tensor_cores == WMMA:
+                _pad_rows(schedule)
+            found.append(schedule.trace)
+        return found
+
+
+def is_tensorized(trace: Trace) -> bool:
+    """Return whether a sketch uses tensor cores."""
+    return any(
+        inst.kind.name == "Annotate" and str(inst.attrs[0]) == "meta_schedule.auto_tensorize"
+        for inst in trace.insts
+    )
+
+
+def _pad_rows(schedule: Schedule) -> None:
+    """Have a tile's rows of bfloat16 begin in different banks of shared memory, as TVM's rule has those of float16 and int8."""
+    for inst in schedule.trace.insts:
+        if inst.kind.name == "CacheRead" and str(inst.attrs[1]) == "shared.dyn":
+            tile = schedule.get(inst.outputs[0]).writes[0].source
+            if str(tile.ty.dtype.dtype) == "bfloat16":
+                schedule.storage_align(inst.outputs[0], 0, -2, _ROW, _PAD)
+
+
+def cuda_spaces(mod: tvm.IRModule, target: Target) -> Iterator[SpaceMaker]:
+    """Yield how the design spaces of a workload are made; the last is the one that fits any workload.
+
+    Imports what tensor cores need where the workload can use them: seconds, once in a process.
+    """
+    number = number_of(str(target.get("arch")))
+    dtypes = {str(param.ty.dtype.dtype) for param in mod["main"].params}
+    inputs = [dtype for dtype, first in _FIRST_WITH.items() if dtype in dtypes and number >= first]
+    import_intrinsics(target, tensor_cores=bool(inputs))
+    if inputs:
+        shared = limits_of_target(target).shared_optin_bytes
+        # Their tiles are asked for when the kernel is launched, and may be as large as the GPU has them.
+        roomy = Target.from_json({**target.to_json(), "max_shared_memory_per_block": shared})
+        rules = list(ms.ScheduleRule.create("cuda-tensorcore"))
+        chosen = {WMMA: _wmma_rule(inputs)}
+        if number >= _FIRST_WITH_ASYNC_COPIES and "float16" in inputs:
+            chosen[MMA] = rules[2]
+        elif number >= _FIRST_WITH_ASYNC_COPIES and "bfloat16" in inputs:
+            chosen[MMA] = _mma_rule()
+        for name, rule in chosen.items():
+            yield SpaceMaker(
+                tensor_cores=name,
+                target=tvm_target(roomy),
+                generator=_generator([rules[0], rule, *rules[3:]], "cuda-tensorcore"),
+                max_shared_bytes=shared,
+            )
+    yield SpaceMaker(
+        tensor_cores="",
+        target=tvm_target(target),
+        generator=_generator(_plain_rules() if "bfloat16" in dtypes else "cuda", "cuda"),
+        max_shared_bytes=int(str(target.get("max_shared_memory_per_block") or 49152)),
+    )
+
+
+def _generator(rules: Any, others: str) -> Any:
+    return ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=others, mutator_probs=others)
+
+
+def _plain_rules() -> list[Any]:
+    """Return TVM's rules for CUDA cores with fetches of at most 16 bytes: for bfloat16 it would try 32, which no load is."""
+    tiling = MultiLevelTiling(
+        structure=_STRUCTURE,
+        tile_binds=["blockIdx.x", "vthread.x", "threadIdx.x"],
+        max_innermost_factor=64,
+        vector_load_lens=_FETCHES,
+        reuse_read=ReuseType(req="must", levels=[4], scope="shared"),
+        reuse_write=ReuseType(req="must", levels=[3], scope="local"),
+    )
+    return [tiling if isinstance(one, MultiLevelTiling) else one for one in ms.ScheduleRule.create("cuda")]
+
+
+def _wmma_rule(inputs: list[str]) -> Any:
+    """Return TVM's rule for 16x16x16 tiles, with results in declared shared memory.
+
+    TVM 0.27 cannot lower its own default where inputs and results differ in type: both are then in one buffer, asked for at
+    launch ("tvm_access_ptr element type must match the source buffer").
+    """
+    from tvm.s_tir.tensor_intrin.cuda import get_wmma_intrin_group
+
+    groups = [
+        wmma_group(transposed=transposed)
+        if dtype == "bfloat16"
+        else get_wmma_intrin_group("shared.dyn", "shared", dtype, result, trans_b=transposed)
+        for dtype in inputs
+        for result in _WMMA_RESULTS[dtype]
+        for transposed in (False, True)
+    ]
+    return MultiLevelTilingTensorCore(
+        intrin_groups=groups,
+        structure=_STRUCTURE,
+        tile_binds=list(_BINDS),
+        max_innermost_factor=4,
+        vector_load_lens=_FETCHES,
+        reuse_read=ReuseType(req="must", levels=[4], scope="shared.dyn"),
+        reuse_write=ReuseType(req="must", levels=[2], scope="shared"),
+        use_software_pipeline=False,
+    )
+
+
+def _mma_rule() -> Any:
+    """Return TVM's rule for 16x8x8 tiles and asynchronous copies, for bfloat16."""
+    return MultiLevelTilingTensorCore(
+        intrin_groups=[mma_group()],
+        structure=_STRUCTURE,
+        tile_binds=list(_BINDS),
+        max_innermost_factor=4,
+        vector_load_lens=_FETCHES,
+        reuse_read=ReuseType(req="must", levels=[4], scope="shared.dyn"),
+        reuse_write=ReuseType(req="no", levels=[], scope="shared.dyn"),
+        use_software_pipeline=True,
+    )

@@ -1,0 +1,116 @@
+"""What MetaSchedule's sketches tile: the main block's loops, what it reads, and how a trace nests them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm.s_tir.schedule import Trace
+from tvm.sym import detect_linear_equation
+from tvm.target.codegen import llvm_get_vector_width
+
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.ir_walk import type_key, walk
+from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
+
+_STRUCTURE = "meta_schedule.tiling_structure"
+_CUDA_VECTOR_BYTES = 16
+_REDUCES = 2  # tvm.tirx.IterVar.CommReduce
+_CONSUMER_MOVES = ("ReverseComputeAt",)
+
+
+class Nest:
+    """The part of a trace that tiles one block.
+
+    Attributes:
+        block: Name of the block; empty where the trace tiles none of the workload's.
+        structure: Its levels, ``"SSRSRS"`` say.
+        axes: For each sampling instruction (`position` in the order given), the loop of the block that it tiles, or -1.
+        epilogue_level: Inside which level the block's consumer is computed; -1 behind all loops.
+    """
+
+    def __init__(self, trace: Trace, sampling: Sequence[Any]) -> None:
+        self.block = ""
+        self.structure = ""
+        self.axes: tuple[int, ...] = (-1,) * len(sampling)
+        self.epilogue_level = -1
+        blocks: dict[Any, str] = {}  # of the workload itself, by the trace's variables
+        loops: dict[Any, int] = {}  # of the tiled block, before it was tiled
+        tiled = None
+        factors: dict[Any, tuple[int, int]] = {}  # loop after the split: axis, part
+        for inst in trace.insts:
+            kind = inst.kind.name
+            if kind == "GetSBlock":
+                blocks[inst.outputs[0]] = str(inst.attrs[0])
+            elif kind == "Annotate" and str(inst.attrs[0]) == _STRUCTURE and tiled is None:
+                tiled, self.structure = inst.inputs[0], str(inst.inputs[1])
+                self.block = blocks.get(tiled, "")
+            elif kind == "GetLoops" and tiled is not None and not loops and inst.inputs[0].same_as(tiled):
+                loops = {loop: place for place, loop in enumerate(inst.outputs)}
+            elif kind == "Split" and inst.inputs[0] in loops:
+                place = loops[inst.inputs[0]]
+                factors |= {loop: (place, part) for part, loop in enumerate(inst.outputs)}
+            elif kind in _CONSUMER_MOVES and inst.inputs[1] in factors:
+                self.epilogue_level = self._level_of(factors[inst.inputs[1]][1])
+        if self.block:
+            self.axes = tuple(
+                loops.get(one.inputs[0], -1) if one.kind.name == "SamplePerfectTile" else -1
+                for one in sampling
+            )
+
+    def _level_of(self, part: int) -> int:
+        """Return the level of a space loop's part: the consumer hangs on space loops alone."""
+        levels = [place for place, kind in enumerate(self.structure) if kind == "S"]
+        return levels[part] if part < len(levels) else -1
+
+
+def block_of(mod: tvm.IRModule, name: str) -> Any | None:
+    """Return a block of a workload by its name."""
+    for node in walk(mod["main"]):
+        block: Any = node
+        if type_key(node).endswith("SBlock") and str(block.name_hint) == name:
+            return block
+    return None
+
+
+def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation | None:
+    """Return what a block of a workload computes; None where an index is not linear in its loops."""
+    node = block_of(mod, block)
+    if node is None:
+        return None
+    variables = [one.var for one in node.iter_vars]
+    accesses = [_access(region, variables, writes=False) for region in node.reads]
+    accesses += [_access(region, variables, writes=True) for region in node.writes]
+    known = tuple(one for one in accesses if one is not None)
+    if len(known) != len(accesses):
+        return None
+    return Computation(
+        axes=tuple(
+            Axis(extent=int(one.dom.extent), reduces=int(one.iter_type) == _REDUCES) for one in node.iter_vars
+        ),
+        accesses=known,
+        vector_bytes=_vector_bytes(target),
+    )
+
+
+def _access(region: Any, variables: Sequence[Any], *, writes: bool) -> Access | None:
+    dims: list[tuple[Term, ...]] = []
+    for dim in region.region:
+        factors = list(detect_linear_equation(dim.min, variables))
+        if len(factors) != len(variables) + 1 or not all(_is_constant(one) for one in factors[:-1]):
+            return None
+        dims.append(tuple((place, abs(int(one))) for place, one in enumerate(factors[:-1]) if int(one) != 0))
+    size = int(tvm.runtime.DataType(str(region.source.dtype)).itemsize)
+    return Access(itemsize_bytes=max(1, size), writes=writes, dims=tuple(dims))
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, (int, tvm.tirx.IntImm))
+
+
+def _vector_bytes(target: Target) -> int:
+    if target.kind != "llvm":
+        return _CUDA_VECTOR_BYTES
+    return max(4, int(llvm_get_vector_width(tvm_target(target))) // 8)

@@ -1,0 +1,178 @@
+"""Which kernels a prepared module runs, how often, and which of them can be tuned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+from tvm.s_tir import SBlock
+
+from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.ir_text import module_to_text
+from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY
+from tunefarm_tuning.tvm.kernels.int8_kernels import SUM
+from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
+from tunefarm_tuning.tvm.tasks.workload_key import workload_key
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
+
+_CALLS_OUT = {
+    f"tirx.{name}"
+    for name in (
+        *("call_extern", "call_pure_extern"),
+        *("tvm_call_packed", "tvm_call_cpacked", "tvm_call_packed_lowered", "tvm_call_cpacked_lowered"),
+    )
+}
+_ROUNDS = frozenset({"round", "nearbyint", "floor", "ceil", "trunc"})
+"""Names of operators without what stands before them: TVM 0.27 has ``prim.ceil`` and ``tirx.floor``."""
+_PLACES = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
+"""Fields of TIR that say where something is read or written, and not what."""
+
+
+class NotTunable(StrEnum):
+    """Why a kernel is no tuning task. It is compiled as it stands, which counts neither as hit nor as miss."""
+
+    SYMBOLIC_SHAPE = "symbolic-shape"
+    EXTERN_CALL = "extern-call"  # calls a library: there are no loops of ours
+    RESHAPE = "reshape"  # becomes a view of its input: nothing runs
+    NO_LOOPS = "no-loops"  # a single element
+    BYTE_DOTS = "byte-dots"  # its instruction is in no design space: the schedule by rule is what there is
+    RECURRENT = "recurrent"  # step after step: its loops are written as they have to be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A PrimFunc that the module's main function calls.
+
+    Attributes:
+        name: Its name in the module (the GlobalVar's).
+        workload_key: Two kernels of a module may have the same one.
+        module: Normalised: the PrimFunc alone, as ``main``, without graph attributes; what tuning schedules.
+        weight: Calls per inference; the calls in both branches of an ``If`` count.
+        not_tunable: None for a tuning task.
+    """
+
+    name: str
+    workload_key: str
+    module: tvm.IRModule
+    weight: int
+    not_tunable: NotTunable | None
+
+
+def primfunc_workloads(mod: tvm.IRModule) -> list[Kernel]:
+    """Return every kernel of a prepared module, in order of first use."""
+    calls: dict[str, int] = {}
+    for name, _ in kernel_calls(mod["main"].body):
+        calls[name] = calls.get(name, 0) + 1
+    return [as_kernel(name, mod[name], weight) for name, weight in calls.items()]
+
+
+def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
+    """Return the tuning tasks of a prepared module, in order of first use; equal workloads are one task."""
+    kernels = [kernel for kernel in primfunc_workloads(mod) if kernel.not_tunable is None]
+    weights: dict[str, int] = {}
+    for kernel in kernels:
+        weights[kernel.workload_key] = weights.get(kernel.workload_key, 0) + kernel.weight
+    first = {kernel.workload_key: kernel for kernel in reversed(kernels)}
+    return [
+        TuningTask(workload=as_workload(first[key]), target=target, weight=weight)
+        for key, weight in weights.items()
+    ]
+
+
+def as_workload(kernel: Kernel) -> Workload:
+    """Return what a kernel computes."""
+    return Workload(
+        key=kernel.workload_key,
+        name=kernel.name,
+        flops=kernel_flops(kernel.module),
+        args=kernel_args(kernel.module),
+        ir=module_to_text(kernel.module),
+    )
+
+
+def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
+    """Return the arguments of a normalised module whose shapes are all known."""
+    weights = weights_of(module["main"])
+    return tuple(
+        TensorSpec(
+            name=f"arg{i}",
+            shape=tuple(int(d) for d in param.ty.shape),
+            dtype=str(param.ty.dtype.dtype),
+            constant=i in weights,
+        )
+        for i, param in enumerate(module["main"].params)
+    )
+
+
+def rounds_values(func: tirx.PrimFunc) -> bool:
+    """Return whether a kernel rounds floats that it computes with to integers, by a function or by a cast.
+
+    Where it reads from is no such value: the places that a resize takes its neighbours from are rounded in every kernel of it.
+    """
+    return any(
+        (isinstance(node, tvm.ir.Op) and str(node.name).rpartition(".")[2] in _ROUNDS)
+        or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
+        for node in walk(func.body, leaving_out=_PLACES)
+    )
+
+
+def rounding_of(func: tirx.PrimFunc) -> str:
+    """Return how a kernel rounds what it computes, as `comparison.compare_arrays` takes it; empty where it does not."""
+    if any(
+        isinstance(node, tirx.Cast) and str(node.ty.dtype) == BFLOAT16
+        for node in walk(func.body, leaving_out=_PLACES)
+    ):
+        return BFLOAT16
+    return TIES if rounds_values(func) else ""
+
+
+def kernel_flops(module: tvm.IRModule) -> float:
+    """Return the floating-point operations of one call; 0 for pure data movement."""
+    return float(tvm.s_tir.analysis.estimate_tir_flops(module))
+
+
+def as_kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
+    """Return a PrimFunc as a kernel of a module that calls it so often per inference."""
+    bare = func.without_attr("op_pattern").with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
+    return Kernel(
+        name=name,
+        workload_key=workload_key(bare),
+        module=tvm.IRModule({"main": bare}),
+        weight=weight,
+        not_tunable=_why_not_tunable(func),
+    )
+
+
+def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
+    if any(not _is_static_buffer(param) for param in func.params):
+        return NotTunable.SYMBOLIC_SHAPE
+    if relax.analysis.has_reshape_pattern(func):
+        return NotTunable.RESHAPE
+    if CPU_ONLY in func.attrs:
+        return NotTunable.RECURRENT
+    has_loop = False
+    for node in walk(func.body):
+        if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
+            return NotTunable.EXTERN_CALL
+        if isinstance(node, SBlock) and node.name_hint == SUM:
+            return NotTunable.BYTE_DOTS
+        has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
+    return None if has_loop else NotTunable.NO_LOOPS
+
+
+def _is_static_buffer(param: Any) -> bool:
+    shape = getattr(param.ty, "shape", None)
+    return shape is not None and all(isinstance(dim, tirx.IntImm) for dim in shape)
+
+
+def _is_float(value: Any) -> bool:
+    return "float" in str(value.ty.dtype)
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1

@@ -1,0 +1,1 @@
+"""Graph passes, and the pipeline that runs them in order."""

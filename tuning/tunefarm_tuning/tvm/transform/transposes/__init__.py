@@ -1,0 +1,1 @@
+"""Transpose propagation: moving, cancelling and sinking transposes of a network."""

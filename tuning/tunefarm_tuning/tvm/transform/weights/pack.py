@@ -1,0 +1,55 @@
+"""Packing the weights of a network for its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, kernel_arguments, pack
+
+
+def pack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
+    """Return a module with some of its kernels replaced by such as take their weights packed, and these weights packed.
+
+    Args:
+        mod: A lowered module.
+        kernels: By the name of the PrimFunc that each replaces. What it takes packed is a constant wherever it is called.
+    """
+    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
+        rewritten(mod, _Packer(mod, kernels))
+    )
+    return packed
+
+
+@relax.expr_functor.mutator
+class _Packer(relax.PyExprMutator):  # type: ignore[misc]
+    def __init__(self, mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> None:
+        super().__init__(mod)
+        self._packings = {name: kernel.packings for name, kernel in kernels.items()}
+        # Another function, as the old one's callers would no longer fit its type.
+        self._replaced = {
+            name: self.builder_.add_func(kernel.func, f"{name}_packed") for name, kernel in kernels.items()
+        }
+        # A weight that several calls share is packed once for each kernel.
+        self._made: dict[tuple[int, str, int], tuple[Any, Any]] = {}
+
+    def visit_call_(self, call: Any) -> Any:
+        kernel = call.args[0] if call.args else None
+        if not isinstance(kernel, tvm.ir.GlobalVar) or kernel.name_hint not in self._packings:
+            return super().visit_call_(call)
+        args = [self.visit_expr(arg) for arg in kernel_arguments(call)]
+        for number, packing in self._packings[kernel.name_hint].items():
+            args[number] = self._packed(args[number], kernel.name_hint, number, packing)
+        return relax.call_tir(self._replaced[kernel.name_hint], args, call.ty_args[0])
+
+    def _packed(self, weight: Any, kernel: str, number: int, packing: Packing) -> Any:
+        key = (weight.value.__chandle__(), kernel, number)
+        if key not in self._made:
+            # Beside the plain one, which stays alive so that no address is used twice.
+            packed = pack(weight.value.numpy(), packing)
+            self._made[key] = (weight, relax.const(packed, packing.dtype))
+        return self._made[key][1]
