@@ -10,11 +10,11 @@ import structlog
 from tunefarm_app.blob_store import StoredBlob
 from tunefarm_app.composition import Services
 from tunefarm_app.sweep import remove_useless
+from tunefarm_convert.stablehlo.file_form import begins_like_mlir
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.file_bytes import MLIR
-from tunefarm_tuning.stablehlo_side.file_form import begins_like_mlir
 from tunefarm_tuning.workload import revisions
 
 log = structlog.stdlib.get_logger(__name__)

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 from jax import export
 
-from tunefarm_tuning.stablehlo_side.convert import convert
-from tunefarm_tuning.stablehlo_side.reading import parse_module, read_program
+from tunefarm_convert.stablehlo.convert import convert
+from tunefarm_convert.stablehlo.reading import parse_module, read_program
 
 
 def exported(function: Callable[..., Any], *inputs: Any) -> Any:

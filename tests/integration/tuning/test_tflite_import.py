@@ -15,9 +15,9 @@ from tflite_zoo import ZOO
 
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.frontend.onnx.convert_tflite_child import convert_file
 from tunefarm_tuning.frontend.tflite import _compare, convert_tflite_file
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tflite_side.convert_child import convert_file
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 LIMITS = ImportLimits(memory_bytes=4 << 30)

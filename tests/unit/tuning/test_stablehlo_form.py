@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.stablehlo.file_form import is_jax_export, is_portable, is_stablehlo, module_bytes
+from tunefarm_convert.stablehlo.names import edge_names
+from tunefarm_convert.stablehlo.operators.regions import operator_of, outcome
+from tunefarm_convert.stablehlo.program import Block, Operation, TensorType, UnsupportedFormError
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.stablehlo_side.file_form import is_jax_export, is_portable, is_stablehlo, module_bytes
-from tunefarm_tuning.stablehlo_side.names import edge_names
-from tunefarm_tuning.stablehlo_side.program import Block, Operation, TensorType, UnsupportedFormError
-from tunefarm_tuning.stablehlo_side.regions import operator_of, outcome
-from tunefarm_tuning.tflite_side.onnx_writer import OnnxWriter
 
 PORTABLE = b"ML\xefR\x0dStableHLO_v1.0.0\x00rest"
 

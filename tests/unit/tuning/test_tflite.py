@@ -19,10 +19,10 @@ from onnx_models import GraphBuilder
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 
+from tunefarm_convert.tflite.convert import CONVERTERS, convert
+from tunefarm_convert.tflite.flatfile import is_tflite
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
-from tunefarm_tuning.tflite_side.convert import CONVERTERS, convert
-from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 OUTPUTS = litert_outputs.recorded()
 CODES = {
@@ -75,7 +75,7 @@ def test_the_numbers_are_litert_s(name: str) -> None:
 
 
 def test_every_operator_that_is_read_is_in_the_zoo() -> None:
-    from tunefarm_tuning.tflite_side.flatfile import read_graph
+    from tunefarm_convert.tflite.flatfile import read_graph
 
     seen = {one.kind for make in ZOO.values() for one in read_graph(make().data).operators}
     assert set(CONVERTERS) == seen

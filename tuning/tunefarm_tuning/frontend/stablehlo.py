@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefarm_convert.stablehlo.file_form import HEAD_BYTES, is_jax_export, is_stablehlo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
@@ -22,10 +23,9 @@ from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.reference.comparison import BFLOAT16, compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime, run_in_xla
-from tunefarm_tuning.stablehlo_side.file_form import HEAD_BYTES, is_jax_export, is_stablehlo
 from tunefarm_tuning.workload.model import Model
 
-_CONVERT_CHILD = "tunefarm_tuning.stablehlo_side.convert_child"
+_CONVERT_CHILD = "tunefarm_tuning.frontend.onnx.convert_stablehlo_child"
 _SEED = 0
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefarm_convert.tflite.flatfile import is_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file
 from tunefarm_tuning.core.untrusted_text import clean
@@ -23,10 +24,9 @@ from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.reference.single_run import run_in_litert, run_in_onnxruntime
-from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.workload.model import Model
 
-_CONVERT_CHILD = "tunefarm_tuning.tflite_side.convert_child"
+_CONVERT_CHILD = "tunefarm_tuning.frontend.onnx.convert_tflite_child"
 _SEED = 0
 _QUANTIZED_SHARE = 0.1
 """Of an output's root mean square, which the difference's may be where LiteRT computes with integers and ONNX says

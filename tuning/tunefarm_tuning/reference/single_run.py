@@ -14,8 +14,8 @@ from tunefarm_tuning.process.model_child import ImportLimits, call_model_child
 from tunefarm_tuning.workload.model import Model
 
 _REFERENCE_CHILD = "tunefarm_tuning.frontend.onnx.reference_child"
-_LITERT_CHILD = "tunefarm_tuning.tflite_side.litert_child"
-_XLA_CHILD = "tunefarm_tuning.stablehlo_side.convert_child"
+_LITERT_CHILD = "tunefarm_tuning.frontend.onnx.litert_child"
+_XLA_CHILD = "tunefarm_tuning.frontend.onnx.convert_stablehlo_child"
 
 
 def run_in_onnxruntime(

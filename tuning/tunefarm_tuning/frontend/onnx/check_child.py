@@ -11,6 +11,7 @@ import onnx
 import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from tunefarm_convert.tflite.flatfile import is_tflite
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
@@ -23,7 +24,6 @@ from tunefarm_tuning.frontend.onnx.rules import (
     count_operators,
     count_parameters,
 )
-from tunefarm_tuning.tflite_side.flatfile import is_tflite
 from tunefarm_tuning.workload.task import TensorSpec
 
 _ORT_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tunefarm_convert.stablehlo.file_form import HEAD_BYTES, begins_like_mlir
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.stablehlo_side.file_form import HEAD_BYTES, begins_like_mlir
 
 # Field numbers and wire types of ONNX's ModelProto.
 _GRAPH_FIELD = 7

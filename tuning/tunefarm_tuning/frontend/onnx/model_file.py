@@ -7,16 +7,16 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from tunefarm_convert.tflite.flatfile import is_tflite
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
-from tunefarm_tuning.tflite_side.flatfile import is_tflite
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
     """Parse a model. External data is not looked at: no path of the file's own is ever opened.
 
     Raises:
-        InvalidModelError: not-protobuf, or a code of `tflite_side.convert`.
+        InvalidModelError: not-protobuf, or a code of `tunefarm_convert.tflite.convert`.
     """
     data = Path(path).read_bytes()
     if is_tflite(data):
@@ -39,7 +39,7 @@ def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
         rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
 
     Raises:
-        InvalidModelError: too-large, or a code of `tflite_side.convert`.
+        InvalidModelError: too-large, or a code of `tunefarm_convert.tflite.convert`.
     """
     model = read_model(path)
     if uses_bfloat16(model.graph):
@@ -52,7 +52,7 @@ def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
 
 def convert_tflite(data: bytes) -> onnx.ModelProto:
     """Convert a TFLite file; what that takes is loaded for such files alone."""
-    from tunefarm_tuning.tflite_side.convert import convert
+    from tunefarm_convert.tflite.convert import convert
 
     return convert(data)
 

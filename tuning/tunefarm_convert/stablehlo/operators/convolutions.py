@@ -1,0 +1,198 @@
+"""Convolutions, of any layout, with padding, strides and gaps of both sides, in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunefarm_convert.stablehlo.operators.movement import cast, padded, reshaped, reversed_along, transposed
+from tunefarm_convert.stablehlo.program import UnsupportedFormError
+from tunefarm_convert.stablehlo.step import Converter, Step
+from tunefarm_convert.stablehlo.values import Value, numpy_type, splat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Window:
+    """Per dimension of the image: how the kernel moves over it."""
+
+    strides: list[int]
+    low: list[int]
+    high: list[int]
+    gaps: list[int]
+    """Between elements of the image, and one: more than 1 makes it a transposed convolution."""
+    dilations: list[int]
+    kernel: list[int]
+
+
+def _convolution(step: Step) -> list[Value]:
+    numbers = step.attribute("dimension_numbers")
+    image, kernel = step.operands
+    dtype = step.result().dtype
+    if numpy_type(dtype).kind in "iub":
+        raise UnsupportedFormError(f"of {dtype}")
+    image, kernel = (cast(step.emit, value, dtype) for value in (image, kernel))
+    places = numbers["input_spatial_dimensions"]
+    if not places:
+        raise UnsupportedFormError("without any dimension to slide along")
+    image = transposed(image, [numbers["input_batch_dimension"], numbers["input_feature_dimension"], *places])
+    kernel = transposed(
+        kernel,
+        [
+            numbers["kernel_output_feature_dimension"],
+            numbers["kernel_input_feature_dimension"],
+            *numbers["kernel_spatial_dimensions"],
+        ],
+    )
+    mirrored = [i + 2 for i, one in enumerate(step.ints("window_reversal", [])) if one]
+    kernel = reversed_along(step.emit, kernel, mirrored)
+    window = _window(step, kernel, len(places))
+    groups = int(step.attribute("feature_group_count", 1))
+    image_groups = int(step.attribute("batch_group_count", 1))
+    if image_groups > 1:
+        image, groups = _batches_as_channels(step, image, image_groups), image_groups
+    image, window = _cut(step, image, window)
+    made = _transposed_convolution(step, image, kernel, window, groups)
+    if made is None:
+        image, window = _spaced(step, image, window)
+        made = _plain_convolution(step, image, kernel, window, groups)
+    # Result's dimension d is where the convolution's dimension order[d] goes.
+    order = [0] * made.rank
+    order[numbers["output_batch_dimension"]] = 0
+    order[numbers["output_feature_dimension"]] = 1
+    for i, dim in enumerate(numbers["output_spatial_dimensions"]):
+        order[dim] = i + 2
+    return [transposed(made, order)]
+
+
+def _window(step: Step, kernel: Value, rank: int) -> _Window:
+    ones = [1] * rank
+    padding = step.ints("padding", [0] * 2 * rank)
+    return _Window(
+        strides=step.ints("window_strides", ones),
+        low=padding[::2],
+        high=padding[1::2],
+        gaps=step.ints("lhs_dilation", ones),
+        dilations=step.ints("rhs_dilation", ones),
+        kernel=list(kernel.shape[2:]),
+    )
+
+
+def _batches_as_channels(step: Step, image: Value, groups: int) -> Value:
+    size, channels, *places = image.shape
+    image = reshaped(step.emit, image, [groups, size // groups, channels, *places])
+    image = transposed(image, [1, 0, *range(2, image.rank)])
+    return reshaped(step.emit, image, [size // groups, groups * channels, *places])
+
+
+def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> dict[str, Any]:
+    return {
+        "around": splat(0, image.dtype),
+        "low": [0, 0, *low],
+        "high": [0, 0, *high],
+        "inner": [0, 0, *inner],
+    }
+
+
+def _cut(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
+    """Take off the image what padding below zero takes off, where no gaps are in between."""
+    if all(n >= 0 for n in (*window.low, *window.high)):
+        return image, window
+    if any(gap > 1 for gap in window.gaps):
+        return _spaced(step, image, window)
+    none = [0] * len(window.low)
+    low, high = [min(n, 0) for n in window.low], [min(n, 0) for n in window.high]
+    image = padded(step.emit, image, **_around(image, low, high, none))
+    return image, _Window(
+        strides=window.strides,
+        low=[max(n, 0) for n in window.low],
+        high=[max(n, 0) for n in window.high],
+        gaps=window.gaps,
+        dilations=window.dilations,
+        kernel=window.kernel,
+    )
+
+
+def _spaced(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
+    """Put the zeros of gaps, and of the padding around them, into the image."""
+    if all(gap == 1 for gap in window.gaps):
+        return image, window
+    none = [0] * len(window.low)
+    image = padded(
+        step.emit, image, **_around(image, window.low, window.high, [gap - 1 for gap in window.gaps])
+    )
+    return image, _Window(
+        strides=window.strides,
+        low=none,
+        high=none,
+        gaps=[1] * len(none),
+        dilations=window.dilations,
+        kernel=window.kernel,
+    )
+
+
+def _plain_convolution(step: Step, image: Value, kernel: Value, window: _Window, groups: int) -> Value:
+    emit = step.emit
+    places = [
+        (size + a + b - (k - 1) * d - 1) // s + 1
+        for size, a, b, k, d, s in zip(
+            image.shape[2:],
+            window.low,
+            window.high,
+            window.kernel,
+            window.dilations,
+            window.strides,
+            strict=True,
+        )
+    ]
+    made = emit.node(
+        "Conv",
+        [emit.name(image), emit.name(kernel)],
+        strides=window.strides,
+        pads=[*window.low, *window.high],
+        dilations=window.dilations,
+        kernel_shape=window.kernel,
+        group=groups,
+    )
+    return emit.computed(made, (image.shape[0], kernel.shape[0], *places), image.dtype)
+
+
+def _transposed_convolution(
+    step: Step, image: Value, kernel: Value, window: _Window, groups: int
+) -> Value | None:
+    """Return what ONNX's operator for it makes; None where it has no such form."""
+    gaps = window.gaps
+    if all(gap == 1 for gap in gaps) or any(stride > 1 for stride in window.strides):
+        return None
+    reach = [d * (k - 1) for d, k in zip(window.dilations, window.kernel, strict=True)]
+    begin = [r - a for r, a in zip(reach, window.low, strict=True)]
+    end = [r - b for r, b in zip(reach, window.high, strict=True)]
+    missing = [max(-n, 0) for n in end]
+    if any(n < 0 for n in begin) or any(n >= max(gap, 1) for n, gap in zip(missing, gaps, strict=True)):
+        return None
+    emit = step.emit
+    outputs, inputs, *kernel_shape = kernel.shape
+    places = list(range(kernel.rank - 2))
+    kernel = reversed_along(emit, kernel, [i + 2 for i in places])
+    # ONNX's has the channels of the image first, and within a group those that come out.
+    kernel = reshaped(emit, kernel, [groups, outputs // groups, inputs, *kernel_shape])
+    kernel = transposed(kernel, [0, 2, 1, *(i + 3 for i in places)])
+    kernel = reshaped(emit, kernel, [groups * inputs, outputs // groups, *kernel_shape])
+    made = emit.node(
+        "ConvTranspose",
+        [emit.name(image), emit.name(kernel)],
+        strides=gaps,
+        pads=[*begin, *(max(n, 0) for n in end)],
+        output_padding=missing,
+        dilations=window.dilations,
+        kernel_shape=kernel_shape,
+        group=groups,
+    )
+    sizes = [
+        (size - 1) * gap + 1 + r - max(b, 0) - a + m
+        for size, gap, r, a, b, m in zip(image.shape[2:], gaps, reach, begin, end, missing, strict=True)
+    ]
+    return emit.computed(made, (image.shape[0], outputs, *sizes), image.dtype)
+
+
+CONVERTERS: Mapping[str, Converter] = {"stablehlo.convolution": _convolution}

@@ -1,0 +1,238 @@
+"""Parts of values at places that are computed or known: gather, scatter, slices.
+
+StableHLO's general forms become places in the flattened value: one list of numbers, one Gather or ScatterElements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tunefarm_convert.stablehlo.operators.movement import (
+    cast,
+    concatenated,
+    padded,
+    reshaped,
+    sliced,
+    spread,
+    taken,
+    transposed,
+)
+from tunefarm_convert.stablehlo.operators.regions import operator_of
+from tunefarm_convert.stablehlo.program import UnsupportedFormError
+from tunefarm_convert.stablehlo.step import Converter, Step
+from tunefarm_convert.stablehlo.values import Emitter, Value, constant, one_number, splat
+
+_REDUCTIONS = {"assign": "none", "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
+
+
+def _clipped(emit: Emitter, value: Value, largest: int) -> Value:
+    """Return int64 places between zero and the largest."""
+    zero, end = splat(0, "int64", value.shape), splat(largest, "int64", value.shape)
+    return emit.apply("Min", emit.apply("Max", cast(emit, value, "int64"), zero), end)
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _component(emit: Emitter, indices: Value, dim: int, position: int) -> Value:
+    """Return one component of index vectors that lie along a dimension; without it."""
+    if dim == indices.rank:
+        return indices
+    starts = [position if i == dim else 0 for i in range(indices.rank)]
+    ends = [position + 1 if i == dim else size for i, size in enumerate(indices.shape)]
+    part = sliced(emit, indices, starts, ends, [1] * indices.rank)
+    return reshaped(emit, part, [size for i, size in enumerate(indices.shape) if i != dim])
+
+
+def _gather(step: Step) -> list[Value]:
+    emit, (value, indices) = step.emit, step.operands
+    numbers = step.attribute("dimension_numbers")
+    sizes = step.ints("slice_sizes")
+    gone = [*numbers["collapsed_slice_dims"], *numbers["operand_batching_dims"]]
+    mapped = numbers["start_index_map"]
+    dim = numbers["index_vector_dim"]
+    offsets = numbers["offset_dims"]
+    shape = step.result().shape
+    batches = [i for i in range(len(shape)) if i not in offsets]
+    if len(mapped) == 1 and not numbers["operand_batching_dims"]:
+        (along,) = mapped
+        if sizes[along] == 1 and all(n == value.shape[i] for i, n in enumerate(sizes) if i != along):
+            return [_rows(step, value, _component(emit, indices, dim, 0), along, along in gone)]
+    kept = [i for i in range(value.rank) if i not in gone]
+    strides = _strides(value.shape)
+    places = splat(0, "int64", shape)
+    for position, along in enumerate(mapped):
+        start = _clipped(emit, _component(emit, indices, dim, position), value.shape[along] - sizes[along])
+        start = spread(emit, start, shape, batches)
+        places = emit.apply("Add", places, emit.apply("Mul", start, splat(strides[along], "int64", shape)))
+    left = [i for i in range(indices.rank) if i != dim]
+    for along, batch in zip(
+        numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True
+    ):
+        at = batches[left.index(batch)]
+        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
+    for along, at in zip(kept, offsets, strict=True):
+        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
+    return [taken(emit, reshaped(emit, value, [math.prod(value.shape)]), places, 0)]
+
+
+def _steps(shape: Sequence[int], dim: int, stride: int) -> Value:
+    """Return 0, stride, 2 stride ... along a dimension, spread over the others."""
+    sizes = [shape[dim] if i == dim else 1 for i in range(len(shape))]
+    return constant(np.broadcast_to((np.arange(shape[dim]) * stride).reshape(sizes), tuple(shape)))
+
+
+def _rows(step: Step, value: Value, indices: Value, along: int, gone: bool) -> Value:
+    """Return whole slices of a value at places along a dimension, as embeddings are looked up."""
+    emit, shape = step.emit, step.result().shape
+    offsets = step.attribute("dimension_numbers")["offset_dims"]
+    batches = [i for i in range(len(shape)) if i not in offsets]
+    found = taken(emit, value, _clipped(emit, indices, value.shape[along] - 1), along)
+    # Its dimensions: those of the value before, those of the indices, those of the value after.
+    if not gone:
+        found = reshaped(emit, found, [*found.shape[: along + indices.rank], 1, *value.shape[along + 1 :]])
+    order = [0] * len(shape)
+    middle = list(range(along, along + indices.rank))
+    others = [i for i in range(found.rank) if i not in middle]
+    for at, source in (*zip(batches, middle, strict=True), *zip(offsets, others, strict=True)):
+        order[at] = source
+    return transposed(found, order)
+
+
+def _scatter(step: Step) -> list[Value]:
+    if len(step.operands) != 3:
+        raise UnsupportedFormError(f"of {len(step.operands) // 2} tensors at once")
+    emit, (value, indices, updates) = step.emit, step.operands
+    reducer = operator_of(step.operation.blocks[0])
+    if reducer not in _REDUCTIONS or value.dtype == "bool":
+        raise UnsupportedFormError(f"its inner program is {reducer}, of {value.dtype}")
+    numbers = step.attribute("scatter_dimension_numbers")
+    gone = [*numbers["inserted_window_dims"], *numbers["input_batching_dims"]]
+    windows, dim = numbers["update_window_dims"], numbers["index_vector_dim"]
+    shape = updates.shape
+    batches = [i for i in range(len(shape)) if i not in windows]
+    kept = [i for i in range(value.rank) if i not in gone]
+    sizes = [1] * value.rank
+    for along, at in zip(kept, windows, strict=True):
+        sizes[along] = shape[at]
+    strides, size = _strides(value.shape), math.prod(value.shape)
+    places, inside = splat(0, "int64", shape), splat(True, "bool", shape)
+    for position, along in enumerate(numbers["scattered_dims_to_operand_dims"]):
+        start = cast(emit, _component(emit, indices, dim, position), "int64")
+        start = spread(emit, start, shape, batches)
+        places = emit.apply("Add", places, emit.apply("Mul", start, splat(strides[along], "int64", shape)))
+        inside = _within(emit, inside, start, value.shape[along] - sizes[along])
+    left = [i for i in range(indices.rank) if i != dim]
+    for along, batch in zip(
+        numbers["input_batching_dims"], numbers["scatter_indices_batching_dims"], strict=True
+    ):
+        places = emit.apply("Add", places, _steps(shape, batches[left.index(batch)], strides[along]))
+    for along, at in zip(kept, windows, strict=True):
+        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
+    flat = reshaped(emit, value, [size])
+    # What lies outside is left out: it goes to one more place at the end.
+    outside = one_number(inside) is not True
+    if outside:
+        places = emit.apply("Where", inside, places, splat(size, "int64", shape), dtype="int64")
+        flat = padded(emit, flat, splat(0, value.dtype), [0], [1], [0])
+    count = [math.prod(shape)]
+    names = [emit.name(flat), *(emit.name(reshaped(emit, one, count)) for one in (places, updates))]
+    made = emit.node("ScatterElements", names, axis=0, reduction=_REDUCTIONS[reducer])
+    found = emit.computed(made, flat.shape, value.dtype)
+    if outside:
+        found = sliced(emit, found, [0], [size], [1])
+    return [reshaped(emit, found, value.shape)]
+
+
+def _within(emit: Emitter, inside: Value, start: Value, largest: int) -> Value:
+    shape = start.shape
+    low = emit.apply("GreaterOrEqual", start, splat(0, "int64", shape), dtype="bool")
+    high = emit.apply("LessOrEqual", start, splat(largest, "int64", shape), dtype="bool")
+    return emit.apply("And", inside, emit.apply("And", low, high))
+
+
+def _slice(step: Step) -> list[Value]:
+    bounds = (step.ints(name) for name in ("start_indices", "limit_indices", "strides"))
+    return [sliced(step.emit, step.operands[0], *bounds)]
+
+
+def _starts(step: Step, first: int, sizes: Sequence[int]) -> list[Value]:
+    """Return where a slice starts along each dimension, moved so that it lies inside."""
+    value = step.operands[0]
+    return [
+        _clipped(step.emit, start, value.shape[i] - sizes[i]) for i, start in enumerate(step.operands[first:])
+    ]
+
+
+def _dynamic_slice(step: Step) -> list[Value]:
+    emit, found = step.emit, step.operands[0]
+    sizes = step.ints("slice_sizes")
+    for dim, start in enumerate(_starts(step, 1, sizes)):
+        if sizes[dim] == found.shape[dim]:
+            continue
+        number = one_number(start)
+        if number is not None:
+            starts = [number if i == dim else 0 for i in range(found.rank)]
+            ends = [number + sizes[dim] if i == dim else n for i, n in enumerate(found.shape)]
+            found = sliced(emit, found, starts, ends, [1] * found.rank)
+        else:
+            counted = constant(np.arange(sizes[dim]))
+            places = emit.apply("Add", spread(emit, start, [sizes[dim]], []), counted)
+            found = taken(emit, found, places, dim)
+    return [found]
+
+
+def _dynamic_update_slice(step: Step) -> list[Value]:
+    emit, value, update = step.emit, step.operands[0], step.operands[1]
+    starts = _starts(step, 2, update.shape)
+    dims = [i for i in range(value.rank) if update.shape[i] != value.shape[i]]
+    if not dims:
+        return [update]
+    number = one_number(starts[dims[0]])
+    if len(dims) == 1 and number is not None:
+        return [_replaced(emit, value, update, dims[0], number)]
+    inside = splat(True, "bool", value.shape)
+    for dim in dims:
+        shape, size = value.shape, update.shape[dim]
+        counted = spread(emit, constant(np.arange(shape[dim])), shape, [dim])
+        places = emit.apply("Sub", counted, spread(emit, starts[dim], shape, []))
+        inside = _within(emit, inside, places, size - 1)
+        row = emit.apply("Sub", constant(np.arange(shape[dim])), spread(emit, starts[dim], [shape[dim]], []))
+        update = taken(emit, update, _clipped(emit, row, size - 1), dim)
+    if value.dtype == "bool":
+        wide = [cast(emit, one, "int32") for one in (update, value)]
+        return [cast(emit, emit.apply("Where", inside, *wide, dtype="int32"), "bool")]
+    return [emit.apply("Where", inside, update, value, dtype=value.dtype)]
+
+
+def _replaced(emit: Emitter, value: Value, update: Value, dim: int, start: int) -> Value:
+    parts = []
+    for a, b in ((0, start), (start + update.shape[dim], value.shape[dim])):
+        if a < b:
+            starts = [a if i == dim else 0 for i in range(value.rank)]
+            ends = [b if i == dim else n for i, n in enumerate(value.shape)]
+            parts.append(sliced(emit, value, starts, ends, [1] * value.rank))
+    parts.insert(1 if start else 0, update)
+    return concatenated(emit, parts, dim)
+
+
+def _index_select(step: Step) -> list[Value]:
+    value, indices = step.operands
+    if int(step.attribute("batch_dims", 0)):
+        raise UnsupportedFormError("with dimensions that are batches")
+    dim = int(step.attribute("dim"))
+    return [taken(step.emit, value, _clipped(step.emit, indices, value.shape[dim] - 1), dim)]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "stablehlo.gather": _gather,
+    "stablehlo.scatter": _scatter,
+    "stablehlo.slice": _slice,
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
+    "stablehlo.torch_index_select": _index_select,
+}

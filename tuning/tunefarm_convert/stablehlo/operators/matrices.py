@@ -1,0 +1,76 @@
+"""Products of matrices, with any dimensions as batches, rows, columns, and those that are summed over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tunefarm_convert.stablehlo.operators.movement import cast, reshaped, transposed
+from tunefarm_convert.stablehlo.step import Converter, Step
+from tunefarm_convert.stablehlo.values import Emitter, Value, numpy_type
+
+
+def product(
+    emit: Emitter,
+    a: Value,
+    b: Value,
+    batch: tuple[Sequence[int], Sequence[int]],
+    summed: tuple[Sequence[int], Sequence[int]],
+    dtype: str,
+) -> Value:
+    """Return the product of two tensors: of shape (batches, what is left of `a`, what is left of `b`).
+
+    Args:
+        emit: The conversion's.
+        a: The one.
+        b: The other.
+        batch: Which dimensions of each go side by side.
+        summed: Which dimensions of each are summed over.
+        dtype: Of the sums.
+    """
+    left = [i for i in range(a.rank) if i not in batch[0] and i not in summed[0]]
+    right = [i for i in range(b.rank) if i not in batch[1] and i not in summed[1]]
+    if a.data is not None and b.data is None and not batch[0]:
+        # A weight from the left: as one from the right, which is what kernels are made for.
+        made = product(emit, b, a, (batch[1], batch[0]), (summed[1], summed[0]), dtype)
+        order = [*range(len(right), len(right) + len(left)), *range(len(right))]
+        return transposed(made, order)
+    inner = _inner_type(dtype)
+    a, b = (cast(emit, value, inner) for value in (a, b))
+    batches = [a.shape[i] for i in batch[0]]
+    rows, columns = [a.shape[i] for i in left], [b.shape[i] for i in right]
+    depth = math.prod(a.shape[i] for i in summed[0])
+    a = transposed(a, [*batch[0], *left, *summed[0]])
+    b = transposed(b, [*batch[1], *summed[1], *right])
+    if not batches and rows:
+        # Leading dimensions of the one are as good as batches.
+        a = reshaped(emit, a, [*rows, depth])
+        b = reshaped(emit, b, [depth, math.prod(columns)])
+    else:
+        a = reshaped(emit, a, [*batches, math.prod(rows), depth])
+        b = reshaped(emit, b, [*batches, depth, math.prod(columns)])
+    shape = (*a.shape[:-1], b.shape[-1])
+    made = emit.computed(emit.node("MatMul", [emit.name(a), emit.name(b)]), shape, inner)
+    return cast(emit, reshaped(emit, made, [*batches, *rows, *columns]), dtype)
+
+
+def _inner_type(dtype: str) -> str:
+    """Return the dtype to sum in: ONNX Runtime has no product of narrow integers."""
+    kind = numpy_type(dtype).kind
+    return dtype if kind not in "iub" or dtype in ("int32", "int64") else "int64"
+
+
+def _dot_general(step: Step) -> list[Value]:
+    numbers = step.attribute("dot_dimension_numbers")
+    a, b = step.operands
+    batch = (numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"])
+    summed = (numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"])
+    return [product(step.emit, a, b, batch, summed, step.result().dtype)]
+
+
+def _dot(step: Step) -> list[Value]:
+    a, b = step.operands
+    return [product(step.emit, a, b, ([], []), ([a.rank - 1], [0]), step.result().dtype)]
+
+
+CONVERTERS: Mapping[str, Converter] = {"stablehlo.dot_general": _dot_general, "stablehlo.dot": _dot}

@@ -1,0 +1,108 @@
+"""Sorting, and the largest few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+
+import numpy as np
+
+from tunefarm_convert.stablehlo.operators.movement import cast
+from tunefarm_convert.stablehlo.operators.regions import captured, outcome
+from tunefarm_convert.stablehlo.program import Block, UnsupportedFormError
+from tunefarm_convert.stablehlo.step import Converter, Step
+from tunefarm_convert.stablehlo.values import Emitter, Value, compact, numpy_type, one_number
+
+_SORTED = {
+    "int8": "int32",
+    "uint8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+    "bool": "int32",
+}
+"""What ONNX Runtime sorts in the place of other numbers."""
+
+
+def _top(emit: Emitter, value: Value, count: int, dim: int, *, largest: bool) -> tuple[Value, Value]:
+    """Return the first few in order along a dimension, of equals the one that comes first, and their places as int64."""
+    wide = _SORTED.get(value.dtype, value.dtype)
+    if wide == "uint64":
+        raise UnsupportedFormError("of uint64")
+    order = value.order
+    source = emit.name(cast(emit, value, wide), order)
+    place = emit.writer.place
+    names = emit.writer.nodes(
+        "TopK",
+        [source, emit.writer.ints([count])],
+        [f"{place}_values", f"{place}_places"],
+        axis=order.index(dim),
+        largest=int(largest),
+        sorted=1,
+    )
+    shape = [count if i == dim else size for i, size in enumerate(value.shape)]
+    values = cast(emit, emit.computed(names[0], shape, wide, order), value.dtype)
+    return values, emit.computed(names[1], shape, "int64", order)
+
+
+def _sort(step: Step) -> list[Value]:
+    dim = int(step.attribute("dimension", -1)) % step.operands[0].rank
+    keys = step.operands[0]
+    (block,) = step.operation.blocks
+    outer = {number: one_number(step.outer[number]) for number in captured(block)}
+    if None in outer.values():
+        raise UnsupportedFormError("its comparison uses a value that is computed outside of it")
+    largest = _descends(block, len(step.operands), numpy_type(keys.dtype), outer)
+    values, places = _top(step.emit, keys, keys.shape[dim], dim, largest=largest)
+    return [values, *(_picked(step.emit, one, places, dim) for one in step.operands[1:])]
+
+
+def _picked(emit: Emitter, value: Value, places: Value, dim: int) -> Value:
+    """Return a value's elements in the order of others."""
+    if value.data is not None and value.dtype != "bool":
+        along = np.moveaxis(compact(value.data), dim, -1)
+        if along.shape[-1] == value.shape[dim] and bool(np.all(along == np.arange(value.shape[dim]))):
+            return cast(emit, places, value.dtype)
+    order = places.order
+    name = emit.node(
+        "GatherElements", [emit.name(value, order), emit.name(places, order)], axis=order.index(dim)
+    )
+    return emit.computed(name, value.shape, value.dtype, order)
+
+
+def _descends(block: Block, count: int, dtype: np.dtype[np.generic], outer: Mapping[int, object]) -> bool:
+    """Tell whether a comparison of the first two values puts the larger first.
+
+    Raises:
+        UnsupportedFormError: It does not compare as smaller or larger, or looks at other values.
+    """
+    numbers = [-2, -1, 0, 1, 2] if dtype.kind == "i" else [0, 1, 2] if dtype.kind == "u" else [0, 1]
+    probes = (
+        [dtype.type(number) for number in numbers]
+        if dtype.kind in "iub"
+        else [np.float64(n) for n in (-2, -1, 0, 1, 2)]
+    )
+    others = [np.float64(7.0), np.float64(-7.0)]
+    found = {True, False}
+    for a, b, (c, d) in product(probes, probes, (others, others[::-1])):
+        arguments = [a, b, *[c, d] * (count - 1)]
+        (first,) = outcome(block, arguments, outer, zero=True)
+        for largest in tuple(found):
+            if bool(first) != bool(a > b if largest else a < b):
+                found.discard(largest)
+    if len(found) != 1:
+        raise UnsupportedFormError("its comparison is not that of the first values alone, by size")
+    return found.pop()
+
+
+def top_k(step: Step) -> list[Value]:
+    """Convert CHLO's top_k, as an operation or as a composite."""
+    (value,) = step.operands
+    attributes = step.attribute("composite_attributes", step.operation.attributes)
+    if attributes.get("largest", True) is False:
+        raise UnsupportedFormError("of the smallest")
+    values, places = _top(step.emit, value, int(attributes["k"]), value.rank - 1, largest=True)
+    return [values, cast(step.emit, places, step.result(1).dtype)]
+
+
+CONVERTERS: Mapping[str, Converter] = {"stablehlo.sort": _sort, "chlo.top_k": top_k}

@@ -1,0 +1,188 @@
+"""Operations over whole dimensions: sums, products, maxima, and where the maximum is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from tunefarm_convert.stablehlo.folding import LARGEST_ELEMENTS
+from tunefarm_convert.stablehlo.operators.movement import cast, spread
+from tunefarm_convert.stablehlo.operators.regions import neutral, operator_of, outcome
+from tunefarm_convert.stablehlo.program import Block, UnsupportedFormError
+from tunefarm_convert.stablehlo.step import Converter, Step
+from tunefarm_convert.stablehlo.values import (
+    Emitter,
+    Value,
+    compact,
+    constant,
+    numpy_type,
+    one_number,
+)
+
+_REDUCERS = {
+    "add": "ReduceSum",
+    "multiply": "ReduceProd",
+    "maximum": "ReduceMax",
+    "minimum": "ReduceMin",
+    "and": "ReduceMin",
+    "or": "ReduceMax",
+}
+_FOLDED = {
+    "add": np.add,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
+_COMBINED = {"add": "Add", "multiply": "Mul", "maximum": "Max", "minimum": "Min", "and": "And", "or": "Or"}
+
+
+def combined(emit: Emitter, reducer: str, a: Value, b: Value) -> Value:
+    """Apply a reducer to two values."""
+    dtype = a.dtype
+    if dtype in ("int32", "int64", "bool") or numpy_type(dtype).kind not in "iub":
+        return emit.apply(_COMBINED[reducer], a, b)
+    a, b = (cast(emit, value, "int64") for value in (a, b))
+    return cast(emit, emit.apply(_COMBINED[reducer], a, b), dtype)
+
+
+def with_start(emit: Emitter, reducer: str, value: Value, start: Value) -> Value:
+    """Combine a reduction with the number that it starts from, where that changes anything."""
+    number = one_number(start)
+    if number is not None and number == neutral(reducer, value.dtype):
+        return value
+    start = spread(emit, start, value.shape, [])
+    return combined(emit, reducer, value, start)
+
+
+def reduced(emit: Emitter, reducer: str, value: Value, dims: Sequence[int]) -> Value:
+    """Reduce a value over some of its dimensions."""
+    if not dims:
+        return value
+    shape = [size for i, size in enumerate(value.shape) if i not in dims]
+    if value.data is not None and value.data.size <= LARGEST_ELEMENTS:
+        found = _FOLDED[reducer].reduce(value.data, axis=tuple(dims), dtype=value.data.dtype)
+        return constant(np.asarray(found))
+    dtype = value.dtype
+    kind = numpy_type(dtype).kind
+    if dtype == "bool" or (kind in "iu" and dtype not in ("int32", "int64")):
+        value = cast(emit, value, "int32" if dtype == "bool" else "int64")
+    order = value.order
+    axes = sorted(order.index(i) for i in dims)
+    name = emit.name(value, order)
+    name = emit.node(_REDUCERS[reducer], [name, emit.writer.ints(axes)], keepdims=0)
+    left = [i for i in range(value.rank) if i not in dims]
+    kept = tuple(left.index(i) for i in order if i not in dims)
+    return cast(emit, emit.computed(name, shape, value.dtype, kept), dtype)
+
+
+def _reduce(step: Step) -> list[Value]:
+    count = len(step.operands) // 2
+    values, starts = step.operands[:count], step.operands[count:]
+    dims = step.ints("dimensions")
+    if count == 2:
+        return _with_places(step, dims)
+    if count != 1:
+        raise UnsupportedFormError(f"of {count} tensors at once")
+    reducer = operator_of(step.operation.blocks[0])
+    if reducer == "assign" or (reducer in ("and", "or") and values[0].dtype != "bool"):
+        raise UnsupportedFormError(f"its inner program is {reducer}, of {values[0].dtype}")
+    made = reduced(step.emit, reducer, values[0], dims)
+    return [with_start(step.emit, reducer, made, starts[0])]
+
+
+def _with_places(step: Step, dims: list[int]) -> list[Value]:
+    """Return the largest (smallest) elements along a dimension, and where the first of them is."""
+    value, places, start, _ = step.operands
+    if len(dims) != 1 or not _counts(places, dims[0]):
+        raise UnsupportedFormError("of two tensors, of which the second does not count along one dimension")
+    floating = numpy_type(value.dtype).kind not in "iub"
+    operator = _arg_operator(step.operation.blocks[0], floating=floating)
+    reducer = "maximum" if operator == "ArgMax" else "minimum"
+    number = one_number(start)
+    if number is None or number != neutral(reducer, value.dtype):
+        raise UnsupportedFormError("of two tensors, starting from a number that may be in the result")
+    emit, order = step.emit, value.order
+    if value.dtype in ("int64", "uint64"):
+        raise UnsupportedFormError(f"of two tensors, of {value.dtype}")
+    # What ONNX Runtime finds the largest of, and what holds all numbers of the others.
+    source = value if floating else cast(emit, value, "float64" if value.dtype == "uint32" else "int32")
+    name = emit.node(operator, [emit.name(source, order)], axis=order.index(dims[0]), keepdims=0)
+    shape = step.result(0).shape
+    left = [i for i in range(value.rank) if i != dims[0]]
+    kept = tuple(left.index(i) for i in order if i != dims[0])
+    found = emit.computed(name, shape, "int64", kept)
+    return [reduced(emit, reducer, value, dims), cast(emit, found, places.dtype)]
+
+
+def _counts(places: Value, dim: int) -> bool:
+    """Tell whether a value is 0, 1, 2 ... along a dimension."""
+    if places.data is None:
+        return False
+    along = np.moveaxis(compact(places.data), dim, -1)
+    size = places.shape[dim]
+    return along.shape[-1] == size and bool(np.all(along == np.arange(size)))
+
+
+def _arg_operator(block: Block, *, floating: bool) -> str:
+    """Return ONNX's operator for an inner program that keeps the larger or smaller of two pairs.
+
+    NaN is left out: of it ONNX says nothing.
+    """
+    if len(block.arguments) != 4 or len(block.returned) != 2:
+        raise UnsupportedFormError("its inner program does not keep one of two pairs")
+    type_ = np.float64 if floating else np.int64
+    found = set(_ARGS)
+    for a, b, (i, j) in product((1, 2), (1, 2), ((3, 4), (4, 3), (-3, -4), (-4, -3))):
+        first, second = (type_(a), np.int64(i)), (type_(b), np.int64(j))
+        got = tuple(outcome(block, [*first, *second], {}))
+        for operator in tuple(found):
+            if got != _ARGS[operator](first, second):
+                found.discard(operator)
+    if len(found) != 1:
+        raise UnsupportedFormError("its inner program keeps neither the first largest nor the first smallest")
+    return found.pop()
+
+
+_ARGS = {
+    "ArgMax": lambda a, b: min(a, b, key=lambda one: (-one[0], one[1])),
+    "ArgMin": lambda a, b: min(a, b, key=lambda one: (one[0], one[1])),
+}
+
+
+def _batch_norm(step: Step) -> list[Value]:
+    x = step.operands[0]
+    dim = int(step.attribute("feature_index"))
+    epsilon = float(step.attribute("epsilon"))
+    emit = step.emit
+    order = x.order
+    if order.index(dim) != 1:
+        order = (
+            *([i for i in range(x.rank) if i != dim][:1]),
+            dim,
+            *[i for i in range(x.rank) if i != dim][1:],
+        )
+    if x.rank < 2:
+        raise UnsupportedFormError("of one dimension")
+    names = [emit.name(value) for value in step.operands[1:]]
+    made = emit.node("BatchNormalization", [emit.name(x, order), *names], epsilon=epsilon)
+    return [emit.computed(made, x.shape, x.dtype, order)]
+
+
+def _iota(step: Step) -> list[Value]:
+    type_ = step.result()
+    dim = int(step.attribute("iota_dimension"))
+    sizes = [size if i == dim else 1 for i, size in enumerate(type_.shape)]
+    counted = np.arange(type_.shape[dim]).astype(numpy_type(type_.dtype)).reshape(sizes)
+    return [constant(np.broadcast_to(counted, type_.shape))]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "stablehlo.reduce": _reduce,
+    "stablehlo.batch_norm_inference": _batch_norm,
+    "stablehlo.iota": _iota,
+    "stablehlo.dynamic_iota": _iota,
+}

@@ -1,0 +1,140 @@
+"""What the small inner programs of reductions, scatters and sorts do: which operator they are, or how they order numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tunefarm_convert.stablehlo.program import Block, Operation, TensorType, UnsupportedFormError
+from tunefarm_convert.stablehlo.values import numpy_type
+
+_OPERATORS = {
+    "stablehlo.add": "add",
+    "stablehlo.multiply": "multiply",
+    "stablehlo.maximum": "maximum",
+    "stablehlo.minimum": "minimum",
+    "stablehlo.and": "and",
+    "stablehlo.or": "or",
+}
+_OF_BOOLEANS = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+
+def operator_of(block: Block) -> str:
+    """Return which operator an inner program is, ``"assign"`` where it returns the second of its two values.
+
+    Raises:
+        UnsupportedFormError: It is something else.
+    """
+    if len(block.arguments) == 2 and len(block.returned) == 1:
+        (a, type_), (b, _) = block.arguments
+        if not block.operations and block.returned == (b,):
+            return "assign"
+        if len(block.operations) == 1:
+            (one,) = block.operations
+            found = _OPERATORS.get(one.kind)
+            if found and sorted(one.operands) == sorted((a, b)) and block.returned == (one.results[0][0],):
+                boolean = isinstance(type_, TensorType) and type_.dtype == "bool"
+                return _OF_BOOLEANS.get(found, found) if boolean else found
+    kinds = ", ".join(sorted({one.kind for one in block.operations})) or "nothing"
+    raise UnsupportedFormError(f"its inner program ({kinds}) is none of {', '.join(_OPERATORS)} alone")
+
+
+def captured(block: Block) -> set[int]:
+    """Return the values from outside that an inner program uses."""
+    inside = {number for number, _ in block.arguments}
+    inside.update(number for one in block.operations for number, _ in one.results)
+    used = {operand for one in block.operations for operand in one.operands} | set(block.returned)
+    return used - inside
+
+
+def neutral(reducer: str, dtype: str) -> Any:
+    """Return the number that a reducer leaves others as they are with."""
+    kind = numpy_type(dtype)
+    if reducer in ("maximum", "minimum"):
+        below = reducer == "maximum"
+        if dtype == "bool":
+            return not below
+        if kind.kind in "iu":
+            return np.iinfo(kind).min if below else np.iinfo(kind).max
+        return -np.inf if below else np.inf
+    return {"add": 0, "multiply": 1, "and": dtype == "bool" or -1, "or": 0}[reducer]
+
+
+def outcome(
+    block: Block, arguments: Sequence[Any], outer: Mapping[int, Any], *, zero: bool = False
+) -> list[Any]:
+    """Run an inner program that only compares and chooses.
+
+    Of such a program it is enough to know what it does for each way in which its arguments can be in order: among
+    each other, and with zero and NaN where it may compare with those.
+
+    Args:
+        block: The inner program.
+        arguments: Its arguments.
+        outer: Numbers from outside of it that it uses, by value.
+        zero: Whether it may compare with zero and NaN.
+
+    Raises:
+        UnsupportedFormError: It does something else.
+    """
+    known: dict[int, Any] = {number: _own(value, zero=zero) for number, value in outer.items()}
+    known.update({number: value for (number, _), value in zip(block.arguments, arguments, strict=True)})
+    for one in block.operations:
+        known[one.results[0][0]] = _compared(one, known, zero=zero)
+    return [known[number] for number in block.returned]
+
+
+def _compared(one: Operation, known: Mapping[int, Any], *, zero: bool) -> Any:
+    if one.kind == "stablehlo.constant":
+        return _own(np.asarray(one.attributes["value"]).reshape(-1)[0], zero=zero)
+    if any(operand not in known for operand in one.operands):
+        raise UnsupportedFormError("its inner program uses values from outside of it")
+    values = [known[operand] for operand in one.operands]
+    if one.kind == "stablehlo.compare":
+        return _order(one, values)
+    if one.kind == "stablehlo.select":
+        return values[1] if values[0] else values[2]
+    if one.kind in ("stablehlo.and", "stablehlo.or", "stablehlo.not", "stablehlo.xor"):
+        if not all(isinstance(value, bool | np.bool_) for value in values):
+            raise UnsupportedFormError("its inner program computes with bits")
+        if one.kind == "stablehlo.not":
+            return not values[0]
+        if one.kind == "stablehlo.xor":
+            return bool(values[0]) != bool(values[1])
+        return min(values) if one.kind == "stablehlo.and" else max(values)
+    raise UnsupportedFormError(
+        f"its inner program holds {one.kind}; tunefarm takes those that compare and choose"
+    )
+
+
+def _own(number: Any, *, zero: bool) -> Any:
+    """Return a number that an inner program brings along, which may be zero or NaN alone."""
+    if not zero or not (number == 0 or np.isnan(number)):
+        raise UnsupportedFormError("its inner program compares with a number of its own")
+    return number
+
+
+def _order(one: Operation, values: Sequence[Any]) -> bool:
+    a, b = values
+    if one.attributes.get("compare_type") == "TOTALORDER":
+        a, b = _rank(a), _rank(b)
+    return bool(_COMPARISONS[one.attributes["comparison_direction"]](a, b))
+
+
+def _rank(number: Any) -> tuple[int, float, int]:
+    """Return what orders floats in full: negative NaN, -infinity to -0, 0 to infinity, NaN."""
+    negative = bool(np.signbit(number))
+    if np.isnan(number):
+        return (-1 if negative else 1, 0.0, 0)
+    return (0, float(number), 0 if negative else 1)

@@ -1,0 +1,173 @@
+"""A StableHLO module's bytes become a program: the one place where MLIR's parser runs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+from tunefarm_convert.stablehlo.attributes import dense_array, read_attribute, read_type
+from tunefarm_convert.stablehlo.file_form import is_portable
+from tunefarm_convert.stablehlo.program import Block, Operation, Program, bad_program
+from tunefarm_tuning.core.untrusted_text import clean
+
+_BLOB = re.compile(r'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
+_ALIGNMENT_DIGITS = 8
+"""The first four bytes of a blob's text say how it is aligned."""
+
+
+def parse_module(data: bytes) -> Any:
+    """Parse a module, text or bytecode.
+
+    Raises:
+        InvalidModelError: invalid-stablehlo.
+    """
+    context = ir.Context()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for dialect in (chlo, sdy, stablehlo):
+        dialect.register_dialect(context)
+    try:
+        if is_portable(data):
+            return stablehlo.deserialize_portable_artifact(context, data)
+        return ir.Module.parse(data, context=context)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+        raise bad_program(f"MLIR cannot parse the file as StableHLO: {reason}") from error
+
+
+def custom_calls(module: Any) -> set[str]:
+    """Return all functions outside of the file that any part of a module names, whether it is run or not."""
+    found: set[str] = set()
+
+    def look(operation: Any) -> Any:
+        if operation.name.rpartition(".")[2] == "custom_call":
+            known = "call_target_name" in operation.attributes
+            found.add(ir.StringAttr(operation.attributes["call_target_name"]).value if known else "")
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
+def read_program(module: Any) -> Program:
+    """Return what a module says.
+
+    Raises:
+        InvalidModelError: invalid-stablehlo.
+    """
+    functions: dict[str, Any] = {}
+    for operation in module.body.operations:
+        if operation.operation.name == "func.func":
+            functions[ir.StringAttr(operation.attributes["sym_name"]).value] = operation.operation
+    bodies = {name: one for name, one in functions.items() if one.regions and len(one.regions[0].blocks) == 1}
+    main = _main(bodies)
+    reader = _Reader(module)
+    # The one that is run first: places are counted from its beginning.
+    order = [main, *(name for name in bodies if name != main)]
+    blocks = {name: reader.block(bodies[name].regions[0].blocks[0]) for name in order}
+    entry = bodies[main]
+    return Program(
+        functions=blocks,
+        main=main,
+        input_names=tuple(_where(argument.location) for argument in entry.regions[0].blocks[0].arguments),
+        output_names=tuple(_result_names(entry, len(blocks[main].returned))),
+    )
+
+
+def _main(bodies: dict[str, Any]) -> str:
+    if "main" in bodies:
+        return "main"
+    public = [
+        name
+        for name, one in bodies.items()
+        if "sym_visibility" not in one.attributes or "private" not in str(one.attributes["sym_visibility"])
+    ]
+    if len(public) != 1:
+        names = ", ".join(clean(name, 60) for name in public[:10]) or "none"
+        raise bad_program(f"the module has no function main, nor one public function alone: {names}")
+    return public[0]
+
+
+def _result_names(function: Any, count: int) -> list[str]:
+    if "res_attrs" not in function.attributes:
+        return [""] * count
+    names = []
+    for attributes in ir.ArrayAttr(function.attributes["res_attrs"]):
+        found = ir.DictAttr(attributes)
+        names.append(ir.StringAttr(found["jax.result_info"]).value if "jax.result_info" in found else "")
+    return names
+
+
+class _Reader:
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._values: dict[Any, int] = {}
+        self._blobs: dict[str, bytes] | None = None
+        self._operations = 0
+
+    def block(self, block: Any) -> Block:
+        arguments = tuple((self._number(one), read_type(one.type)) for one in block.arguments)
+        operations = []
+        returned: tuple[int, ...] = ()
+        for view in block.operations:
+            one = view.operation
+            if one.name in ("stablehlo.return", "func.return"):
+                returned = tuple(self._values[value] for value in one.operands)
+            else:
+                operations.append(self._operation(one))
+        return Block(arguments=arguments, operations=tuple(operations), returned=returned)
+
+    def _number(self, value: Any) -> int:
+        return self._values.setdefault(value, len(self._values))
+
+    def _operation(self, one: Any) -> Operation:
+        number, self._operations = self._operations, self._operations + 1
+        attributes = {}
+        for named in one.attributes:
+            name, attribute = (
+                (named.name, named.attr) if hasattr(named, "attr") else (named, one.attributes[named])
+            )
+            if one.name == "stablehlo.constant" and name == "value":
+                attributes[name] = self._constant(attribute)
+            else:
+                attributes[name] = read_attribute(one.name, name, attribute)
+        return Operation(
+            number=number,
+            kind=one.name,
+            where=_where(one.location),
+            operands=tuple(self._values[value] for value in one.operands),
+            results=tuple((self._number(value), read_type(value.type)) for value in one.results),
+            attributes=attributes,
+            blocks=tuple(self.block(block) for region in one.regions for block in region.blocks),
+        )
+
+    def _constant(self, attribute: Any) -> Any:
+        if not isinstance(attribute, ir.DenseElementsAttr) and self._blobs is None:
+            self._blobs = _blobs(self._module)
+        return dense_array(attribute, self._blobs)
+
+
+def _where(location: Any) -> str:
+    """Return the name that a place in the source has, if it has one."""
+    return str(getattr(location, "name_str", ""))
+
+
+def _blobs(module: Any) -> dict[str, bytes]:
+    """Return the module's resources: MLIR's bindings give them away as text only."""
+    text = module.operation.get_asm()
+    start = text.rfind("{-#")
+    if start < 0:
+        return {}
+    return {
+        name: bytes.fromhex(digits[_ALIGNMENT_DIGITS:])
+        for name, digits in _BLOB.findall(text, start)
+        if len(digits) % 2 == 0
+    }

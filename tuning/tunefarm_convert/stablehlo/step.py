@@ -1,0 +1,71 @@
+"""One operation on its way to ONNX, with what every converter needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_convert.stablehlo.program import Block, Operation, TensorType, UnsupportedFormError
+from tunefarm_convert.stablehlo.values import Emitter, Value, Values, splat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An operation, its operands, and the conversion's emitter.
+
+    Attributes:
+        emit: The conversion's.
+        outer: The values that are known where the operation stands, by their numbers.
+        run: Runs an inner program on values, and returns what it returns.
+        call: Runs a function of the program by its name.
+    """
+
+    operation: Operation
+    operands: Values
+    emit: Emitter
+    outer: Mapping[int, Value]
+    run: Callable[[Block, Values], Values]
+    call: Callable[[str, Values], Values]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Return an attribute of the operation."""
+        return self.operation.attributes.get(name, default)
+
+    def ints(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        """Return an attribute that is a list of integers."""
+        found = self.attribute(name, default)
+        if found is None:
+            raise UnsupportedFormError(f"it has no {name}")
+        return [int(one) for one in np.asarray(found).reshape(-1).tolist()]
+
+    def result(self, position: int = 0) -> TensorType:
+        """Return the type of a result."""
+        found = self.operation.results[position][1]
+        assert isinstance(found, TensorType)  # others are refused before
+        return found
+
+    def constant(self, position: int, what: str) -> NDArray[Any]:
+        """Return an operand that must be known."""
+        found = self.operands[position].data
+        if found is None:
+            if self.operands[position].broken:
+                self.emit.name(self.operands[position])
+            raise UnsupportedFormError(
+                f"{what} is computed by the program; tunefarm takes constant ones only"
+            )
+        return found
+
+    def apply(self, operator: str, *values: Value, dtype: str | None = None, **attributes: Any) -> Value:
+        """Apply an ONNX operator that computes each element by itself."""
+        return self.emit.apply(operator, *values, dtype=dtype, **attributes)
+
+    def like(self, value: Value, number: Any) -> Value:
+        """Return one number, as large as a value."""
+        return splat(number, value.dtype, value.shape)
+
+
+Converter = Callable[[Step], Sequence[Value]]

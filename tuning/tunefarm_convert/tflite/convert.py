@@ -1,0 +1,138 @@
+"""A TFLite file's bytes become an ONNX model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.tflite import elementwise, matrices, movement, reductions, resizing, slicing, windows
+from tunefarm_convert.tflite.flatfile import read_graph
+from tunefarm_convert.tflite.graph import Graph, Tensor, bad_file
+from tunefarm_convert.tflite.shape_check import check_shapes
+from tunefarm_convert.tflite.step import Converter, Step
+from tunefarm_convert.tflite.values import Values
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+
+_LISTED = 24
+
+CONVERTERS: Mapping[str, Converter] = {
+    **elementwise.CONVERTERS,
+    **matrices.CONVERTERS,
+    **movement.CONVERTERS,
+    **reductions.CONVERTERS,
+    **resizing.CONVERTERS,
+    **slicing.CONVERTERS,
+    **windows.CONVERTERS,
+}
+
+
+def convert(data: bytes) -> onnx.ModelProto:
+    """Convert a TFLite file to ONNX. Equal bytes give equal models.
+
+    Inputs and outputs keep their order, their layout, and their dtype: integers where the file takes or gives
+    quantised tensors.
+
+    Raises:
+        InvalidModelError: invalid-tflite, truncated-model, unsupported-operator, unsupported-dtype, zero-size, too-large.
+    """
+    graph = read_graph(data)
+    try:
+        return _convert(graph)
+    except (InvalidModelError, MemoryError):
+        raise
+    except Exception as error:
+        # Sizes, counts and names that fit nothing that an honest file says.
+        raise bad_file(f"the TFLite file is malformed: {_reason(error)}") from error
+
+
+def _convert(graph: Graph) -> onnx.ModelProto:
+    _refuse_unknown(graph)
+    _refuse_empty(graph)
+    writer = OnnxWriter()
+    values = Values(graph, writer)
+    # Reserved first: no inner tensor may take them.
+    names = _edge_names(graph, graph.inputs, "input", writer)
+    output_names = _edge_names(graph, graph.outputs, "output", writer)
+    inputs = []
+    for name, index in zip(names, graph.inputs, strict=True):
+        if values.exists(index):
+            raise bad_file(
+                f"the TFLite file takes tensor {index} as an input twice, or says that it is a constant"
+            )
+        values.put(index, name, raw=True)
+        inputs.append(_info(name, graph.tensors[index]))
+    for operator in graph.operators:
+        if any(values.exists(index) for index in operator.outputs):
+            raise bad_file(f"{operator.place}: something else computes its output already")
+        writer.place = f"{operator.kind}_{operator.index}"
+        step = Step(operator=operator, values=values, writer=writer)
+        try:
+            CONVERTERS[operator.kind](step)
+        except (InvalidModelError, MemoryError):
+            raise
+        except Exception as error:
+            raise bad_file(f"{operator.place}, is malformed: {_reason(error)}") from error
+    outputs = {}
+    for name, index in zip(output_names, graph.outputs, strict=True):
+        tensor = values.get(index, raw=True)
+        if tensor in outputs:
+            tensor = writer.node("Identity", [tensor])
+        outputs[tensor] = _info(name, graph.tensors[index])
+    model = writer.model(inputs, outputs)
+    renamed = {tensor: info.name for tensor, info in outputs.items()}
+    check_shapes(model, {renamed.get(name, name): said for name, said in values.forms().items()})
+    return model
+
+
+def _reason(error: Exception) -> str:
+    return clean(" ".join(str(error).split()) or type(error).__name__, 200)
+
+
+def _refuse_unknown(graph: Graph) -> None:
+    counts = Counter(operator.kind for operator in graph.operators if operator.kind not in CONVERTERS)
+    if not counts:
+        return
+    places: dict[str, int] = {}
+    for operator in graph.operators:
+        places.setdefault(operator.kind, operator.index)
+    described = [
+        f"{clean(kind, 60)} (operator number {places[kind]}{f', {count} in all' if count > 1 else ''})"
+        for kind, count in counts.items()
+    ]
+    more = f" and {len(described) - _LISTED} more kinds" if len(described) > _LISTED else ""
+    raise InvalidModelError(
+        f"tunefarm does not read these operators of TFLite: {', '.join(described[:_LISTED])}{more}",
+        code="unsupported-operator",
+        operator=clean(next(iter(counts)), 60),
+        node=str(places[next(iter(counts))]),
+        operators=[clean(kind, 60) for kind in counts][:_LISTED],
+    )
+
+
+def _refuse_empty(graph: Graph) -> None:
+    used = {index for op in graph.operators for index in (*op.inputs, *op.outputs)} | set(graph.inputs)
+    for tensor in graph.tensors:
+        if 0 in tensor.shape and tensor.data is None and tensor.index in used:
+            raise InvalidModelError(
+                f"tensor '{clean(tensor.name, 60)}' has the shape {list(tensor.shape)}: there is nothing to compute",
+                code="zero-size",
+            )
+
+
+def _edge_names(graph: Graph, indexes: Sequence[int], otherwise: str, writer: OnnxWriter) -> list[str]:
+    return [
+        writer.unique(graph.tensors[index].name or f"{otherwise}_{position}")
+        for position, index in enumerate(indexes)
+    ]
+
+
+def _info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), list(tensor.shape)
+    )

@@ -1,0 +1,239 @@
+"""Reading a TFLite file: a flatbuffer, of which no offset and no count is believed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_convert.tflite.graph import Graph, Operator, Quantization, Tensor, bad_file
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+
+MAGIC = b"TFL3"
+_MAX_ROOT = 1 << 20
+_MAX_TENSORS = 400_000
+_MAX_OPERATORS = 100_000
+_MAX_RANK = 8
+_MAX_ARGUMENTS = 4096
+_MAX_SIZE = 1 << 31
+_PLACEHOLDER = 127
+"""In the byte that held the operator's number until there were more than 127 of them."""
+
+_DTYPES = {
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "FLOAT64": "float64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "BOOL": "bool",
+    "INT4": "int8",
+}
+
+
+def is_tflite(data: bytes) -> bool:
+    """Tell by its first eight bytes whether a file says that it is TFLite's.
+
+    A flatbuffer's root is near its beginning. An ONNX file whose producer's name begins as a TFLite file does would have it
+    many megabytes away: the number's last byte is the name's length there.
+    """
+    return data[4:8] == MAGIC and int.from_bytes(data[:4], "little") < _MAX_ROOT
+
+
+def read_graph(data: bytes) -> Graph:
+    """Read a file.
+
+    Raises:
+        InvalidModelError: truncated-model, invalid-tflite, unsupported-operator, unsupported-dtype, zero-size, too-large.
+    """
+    try:
+        return _Reader(data).graph()
+    except (InvalidModelError, MemoryError):
+        raise
+    except Exception as error:
+        # An offset or a count that leads out of the file: struct's, numpy's or Python's own error.
+        raise bad_file(
+            f"the TFLite file is damaged or cut off after {len(data)} bytes: something in it points outside of it"
+        ) from error
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        import tflite
+
+        self._tflite = tflite
+        self._data = data
+        self._model = tflite.Model.GetRootAs(data, 0)
+        self._dtypes = {code: name for name, code in vars(tflite.TensorType).items() if name.isupper()}
+        self._kinds = {code: name for name, code in vars(tflite.BuiltinOperator).items() if name.isupper()}
+        self._options = {code: name for name, code in vars(tflite.BuiltinOptions).items() if name[0] != "_"}
+
+    def graph(self) -> Graph:
+        count = self._model.SubgraphsLength()
+        if count != 1:
+            raise InvalidModelError(
+                f"the TFLite file holds {count} graphs; tunefarm takes one: control flow (IF, WHILE) and several "
+                "signatures make more, export one signature without them",
+                code="unsupported-operator",
+                graphs=count,
+            )
+        graph = self._model.Subgraphs(0)
+        self._refuse_many("tensors", graph.TensorsLength(), _MAX_TENSORS)
+        self._refuse_many("operators", graph.OperatorsLength(), _MAX_OPERATORS)
+        tensors = tuple(self._tensor(graph.Tensors(i), i) for i in range(graph.TensorsLength()))
+        operators = tuple(self._operator(graph.Operators(i), i) for i in range(graph.OperatorsLength()))
+        inputs, outputs = _ints(graph.InputsAsNumpy()), _ints(graph.OutputsAsNumpy())
+        self._refuse_many("inputs and outputs", len(inputs) + len(outputs), _MAX_ARGUMENTS)
+        for index in (*inputs, *outputs):
+            self._check_index(index, len(tensors))
+        for operator in operators:
+            for index in operator.outputs:
+                self._check_index(index, len(tensors))
+            for index in operator.inputs:
+                if index != -1:
+                    self._check_index(index, len(tensors))
+        return Graph(tensors=tensors, operators=operators, inputs=inputs, outputs=outputs)
+
+    def _refuse_many(self, what: str, count: int, limit: int) -> None:
+        if count > limit:
+            raise InvalidModelError(
+                f"the TFLite file claims {count} {what}; at most {limit} are taken", code="too-large"
+            )
+
+    def _check_index(self, index: int, count: int) -> None:
+        if not 0 <= index < count:
+            raise bad_file(f"the TFLite file is damaged: it names tensor {index} of {count}")
+
+    def _tensor(self, table: Any, index: int) -> Tensor:
+        name = (table.Name() or b"").decode("utf-8", "replace")
+        shape = _ints(table.ShapeAsNumpy())
+        what = f"tensor '{clean(name, 60)}' (number {index})"
+        if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
+            raise bad_file(f"{what} has the shape {list(shape[:16])}, which is none")
+        found = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
+        dtype = _DTYPES.get(found)
+        if dtype is None:
+            raise InvalidModelError(
+                f"{what} has element type {found.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
+                code="unsupported-dtype",
+                dtype=found.lower(),
+            )
+        if table.Sparsity() is not None:
+            raise InvalidModelError(
+                f"{what} is sparse; tunefarm takes dense tensors only: convert without sparsity",
+                code="unsupported-dtype",
+                dtype="sparse",
+            )
+        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, found, what)
+        return Tensor(
+            index=index,
+            name=name,
+            shape=shape,
+            dtype=dtype,
+            data=data,
+            quantization=_quantization(table.Quantization(), shape, what),
+        )
+
+    def _constant(
+        self, buffer: int, shape: tuple[int, ...], dtype: str, found: str, what: str
+    ) -> NDArray[Any] | None:
+        if not 0 <= buffer < self._model.BuffersLength():
+            raise bad_file(f"{what} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
+        if buffer == 0:  # by convention the empty one
+            return None
+        table = self._model.Buffers(buffer)
+        if table.Offset() > 1:  # of large files, behind the flatbuffer
+            if table.Offset() + table.Size() > len(self._data):
+                raise InvalidModelError(
+                    f"the model is cut off after {len(self._data)} bytes: the data of {what} lies behind",
+                    code="truncated-model",
+                )
+            raw = np.frombuffer(self._data, np.uint8, table.Size(), table.Offset())
+        elif table.DataLength():
+            raw = table.DataAsNumpy()
+        else:
+            return None
+        count = math.prod(shape)
+        if found == "INT4":
+            raw = _unpacked(raw).view(np.uint8)[:count]
+        wanted = count * np.dtype(dtype).itemsize
+        if raw.nbytes != wanted:
+            raise bad_file(
+                f"{what} of shape {list(shape)} should hold {wanted} bytes, but holds {raw.nbytes}"
+            )
+        return np.frombuffer(raw.tobytes(), np.dtype(dtype).newbyteorder("<")).reshape(shape).astype(dtype)
+
+    def _operator(self, table: Any, index: int) -> Operator:
+        number = table.OpcodeIndex()
+        if not 0 <= number < self._model.OperatorCodesLength():
+            raise bad_file(f"operator number {index} is of a kind that the TFLite file does not list")
+        code = self._model.OperatorCodes(number)
+        old, new = code.DeprecatedBuiltinCode(), code.BuiltinCode()
+        builtin = max(old, new) if old < _PLACEHOLDER else new
+        kind = str(self._kinds.get(builtin, f"number {builtin}"))
+        if kind == "CUSTOM":
+            kind = f"custom operator {(code.CustomCode() or b'').decode('utf-8', 'replace')}"
+        for length in (table.InputsLength(), table.OutputsLength()):
+            self._refuse_many(f"tensors at operator number {index}", length, _MAX_ARGUMENTS)
+        return Operator(
+            index=index,
+            kind=kind,
+            inputs=_ints(table.InputsAsNumpy()),
+            outputs=_ints(table.OutputsAsNumpy()),
+            options=self._fields(table),
+        )
+
+    def _fields(self, table: Any) -> dict[str, Any]:
+        """Read an options table, whichever it is: its numbers, and its lists of numbers as tuples."""
+        union = table.BuiltinOptions()
+        name = self._options.get(table.BuiltinOptionsType())
+        kind = getattr(self._tflite, str(name), None)
+        if union is None or kind is None or not hasattr(kind, "Init"):
+            return {}
+        options = kind()
+        options.Init(union.Bytes, union.Pos)
+        fields: dict[str, Any] = {}
+        for one, method in vars(kind).items():
+            if one[0].isupper() and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 1:
+                value = getattr(options, one)()
+                if one.endswith("AsNumpy"):
+                    fields[one.removesuffix("AsNumpy")] = _ints(value)
+                elif isinstance(value, bool | int | float):
+                    fields[one] = value
+        return fields
+
+
+def _ints(array: Any) -> tuple[int, ...]:
+    """Return a vector of the file; the library gives 0 for one that is not there."""
+    return tuple(array.tolist()) if isinstance(array, np.ndarray) else ()
+
+
+def _quantization(table: Any, shape: tuple[int, ...], what: str) -> Quantization | None:
+    if table is None or not table.ScaleLength():
+        return None
+    scale = np.array(table.ScaleAsNumpy(), np.float32)
+    zero = np.array(table.ZeroPointAsNumpy(), np.int64) if table.ZeroPointLength() else np.zeros(1, np.int64)
+    axis = table.QuantizedDimension()
+    if len(scale) > 1 and not (0 <= axis < len(shape) and shape[axis] == len(scale)):
+        raise bad_file(f"{what} of shape {list(shape)} has {len(scale)} scales for dimension {axis}")
+    if len(zero) not in (1, len(scale)):
+        raise bad_file(f"{what} has {len(scale)} scales, but {len(zero)} zero points")
+    if not np.all(np.isfinite(scale)) or np.any(scale < 0):
+        raise bad_file(f"{what} has a scale that is no positive number")
+    if np.any(scale == 0):
+        return None
+    return Quantization(scale=scale, zero=np.broadcast_to(zero, scale.shape), axis=axis)
+
+
+def _unpacked(raw: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """Return numbers of 4 bits, two of which share a byte, the lower one first."""
+    both = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1).astype(np.int8)
+    return np.where(both > 7, both - 16, both).astype(np.int8)

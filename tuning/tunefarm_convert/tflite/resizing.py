@@ -1,0 +1,76 @@
+"""Images made larger and smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_convert.tflite.graph import bad_file, unsupported_form
+from tunefarm_convert.tflite.step import Converter, Step
+
+LARGEST_SIDE = 1 << 16
+"""Of images whose rows are chosen by a list of indices."""
+
+
+def _resize(step: Step) -> None:
+    shape, out = step.need_rank(0, 4), step.out_shape()
+    if len(out) != 4 or (out[0], out[3]) != (shape[0], shape[3]) or 0 in out:
+        raise bad_file(f"{step.operator.place}: an image of {list(shape)} does not become one of {list(out)}")
+    corners, centers = (bool(step.option(name, False)) for name in ("AlignCorners", "HalfPixelCenters"))
+    if max(out[1:3]) > LARGEST_SIDE:
+        raise bad_file(f"{step.operator.place}: {list(out)} is larger than any image")
+    if corners and centers:
+        raise unsupported_form(step.operator, "aligned corners and half-pixel centres at once")
+    coordinates = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
+    raw = step.can_stay_raw([step.index(0)], [step.output()]) and step.operator.kind != "RESIZE_BILINEAR"
+    x = step.values.get(step.index(0), first=True, raw=raw)
+    sizes = step.writer.ints([out[0], out[3], out[1], out[2]])
+    if step.operator.kind == "RESIZE_BILINEAR":
+        made = step.node(
+            "Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates
+        )
+    elif all(_is_exact(shape[i], out[i]) for i in (1, 2)) and not corners:
+        # TFLite rounds (x + 0.5) * scale down: the nearest of (x + 0.5) * scale - 0.5, the later one of two.
+        nearest = "round_prefer_ceil" if centers else "floor"
+        made = step.node(
+            "Resize",
+            x,
+            "",
+            "",
+            sizes,
+            mode="nearest",
+            coordinate_transformation_mode=coordinates,
+            nearest_mode=nearest,
+        )
+    else:
+        # Which of two neighbours is nearest can hang on how TFLite rounds its scale.
+        made = x
+        for axis in (1, 2):
+            rows = _nearest(shape[axis], out[axis], corners=corners, centers=centers)
+            made = step.node("Gather", made, step.writer.weight(rows), axis=axis + 1)
+    step.finish(made, first=True, raw=raw)
+
+
+def _is_exact(size: int, out: int) -> bool:
+    return out % size == 0 or size % out == 0
+
+
+def _nearest(size: int, out: int, *, corners: bool, centers: bool) -> NDArray[np.int64]:
+    """Return which row TFLite takes for each row of the result, in the arithmetic of 32-bit floats that it uses."""
+    if corners and out > 1:
+        scale = np.float32(size - 1) / np.float32(out - 1)
+    else:
+        scale = np.float32(size) / np.float32(out)
+    offset = np.float32(0.5 if centers else 0.0)
+    at = (np.arange(out, dtype=np.float32) + offset) * scale
+    rows = np.floor(at + np.float32(0.5)) if corners else np.floor(at)
+    chosen: NDArray[np.int64] = np.clip(rows, 0, size - 1).astype(np.int64)
+    return chosen
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "RESIZE_BILINEAR": _resize,
+    "RESIZE_NEAREST_NEIGHBOR": _resize,
+}

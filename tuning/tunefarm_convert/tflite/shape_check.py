@@ -1,0 +1,62 @@
+"""Whether the shapes that a TFLite file gives its tensors are those that its operators make.
+
+Converters go by the file's shapes. The interpreter computes them anew, so that a file may be wrong about them, by mistake
+or where it leaves dimensions open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+from onnx import helper, shape_inference
+
+from tunefarm_convert.tflite.graph import Tensor, bad_file
+from tunefarm_tuning.core.untrusted_text import clean
+
+_SMALL = 64
+"""Elements of a constant that may say something about shapes."""
+
+
+def check_shapes(model: onnx.ModelProto, said: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+    """Compare what ONNX says of a model's tensors with what the file said of them.
+
+    Args:
+        model: The converted model.
+        said: The file's tensor, and its shape in this form, by the ONNX tensor that holds it.
+
+    Raises:
+        InvalidModelError: invalid-tflite.
+    """
+    plain = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    graph = plain.graph
+    graph.name = model.graph.name
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    for weight in model.graph.initializer:
+        dims = list(weight.dims)
+        if len(dims) <= 1 and sum(dims) <= _SMALL:
+            graph.initializer.append(weight)
+        else:  # its numbers say nothing about shapes, and are many
+            graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, dims))
+    for value in model.graph.output:
+        kind = value.type.tensor_type.elem_type
+        graph.output.append(helper.make_tensor_value_info(value.name, kind, None))
+    try:
+        found = shape_inference.infer_shapes(plain, strict_mode=True, data_prop=True).graph
+    except shape_inference.InferenceError as error:
+        reason = clean(" ".join(str(error).split()), 300)
+        raise bad_file(f"the shapes in the TFLite file do not fit each other: {reason}") from error
+    for value in (*found.value_info, *found.output):
+        if value.name in said and value.type.tensor_type.HasField("shape"):
+            tensor, shape = said[value.name]
+            dims = value.type.tensor_type.shape.dim
+            known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+            if len(known) != len(shape) or any(
+                a is not None and a != b for a, b in zip(known, shape, strict=True)
+            ):
+                raise bad_file(
+                    f"the TFLite file says that tensor '{clean(tensor.name, 60)}' (number {tensor.index}) has a shape "
+                    f"like {list(shape)}, but the operators before it make {known}; if the model has dimensions of "
+                    "any size, give them one when it is converted to TFLite"
+                )

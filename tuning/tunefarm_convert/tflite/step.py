@@ -1,0 +1,133 @@
+"""One operator on its way to ONNX, with what every converter needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.tflite.graph import Operator, Tensor, bad_file, unsupported_form
+from tunefarm_convert.tflite.values import Values
+
+_RELU = 1
+_RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
+"""Of the activations that the interpreter's operators can fuse; the others in the format are of none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An operator, and the conversion's values and writer."""
+
+    operator: Operator
+    values: Values
+    writer: OnnxWriter
+
+    def option(self, name: str, default: Any = 0) -> Any:
+        """Return a field of the operator's options."""
+        return self.operator.options.get(name, default)
+
+    def has(self, position: int) -> bool:
+        """Tell whether an input is there."""
+        return position < len(self.operator.inputs) and self.operator.inputs[position] >= 0
+
+    def index(self, position: int) -> int:
+        """Return which tensor an input is."""
+        if not self.has(position):
+            raise bad_file(f"{self.operator.place}, has no input number {position}")
+        return self.operator.inputs[position]
+
+    def inputs(self) -> list[int]:
+        """Return all inputs, none of which may be left out."""
+        return [self.index(i) for i in range(len(self.operator.inputs))]
+
+    def output(self, position: int = 0) -> int:
+        """Return which tensor an output is."""
+        if position >= len(self.operator.outputs):
+            raise bad_file(f"{self.operator.place}, has no output number {position}")
+        return self.operator.outputs[position]
+
+    def tensor(self, position: int) -> Tensor:
+        return self.values.tensor(self.index(position))
+
+    def shape(self, position: int) -> tuple[int, ...]:
+        return self.values.shape(self.index(position))
+
+    def out_shape(self, position: int = 0) -> tuple[int, ...]:
+        return self.values.shape(self.output(position))
+
+    def constant(self, position: int, what: str) -> NDArray[Any]:
+        """Return an input that must be a constant."""
+        found = self.values.constant(self.index(position))
+        if found is None:
+            raise unsupported_form(
+                self.operator, f"{what} is computed by the graph; tunefarm takes constant ones only"
+            )
+        return found
+
+    def ints(self, position: int, what: str) -> list[int]:
+        """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
+        array = self.constant(position, what)
+        if array.dtype.kind not in "iu":
+            raise bad_file(f"{self.operator.place}: {what} is no integer")
+        return [int(one) for one in array.reshape(-1).tolist()]
+
+    def axis(self, value: int, rank: int) -> int:
+        """Return a dimension counted from the front."""
+        if not -rank <= value < rank:
+            raise bad_file(f"{self.operator.place}: there is no dimension {value} of {rank}")
+        return value % rank
+
+    def need_rank(self, position: int, *ranks: int) -> tuple[int, ...]:
+        """Return the shape of an input that must have one of some numbers of dimensions."""
+        shape = self.shape(position)
+        if len(shape) not in ranks:
+            raise unsupported_form(
+                self.operator,
+                f"input {position} of shape {list(shape)}; tunefarm takes {' or '.join(map(str, ranks))} dimensions",
+            )
+        return shape
+
+    def prefers_first(self, *indexes: int) -> bool:
+        """Tell whether images among some tensors were computed with their channels first."""
+        return any(self.values.shape(i) and self.values.is_first_only(i) for i in indexes)
+
+    def can_stay_raw(self, indexes: Sequence[int], outputs: Sequence[int]) -> bool:
+        """Tell whether moving integers about moves the numbers that they stand for: all are read alike."""
+        tensors = [self.values.tensor(i) for i in (*indexes, *outputs)]
+        if not all(tensor.is_quantized for tensor in tensors):
+            return not any(tensor.is_quantized for tensor in tensors)
+        known = [tensor.quantization for tensor in tensors if tensor.quantization is not None]
+        same = all(known[0].same_as(one) for one in known[1:])
+        return same and len(known[0].scale) == 1 and len({tensor.dtype for tensor in tensors}) == 1
+
+    def scalar(self, value: float, like: int) -> str:
+        """Add a constant of a tensor's dtype, or of floats where it is quantised."""
+        tensor = self.values.tensor(like)
+        return self.writer.weight(np.array(value, "float32" if tensor.is_quantized else tensor.dtype))
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        return self.writer.node(operator, inputs, **attributes)
+
+    def finish(self, name: str, *, first: bool = False, raw: bool = False, position: int = 0) -> None:
+        """Say which ONNX tensor is an output."""
+        self.values.put(self.output(position), name, first=first, raw=raw)
+
+    def activated(self, name: str) -> str:
+        """Apply the activation that is fused into the operator."""
+        kind = self.option("FusedActivationFunction")
+        if kind == 0:
+            return name
+        if kind == _RELU:
+            return self.node("Relu", name)
+        if kind in _RANGES:
+            low, high = _RANGES[kind]
+            output = self.output()
+            return self.node("Clip", name, self.scalar(low, output), self.scalar(high, output))
+        raise unsupported_form(self.operator, f"fused activation number {kind} is not supported")
+
+
+Converter = Callable[[Step], None]

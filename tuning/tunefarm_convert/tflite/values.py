@@ -1,0 +1,231 @@
+"""The tensors of a conversion, each in the forms that somebody asked for.
+
+TFLite's images have their channels last, ONNX's first; TFLite's quantised operators take and give integers, where ONNX
+says what real numbers these are, and computes with those. So one tensor may be needed in up to four forms. A form is
+made when it is first asked for: transposes appear where a chain of operators that work on channels-first images begins
+and ends, and nowhere inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import helper
+
+from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.tflite.graph import Graph, Quantization, Tensor, bad_file
+
+TO_FIRST = (0, 3, 1, 2)
+"""Dimension i of the channels-first form is dimension ``TO_FIRST[i]`` of the file's."""
+TO_LAST = (0, 2, 3, 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Value:
+    tensor: Tensor
+    data: NDArray[Any] | None
+    data_quantization: Quantization | None
+    forms: dict[tuple[bool, bool], str] = field(default_factory=dict)
+    padded: tuple[int, tuple[int, int, int, int]] | None = None
+
+
+class Values:
+    """Which ONNX tensors hold what the file's tensors hold.
+
+    Everywhere: ``first`` asks for channels first (tensors of four dimensions only), ``raw`` for the stored integers of a
+    quantised tensor; of one that is not quantised both are the same.
+    """
+
+    def __init__(self, graph: Graph, writer: OnnxWriter) -> None:
+        self.writer = writer
+        self._values = [
+            _Value(
+                tensor=tensor,
+                data=tensor.data,
+                data_quantization=tensor.quantization if tensor.is_quantized else None,
+            )
+            for tensor in graph.tensors
+        ]
+
+    def tensor(self, index: int) -> Tensor:
+        return self._values[index].tensor
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        return self._values[index].tensor.shape
+
+    def exists(self, index: int) -> bool:
+        """Tell whether a tensor has been computed, is fed, or is a constant."""
+        value = self._values[index]
+        return value.data is not None or bool(value.forms)
+
+    def forms(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
+        """Return the ONNX tensors that hold tensors, and these with their shapes in that form."""
+        return {
+            name: (one.tensor, tuple(one.tensor.shape[i] for i in TO_FIRST) if first else one.tensor.shape)
+            for one in self._values
+            for (_, first), name in one.forms.items()
+        }
+
+    def constant(self, index: int) -> NDArray[Any] | None:
+        """Return what a constant holds (integers, if it is quantised); None for what is computed."""
+        return self._values[index].data
+
+    def set_constant(self, index: int, data: NDArray[Any], quantization: Quantization | None = None) -> None:
+        """Say that a tensor is a constant: `data`, read by `quantization`, in the tensor's own dtype."""
+        value = self._values[index]
+        if data.shape != value.tensor.shape:
+            raise bad_file(
+                f"the TFLite file says that tensor {index} has the shape {list(value.tensor.shape)}, but it has "
+                f"{list(data.shape)}"
+            )
+        value.data, value.data_quantization = data, quantization
+
+    def is_first_only(self, index: int) -> bool:
+        """Tell whether the tensor was computed with its channels first, and nobody needed it otherwise yet."""
+        value = self._values[index]
+        return value.data is None and bool(value.forms) and all(first for _, first in value.forms)
+
+    def put(self, index: int, name: str, *, first: bool = False, raw: bool = False) -> None:
+        """Say which ONNX tensor holds a tensor. Real numbers are rounded to what a quantised one can hold."""
+        value = self._values[index]
+        if first and value.tensor.rank != len(TO_FIRST):
+            raise bad_file(
+                f"the TFLite file says that tensor {index}, an image, has the shape {list(value.tensor.shape)}"
+            )
+        if value.tensor.is_quantized and not raw:
+            scales = value.tensor.quantization
+            name = self._coded("QuantizeLinear", name, value.tensor, scales, value.tensor.dtype, first=first)
+        value.forms[_key(value.tensor, raw=True), first] = name
+
+    def get(self, index: int, *, first: bool = False, raw: bool = False) -> str:
+        """Return the ONNX tensor that holds a tensor in the form that is asked for."""
+        value = self._values[index]
+        if value.data is not None:
+            perm = TO_FIRST if first else tuple(range(value.tensor.rank))
+            return self.arranged(index, perm, raw=raw)
+        key = (_key(value.tensor, raw=raw), first)
+        if key not in value.forms:
+            if not value.forms:
+                raise bad_file(f"the TFLite file uses tensor {index} before anything computes it")
+            value.forms[key] = self._made(value, first=first, raw=key[0])
+        return value.forms[key]
+
+    def arranged(self, index: int, perm: Sequence[int], *, raw: bool = False) -> str:
+        """Return a tensor with its dimensions in another order, of which a constant is stored in that order."""
+        value = self._values[index]
+        raw = raw and value.tensor.is_quantized
+        if value.data is None:
+            plain = self.get(index, raw=raw)
+            return self._transposed(plain, value.tensor.shape, perm, value.tensor.name)
+        stored = self.writer.weight(np.transpose(value.data, perm), value.tensor.name)
+        return stored if raw else self._read(value, stored, perm)
+
+    def spread(self, index: int) -> str:
+        """Return a constant of up to four dimensions as an image with its channels first, to be broadcast."""
+        value = self._values[index]
+        assert value.data is not None
+        whole = (1,) * (4 - value.data.ndim) + value.data.shape
+        scales = value.data_quantization
+        if scales is not None and len(scales.scale) > 1:
+            name = self.writer.node("Reshape", [self.get(index), self.writer.ints(whole)])
+            return self.writer.node("Transpose", [name], perm=list(TO_FIRST))
+        stored = value.data.reshape(whole).transpose(TO_FIRST)
+        return self._read(value, self.writer.weight(stored, value.tensor.name), TO_FIRST)
+
+    def bias(self, index: int) -> str:
+        """Return a bias as real numbers; a quantised operator's is of 32-bit or 64-bit integers."""
+        value = self._values[index]
+        data, scales = value.data, value.tensor.quantization
+        if data is None or data.dtype.kind != "i" or value.data_quantization is not None:
+            return self.get(index)
+        if scales is None:
+            raise bad_file(
+                f"the TFLite file does not say what one step of the bias, tensor {index}, is worth"
+            )
+        if str(data.dtype) == "int32":
+            stored = self.writer.weight(data, value.tensor.name)
+            return self._coded("DequantizeLinear", stored, value.tensor, scales, "int32")
+        real = (data.astype(np.float64) - scales.zero) * scales.scale
+        return self.writer.weight(real.astype(np.float32), value.tensor.name)
+
+    def reshaped(self, index: int, shape: Sequence[int], *, raw: bool = False) -> str:
+        """Return a tensor in another shape."""
+        value = self._values[index]
+        # Where only one dimension is not of size one, both forms hold their elements in the same order.
+        first = self.is_first_only(index) and _is_reshape(value.tensor.shape)
+        return self.writer.node("Reshape", [self.get(index, first=first, raw=raw), self.writer.ints(shape)])
+
+    def note_padding(self, index: int, source: int, pads: tuple[int, int, int, int]) -> None:
+        """Say that a tensor is `source` with zeros around it: top, left, bottom, right."""
+        self._values[index].padded = (source, pads)
+
+    def padding(self, index: int) -> tuple[int, tuple[int, int, int, int]]:
+        """Return what `note_padding` said, or the tensor itself with no padding."""
+        return self._values[index].padded or (index, (0, 0, 0, 0))
+
+    def _read(self, value: _Value, stored: str, perm: Sequence[int]) -> str:
+        """Return what a stored constant stands for."""
+        assert value.data is not None
+        scales, dtype = value.data_quantization, np.dtype(value.tensor.dtype)
+        if scales is not None:
+            return self._coded(
+                "DequantizeLinear", stored, value.tensor, scales, str(value.data.dtype), perm=perm
+            )
+        if value.data.dtype != dtype:
+            return self.writer.node("Cast", [stored], to=helper.np_dtype_to_tensor_dtype(dtype))
+        return stored
+
+    def _made(self, value: _Value, *, first: bool, raw: bool) -> str:
+        if not raw:
+            stored = self.get(value.tensor.index, first=first, raw=True)
+            scales = value.tensor.quantization
+            return self._coded(
+                "DequantizeLinear", stored, value.tensor, scales, value.tensor.dtype, first=first
+            )
+        other = value.forms[True, not first]
+        shape = value.tensor.shape
+        if first:
+            return self._transposed(other, shape, TO_FIRST, value.tensor.name)
+        return self._transposed(other, [shape[i] for i in TO_FIRST], TO_LAST, value.tensor.name)
+
+    def _transposed(self, name: str, shape: Sequence[int], perm: Sequence[int], wanted: str) -> str:
+        if list(perm) == list(range(len(shape))):
+            return name
+        moved = [shape[i] for i in perm]
+        if [i for i in perm if shape[i] != 1] == [i for i in range(len(shape)) if shape[i] != 1]:
+            return self.writer.node("Reshape", [name, self.writer.ints(moved)], wanted)
+        return self.writer.node("Transpose", [name], wanted, perm=list(perm))
+
+    def _coded(
+        self,
+        operator: str,
+        name: str,
+        tensor: Tensor,
+        scales: Quantization | None,
+        dtype: str,
+        *,
+        first: bool = False,
+        perm: Sequence[int] | None = None,
+    ) -> str:
+        assert scales is not None
+        if dtype == "int16":
+            self.writer.need_16_bits()
+        if len(scales.scale) == 1:
+            scale, zero = scales.scale.reshape(()), scales.zero.reshape(())
+            inputs = [name, self.writer.weight(scale), self.writer.weight(zero.astype(dtype))]
+            return self.writer.node(operator, inputs, tensor.name)
+        axis = list(perm or (TO_FIRST if first else range(tensor.rank))).index(scales.axis)
+        inputs = [name, self.writer.weight(scales.scale), self.writer.weight(scales.zero.astype(dtype))]
+        return self.writer.node(operator, inputs, tensor.name, axis=axis)
+
+
+def _key(tensor: Tensor, *, raw: bool) -> bool:
+    return raw or not tensor.is_quantized
+
+
+def _is_reshape(shape: Sequence[int]) -> bool:
+    return [i for i in TO_FIRST if shape[i] != 1] == [i for i in range(4) if shape[i] != 1]
