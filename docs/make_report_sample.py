@@ -17,8 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.job_report.page import report_page
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import report_page
 
 SAMPLE = Path(__file__).parent / "sample"
 PICTURE = Path(__file__).parent / "images" / "report.png"

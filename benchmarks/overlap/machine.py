@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from benchmarks.scale.record import load_recording
 
-from tunefarm_app.replay_recorded import RecordedTask
+from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Engine, insert, text
 
-from tunefarm_app.replay_recorded import RecordedTask
+from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_db.engine import make_engine
 from tunefarm_db.ids import new_id
 from tunefarm_db.job_state import JobState

@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.scale.farm import ScaleFarm, scale_farm, wait_for
 from benchmarks.scale.usage import Usage, usage_of
 
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.replay_recorded import RecordedTask
+from tunefarm_app.engines.recorded_tasks import RecordedTask
+from tunefarm_app.engines.replay import Scenario
 
 ENDLESS = 1_000_000
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.search.machine import ROOT, one_core_target
 
-from tunefarm_app.replay_recorded import RecordedTask
+from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_tuning import Budget, extract_tasks, import_model, load_records, tune
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 

@@ -25,14 +25,14 @@ from benchmarks.scale.postgres import private_postgres
 from benchmarks.scale.record import load_recording
 from sqlalchemy import event
 
-from tunefarm_app.composition import Services, compose
-from tunefarm_app.register_device import DeviceRegistration, register_device
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.replay_recorded import RecordedTask
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.devices.register import DeviceRegistration, register_device
+from tunefarm_app.engines.recorded_tasks import RecordedTask
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
+from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.settings import Settings
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.steps.run import run_steps
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Device, StepKind
 from tunefarm_tuning import Budget, tune

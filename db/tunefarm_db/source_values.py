@@ -22,7 +22,7 @@ class Source:
     """The source of one config of a workload, for one target, by one toolchain. It can be made again at any time.
 
     Attributes:
-        key: Derived from all of these; see `tunefarm_app.kernel_sources`.
+        key: Derived from all of these; see `tunefarm_app.records.kernel_sources`.
         record_id: A record of the config.
         target: As TVM's JSON.
         error: Why it cannot be made.

@@ -14,8 +14,8 @@ from tunefarm_api.app import create_app
 from tunefarm_api.first_key import ensure_key_file
 from tunefarm_api.gate import LOOPBACK_HOSTS
 from tunefarm_api.server import listen, serve, url_of
-from tunefarm_app.composition import compose
-from tunefarm_app.logs import configure_logging
+from tunefarm_app.runtime.composition import compose
+from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import Settings, load_settings
 from tunefarm_db.schema import check_schema, upgrade
 from tunefarm_tuning.core.errors import TunefarmError

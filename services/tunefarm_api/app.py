@@ -37,10 +37,10 @@ from tunefarm_api.routes import (
 from tunefarm_api.web.front import PageFront
 from tunefarm_api.web.live import Live
 from tunefarm_api.web.pages import PAGES
-from tunefarm_app.composition import compose, for_requests
-from tunefarm_app.reconcile import Reconciler
+from tunefarm_app.operations.reconcile import Reconciler
+from tunefarm_app.runtime.composition import compose, for_requests
 from tunefarm_app.settings import Settings
-from tunefarm_app.webhook_sender import WebhookSender
+from tunefarm_app.webhooks.sender import WebhookSender
 from tunefarm_db.schema import check_schema
 
 _DESCRIPTION = """

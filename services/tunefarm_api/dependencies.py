@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 
 
 async def _services(request: Request) -> Services:

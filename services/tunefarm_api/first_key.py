@@ -8,8 +8,8 @@ from pathlib import Path
 
 import structlog
 
-from tunefarm_app.api_keys import create_api_key, verify_api_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access.api_keys import create_api_key, verify_api_key
+from tunefarm_app.runtime.composition import Services
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tunefarm_api.auth import PUBLIC_PATHS, UnauthenticatedError, bearer_token
 from tunefarm_api.web.paths import is_page, is_upload_path
 from tunefarm_api.web.session import authenticate_page
-from tunefarm_app.api_keys import verify_api_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access.api_keys import verify_api_key
+from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import TunefarmError
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})

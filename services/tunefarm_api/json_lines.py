@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from fastapi.responses import StreamingResponse
 
-from tunefarm_app.composition import Services
-from tunefarm_app.task_rows import engine_record
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record

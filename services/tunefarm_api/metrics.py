@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from tunefarm_api.device_metrics import device_metrics
 from tunefarm_api.webhook_metrics import webhook_metrics
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter
 from tunefarm_db.repositories.statistics import OpenSteps

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
-from tunefarm_app.composition import Services
-from tunefarm_app.kernel_sources import Progress, SourceView, source_of
+from tunefarm_app.records.kernel_sources import Progress, SourceView, source_of
+from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.compile.kernel_source import SourceText
 from tunefarm_tuning.core.errors import ConflictError
 

@@ -21,10 +21,10 @@ from tunefarm_api.auth import key_of
 from tunefarm_api.schemas.upload import Upload as UploadSchema
 from tunefarm_api.upload import parse_shapes
 from tunefarm_api.web.paths import TUS_VERSION
-from tunefarm_app.blob_store import too_large
-from tunefarm_app.composition import Services
-from tunefarm_app.upload_part import UploadPart
-from tunefarm_app.uploads import begin_upload
+from tunefarm_app.models.upload_part import UploadPart
+from tunefarm_app.models.uploads import begin_upload
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.blob_store import too_large
 from tunefarm_db.upload_values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
-from tunefarm_app.blob_store import StoredBlob, too_large
-from tunefarm_app.composition import Services
-from tunefarm_app.submit_model import check_shapes
+from tunefarm_app.models.submit import check_shapes
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.blob_store import StoredBlob, too_large
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 

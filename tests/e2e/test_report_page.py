@@ -12,9 +12,9 @@ import pytest
 from app_farm import farm_settings, make_farm
 from reported_farm import HOSTILE, ReportingEngine
 
-from tunefarm_app.job_report.assemble import job_report
-from tunefarm_app.job_report.page import report_page
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.page import report_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(

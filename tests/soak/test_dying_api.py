@@ -11,7 +11,7 @@ from failing_api import POINTS
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 
 # clients, deaths at each point
 SIZES = {"small": (4, 1), "middle": (6, 4), "big": (10, 25)}

@@ -9,7 +9,7 @@ import httpx
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Job, Model
 
 # workers, jobs, rounds of each, deaths, freezes, seconds of each freeze

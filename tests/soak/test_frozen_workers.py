@@ -12,7 +12,7 @@ from contextlib import closing
 from soak_audit import audit
 from soak_farm import SoakFarm, counted, soak_farm
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Step, StepState
 
 # workers, jobs, rounds of each, freezes

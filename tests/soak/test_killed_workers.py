@@ -10,7 +10,7 @@ from soak_audit import audit
 from soak_farm import soak_farm
 from waiting import gone
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 
 # workers, devices of one pool, jobs at once, rounds of each, kills
 SIZES = {"small": (2, 2, 2, 10, 2), "middle": (3, 4, 3, 100, 30), "big": (4, 4, 3, 1700, 200)}

@@ -8,13 +8,13 @@ from typing import Any
 
 from app_farm import Farm
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.device_enrolment import create_enrolment_token
-from tunefarm_app.device_orders import order_device
-from tunefarm_app.kernel_sources import source_of
-from tunefarm_app.pause_job import pause_job
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.uploads import begin_upload, end_upload, list_uploads
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.devices.enrolment import create_enrolment_token
+from tunefarm_app.devices.orders import order_device
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.pause import pause_job
+from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
+from tunefarm_app.records.kernel_sources import source_of
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.upload_values import Upload

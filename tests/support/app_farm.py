@@ -10,16 +10,16 @@ from migrated_database import upgrade
 from noted_peak import noted_peak
 from pydantic import SecretStr
 
-from tunefarm_app.blob_store import BlobStore
-from tunefarm_app.composition import Services
-from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.register_device import DeviceRegistration, register_device
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.devices.register import DeviceRegistration, register_device
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
+from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.steps.run import run_steps
+from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Device
 from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate, peak_key
 from tunefarm_tuning.target.target import Target

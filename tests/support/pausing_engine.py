@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_app.engines.replay import ReplayEngine
 
 
 class PausingEngine(ReplayEngine):

@@ -17,12 +17,12 @@ from served import served
 
 from tunefarm_api.app import create_app
 from tunefarm_api.server import listen
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.composition import Services
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.register_device import DeviceRegistration, register_device
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.devices.register import DeviceRegistration, register_device
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.steps.run import run_steps
 from tunefarm_db.values import StepKind
 
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tunefarm_app.engine import CompiledFile
-from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_tuning.compile.kernel_check import CheckedKernel, missed
 from tunefarm_tuning.compile.model_check import ModelComparison
 from tunefarm_tuning.compile.report import Place, make_report

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from celery import Celery
 
-from tunefarm_app.dispatch import make_celery
+from tunefarm_app.runtime.dispatch import make_celery
+from tunefarm_app.runtime.step_limits import hard_limit_sec
 from tunefarm_app.settings import Settings
-from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
 from tunefarm_workers.acknowledging import forget_what_cannot_be_acknowledged
 

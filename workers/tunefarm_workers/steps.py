@@ -6,12 +6,12 @@ import structlog
 from celery import shared_task
 from celery.signals import setup_logging, worker_process_shutdown
 
-from tunefarm_app.composition import Services, compose_worker
-from tunefarm_app.device_calibration import calibrate_device
-from tunefarm_app.dispatch import CALIBRATE, RUN_STEP
-from tunefarm_app.logs import configure_logging
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.devices.calibration import calibrate_device
+from tunefarm_app.runtime.composition import Services, compose_worker
+from tunefarm_app.runtime.dispatch import CALIBRATE, RUN_STEP
+from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
+from tunefarm_app.steps.run import run_steps
 from tunefarm_workers.drain import draining
 
 log = structlog.stdlib.get_logger(__name__)
@@ -21,12 +21,12 @@ _services: Services | None = None
 
 
 def run_step(step_id: str) -> None:
-    """Run the step, and what follows it for a while; see `tunefarm_app.run_step`."""
+    """Run the step, and what follows it for a while; see `tunefarm_app.steps.run`."""
     run_steps(step_id, _this_process())
 
 
 def calibrate(device_id: str, fence: int) -> None:
-    """Calibrate the device; see `tunefarm_app.device_calibration`."""
+    """Calibrate the device; see `tunefarm_app.devices.calibration`."""
     with structlog.contextvars.bound_contextvars(device_id=device_id):
         calibrate_device(device_id, fence, _this_process())
 

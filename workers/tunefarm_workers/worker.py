@@ -11,8 +11,8 @@ import sys
 import structlog
 from celery.signals import worker_ready, worker_shutting_down
 
-from tunefarm_app.dispatch import QUEUES
-from tunefarm_app.logs import configure_logging
+from tunefarm_app.runtime.dispatch import QUEUES
+from tunefarm_app.runtime.logs import configure_logging
 from tunefarm_app.settings import load_settings
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.celery_app import make_worker_app

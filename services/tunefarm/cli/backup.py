@@ -19,7 +19,7 @@ from tunefarm.cli.quiet import without_log
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm_app.blob_store import BlobStore
+    from tunefarm_app.storage.blob_store import BlobStore
 
 StoreDir = Annotated[
     Path | None,
@@ -49,7 +49,7 @@ def back_up(
     The database is copied as it is at one moment, SQLite or PostgreSQL. API keys are in it as hashes only; still, the
     file is as precious as the farm, and readable for you alone.
     """
-    from tunefarm_app.backup import back_up as write
+    from tunefarm_app.operations.backup import back_up as write
 
     with without_log():
         url, store = _places(database_url, store_dir, home)
@@ -79,7 +79,7 @@ def restore(
     anything is wrong, nothing has changed. A backup of SQLite fits PostgreSQL and the other way round; one of an older
     tunefarm is brought up to date. Start the farm afterwards: unfinished jobs go on.
     """
-    from tunefarm_app.restore import restore as read
+    from tunefarm_app.operations.restore import restore as read
 
     with without_log(), _alone(database_url, home):
         url, store = _places(database_url, store_dir, home)
@@ -95,7 +95,7 @@ def restore(
 
 
 def _places(database_url: str | None, store_dir: Path | None, home: Path | None) -> tuple[str, BlobStore]:
-    from tunefarm_app.blob_store import BlobStore
+    from tunefarm_app.storage.blob_store import BlobStore
 
     if (database_url is None) != (store_dir is None):
         raise InvalidInputError(

@@ -18,7 +18,7 @@ from tunefarm_api.schemas.device_past import (
     DeviceRecord,
     DeviceTotals,
 )
-from tunefarm_app.device_past import Span, intervals_of
+from tunefarm_app.devices.history import Span, intervals_of
 
 router = APIRouter(
     prefix="/v1/devices/{device_id}", tags=["devices"], dependencies=[needs("read")], responses=problems(404)

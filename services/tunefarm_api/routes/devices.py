@@ -12,11 +12,11 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
 from tunefarm_api.schemas.peak import DevicePeak
-from tunefarm_app.composition import Services
-from tunefarm_app.device_holders import NOBODY, Holder, holders_of
-from tunefarm_app.device_orders import order_device, remove_device
-from tunefarm_app.device_peak import peaks_of
-from tunefarm_app.register_device import DeviceRegistration, heartbeat, register_device
+from tunefarm_app.devices.holders import NOBODY, Holder, holders_of
+from tunefarm_app.devices.orders import order_device, remove_device
+from tunefarm_app.devices.peak import peaks_of
+from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState

@@ -14,7 +14,7 @@ from tunefarm_api.schemas.device import (
     EnrolmentTokenCreate,
     MachineCredentials,
 )
-from tunefarm_app.device_enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
+from tunefarm_app.devices.enrolment import ENROL_SCOPE, create_enrolment_token, enrol_devices
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 

@@ -19,9 +19,9 @@ from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
-from tunefarm_app.composition import Services
-from tunefarm_app.kernel_rooflines import job_rooflines
-from tunefarm_app.task_grouping import grouped
+from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.tuning.task_grouping import grouped
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError

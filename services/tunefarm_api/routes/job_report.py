@@ -10,9 +10,9 @@ from fastapi.responses import HTMLResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
-from tunefarm_app.job_report.assemble import job_report
-from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.job_report.page import content_security_policy, page_name, report_page
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import content_security_policy, page_name, report_page
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 

@@ -12,12 +12,12 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange as Change
-from tunefarm_app.change_job import change_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.retry_job import retry_job
-from tunefarm_app.submit_job import JobRequest, JobTerms, check_terms, submit_job
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange as Change
+from tunefarm_app.jobs.change import change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.retry import retry_job
+from tunefarm_app.jobs.submit import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.tune.budget import Budget
 

@@ -9,7 +9,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey
 from tunefarm_api.schemas.base import Page
-from tunefarm_app.api_keys import create_api_key, list_api_keys, revoke_api_key
+from tunefarm_app.access.api_keys import create_api_key, list_api_keys, revoke_api_key
 
 router = APIRouter(prefix="/v1/keys", tags=["keys"])
 

@@ -13,8 +13,8 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
 from tunefarm_api.upload import parse_shapes, receive_blob
-from tunefarm_app.delete_model import delete_model
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import ModelState
 
 router = APIRouter(prefix="/v1/models", tags=["models"])

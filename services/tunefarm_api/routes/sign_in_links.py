@@ -11,7 +11,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.api_key import SignInLink
 from tunefarm_api.web.paths import SIGN_IN
-from tunefarm_app.browser_sessions import LINK_VALID_SEC, make_link
+from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link
 
 router = APIRouter(prefix="/v1/sign-in-links", tags=["keys"])
 

@@ -15,7 +15,7 @@ from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.upload import Upload
 from tunefarm_api.web.paths import API_UPLOADS, TUS_VERSION
-from tunefarm_app.uploads import end_upload, find_upload, list_uploads
+from tunefarm_app.models.uploads import end_upload, find_upload, list_uploads
 
 router = APIRouter(prefix=API_UPLOADS, tags=["uploads"])
 

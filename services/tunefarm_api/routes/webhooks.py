@@ -14,7 +14,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.webhook import NewWebhook, Webhook, WebhookCreate, WebhookDelivery
-from tunefarm_app.webhooks import (
+from tunefarm_app.webhooks.register import (
     create_webhook,
     delete_webhook,
     disable_webhook,

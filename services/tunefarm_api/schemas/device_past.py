@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
-from tunefarm_app.device_past import Span
+from tunefarm_app.devices.history import Span
 from tunefarm_db.device_history_values import CalibrationOutcome
 from tunefarm_db.values import DeviceState
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import Input, Output
-from tunefarm_app.webhook_address import MAX_URL_LENGTH
-from tunefarm_app.webhooks import KINDS
+from tunefarm_app.webhooks.address import MAX_URL_LENGTH
+from tunefarm_app.webhooks.register import KINDS
 from tunefarm_db.webhook_values import DeliveryState
 
 

@@ -20,10 +20,10 @@ from tunefarm_api.web.device_view import (
 from tunefarm_api.web.devices_page import device_lines
 from tunefarm_api.web.peak_facts import peak_facts
 from tunefarm_api.web.rendering import page
-from tunefarm_app.device_holders import NOBODY, holders_of
-from tunefarm_app.device_past import Span, intervals_of
-from tunefarm_app.device_peak import peaks_of
-from tunefarm_app.job_report.words import OUTCOMES
+from tunefarm_app.devices.history import Span, intervals_of
+from tunefarm_app.devices.holders import NOBODY, holders_of
+from tunefarm_app.devices.peak import peaks_of
+from tunefarm_app.report.words import OUTCOMES
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web import show
-from tunefarm_app.device_past import Span
+from tunefarm_app.devices.history import Span
 from tunefarm_db.device_history_values import CalibrationOutcome, DeviceInterval
 from tunefarm_db.values import Device
 

@@ -13,12 +13,12 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact
 from tunefarm_api.routes.job_report import get_report, get_report_page
 from tunefarm_api.web.forms import Form, FormDep, number_of
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.composition import Services
-from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.retry_job import retry_job
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.retry import retry_job
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)

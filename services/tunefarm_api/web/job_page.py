@@ -26,8 +26,8 @@ from tunefarm_api.web.phases import phases_of
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.report_view import latency_lines
 from tunefarm_api.web.task_view import task_lines
-from tunefarm_app.kernel_rooflines import job_rooflines
-from tunefarm_app.waiting import why_waiting
+from tunefarm_app.leases.wait_reason import why_waiting
+from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_db.job_state import JobState
 
 router = APIRouter(include_in_schema=False)

@@ -12,7 +12,7 @@ from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import page
-from tunefarm_app.api_keys import SCOPES, create_api_key, list_api_keys, revoke_api_key
+from tunefarm_app.access.api_keys import SCOPES, create_api_key, list_api_keys, revoke_api_key
 from tunefarm_db.values import ApiKey
 from tunefarm_tuning.core.errors import InvalidInputError
 

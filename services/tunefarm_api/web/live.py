@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.session import session_text
-from tunefarm_app.browser_sessions import session_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access.browser_sessions import session_key
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.job_state import OPEN_STATES
 from tunefarm_tuning.core.errors import TransientError
 

@@ -14,7 +14,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.json_lines import json_lines
 from tunefarm_api.web import show
 from tunefarm_api.web.log_lines import log_line
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Event
 from tunefarm_tuning.core.untrusted_text import clean
 

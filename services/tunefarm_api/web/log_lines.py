@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web import show
-from tunefarm_app.job_report.words import STOPS
+from tunefarm_app.report.words import STOPS
 from tunefarm_db.values import Event
 
 Data = Mapping[str, Any]

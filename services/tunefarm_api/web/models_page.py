@@ -18,8 +18,8 @@ from tunefarm_api.web.job_line import JobLine, job_lines
 from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_api.web.task_view import shapes_text
-from tunefarm_app.delete_model import delete_model
-from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, submit_job
+from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, submit_job
+from tunefarm_app.models.delete import delete_model
 from tunefarm_db.repositories.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model

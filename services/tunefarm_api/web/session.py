@@ -10,8 +10,8 @@ from starlette.types import Scope
 
 from tunefarm_api.auth import ForbiddenError, UnauthenticatedError
 from tunefarm_api.web.paths import is_public
-from tunefarm_app.browser_sessions import SESSION_VALID_SEC, session_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access.browser_sessions import SESSION_VALID_SEC, session_key
+from tunefarm_app.runtime.composition import Services
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

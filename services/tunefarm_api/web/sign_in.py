@@ -11,7 +11,7 @@ from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.paths import SIGN_IN, is_local
 from tunefarm_api.web.rendering import render_text
 from tunefarm_api.web.session import drop_session, session_text, set_session
-from tunefarm_app.browser_sessions import end_session, start_session
+from tunefarm_app.access.browser_sessions import end_session, start_session
 
 router = APIRouter(include_in_schema=False)
 

@@ -16,9 +16,9 @@ from tunefarm_api.web.schedule import schedule_lines
 from tunefarm_api.web.source_page import NAMES as SOURCE_NAMES
 from tunefarm_api.web.source_page import source_kinds
 from tunefarm_api.web.task_view import task_lines
-from tunefarm_app.job_report.words import OUTCOMES
-from tunefarm_app.kernel_rooflines import job_rooflines
-from tunefarm_app.kernel_sources import job_task, winner_of
+from tunefarm_app.records.kernel_sources import job_task, winner_of
+from tunefarm_app.records.rooflines import job_rooflines
+from tunefarm_app.report.words import OUTCOMES
 
 router = APIRouter(include_in_schema=False)
 

@@ -10,9 +10,9 @@ from typing import Any
 from tunefarm_api.web import show
 from tunefarm_api.web.job_view import Speedup, first_cost_sec
 from tunefarm_api.web.sparkline import staircase
-from tunefarm_app.job_report.evidence import Evidence, Timings
-from tunefarm_app.job_report.words import REASONS
-from tunefarm_app.task_grouping import grouped
+from tunefarm_app.report.evidence import Evidence, Timings
+from tunefarm_app.report.words import REASONS
+from tunefarm_app.tuning.task_grouping import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_tuning.measure.roofline import Roofline
 from tunefarm_tuning.tune.task_groups import counting

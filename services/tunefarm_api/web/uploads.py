@@ -10,7 +10,7 @@ from tunefarm_api import tus
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.paths import UPLOADS
-from tunefarm_app.uploads import end_upload, find_upload
+from tunefarm_app.models.uploads import end_upload, find_upload
 
 router = APIRouter(include_in_schema=False)
 

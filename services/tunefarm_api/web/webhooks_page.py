@@ -18,9 +18,9 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.schemas.base import cursor_of
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import page
-from tunefarm_app.composition import Services
-from tunefarm_app.webhook_address import parse_url
-from tunefarm_app.webhooks import (
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.webhooks.address import parse_url
+from tunefarm_app.webhooks.register import (
     KINDS,
     create_webhook,
     delete_webhook,

@@ -5,7 +5,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 from replay_server import ReplayServer
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 
 
 def test_from_a_dropped_file_to_a_job_that_ran(seat, server: ReplayServer) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from replay_server import ReplayServer
 
 from tunefarm.client import Client, JobHandle
-from tunefarm_app.register_device import heartbeat
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 
 

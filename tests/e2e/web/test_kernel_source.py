@@ -8,10 +8,10 @@ from playwright.sync_api import expect
 from replay_server import ReplayServer
 from waiting import wait_until
 
-from tunefarm_app.kernel_sources import MEDIA_TYPE, Progress, pack_source, source_key, source_of
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
+from tunefarm_app.records.kernel_sources import MEDIA_TYPE, Progress, pack_source, source_key, source_of
 from tunefarm_db.values import Job
 from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.tune.budget import Budget

@@ -10,10 +10,10 @@ from playwright.sync_api import Page, expect
 from replay_server import ReplayServer
 from waiting import wait_until
 
-from tunefarm_app.pause_job import pause_job
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.pause import pause_job
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
 from tunefarm_tuning.tune.budget import Budget
 
 RATE_PER_SEC = 200

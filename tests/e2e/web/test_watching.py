@@ -9,12 +9,12 @@ from playwright.sync_api import Browser, expect
 from replay_server import ReplayServer, replay_server
 from waiting import wait_until
 
-from tunefarm_app.api_keys import verify_api_key
-from tunefarm_app.browser_sessions import make_link
-from tunefarm_app.pause_job import pause_job
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.access.api_keys import verify_api_key
+from tunefarm_app.access.browser_sessions import make_link
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.pause import pause_job
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import Job
 from tunefarm_tuning.tune.budget import Budget
 

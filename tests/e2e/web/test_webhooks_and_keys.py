@@ -8,7 +8,7 @@ from hook_receiver import Receiver, hook_receiver, is_signed
 from playwright.sync_api import expect
 from replay_server import ReplayServer, replay_server
 
-from tunefarm_app.webhook_sender import Patience, WebhookSender
+from tunefarm_app.webhooks.sender import Patience, WebhookSender
 
 expect.set_options(timeout=60_000)
 

@@ -16,7 +16,7 @@ from api_server import api_server
 from app_farm import farm_settings, make_farm
 from waiting import wait_until
 
-from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.access.api_keys import create_api_key
 
 CONTENT = b"\x08\x0a" + os.urandom(20 << 20)
 

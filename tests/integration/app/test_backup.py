@@ -15,11 +15,11 @@ import pytest
 from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import MetaData, func, select, text
 
-from tunefarm_app.backup import DATABASE, MANIFEST, Backup, back_up
-from tunefarm_app.blob_store import BlobStore
-from tunefarm_app.reconcile import reap
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.restore import check_backup, restore
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up
+from tunefarm_app.operations.reconcile import reap
+from tunefarm_app.operations.restore import check_backup, restore
+from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.job_state import JobState

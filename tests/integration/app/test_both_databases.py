@@ -16,14 +16,14 @@ from app_farm import farm_settings, make_farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.composition import Services
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import Reconciler
-from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.operations.reconcile import Reconciler
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
+from tunefarm_app.steps.run import run_steps
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.core.errors import TransientError

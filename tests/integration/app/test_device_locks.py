@@ -11,7 +11,7 @@ from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app.device_past import thin_device_history
+from tunefarm_app.devices.history import thin_device_history
 
 DAY_SEC = 86_400.0
 

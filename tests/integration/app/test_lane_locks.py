@@ -11,14 +11,14 @@ import pytest
 from app_farm import Farm, farm_settings, make_farm
 from waiting import wait_until
 
-from tunefarm_app import run_step as running
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.device_turns import wake_next
-from tunefarm_app.finish import fail_subject
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import reap
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.run_step import run_step
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.phases import fail_subject
+from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.operations.reconcile import reap
+from tunefarm_app.steps import run as running
+from tunefarm_app.steps.run import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import CancelledError, TunefarmError

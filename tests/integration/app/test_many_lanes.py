@@ -14,12 +14,12 @@ from app_farm import Farm, farm_settings, make_farm
 from private_postgres import PrivatePostgres
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import reap, send_due
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.operations.reconcile import reap, send_due
+from tunefarm_app.steps.run import run_steps
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Job, StepState
 from tunefarm_tuning.core.errors import ConflictError

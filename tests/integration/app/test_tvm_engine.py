@@ -16,13 +16,13 @@ from html_page import Page
 from onnx_models import GraphBuilder
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.job_report.assemble import job_report
-from tunefarm_app.job_report.page import report_page
-from tunefarm_app.kernel_sources import Progress, source_of
-from tunefarm_app.step_context import StepContext
-from tunefarm_app.task_round import TaskRound
-from tunefarm_app.tvm_engine import TvmEngine
+from tunefarm_app.engines.tvm import TvmEngine
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.records.kernel_sources import Progress, source_of
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.page import report_page
+from tunefarm_app.tuning.prepared_round import TaskRound
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.measure.runner.rpc import RpcRunner

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from tunefarm.cli.main import make_app
 from tunefarm.embedded import FarmHome
-from tunefarm_app.blob_store import BlobStore
+from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.unit_of_work import UnitOfWork

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from noted_peak import noted_peak
 
-from tunefarm_app.register_device import heartbeat
+from tunefarm_app.devices.register import heartbeat
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from replay_server import ReplayServer, replay_server
 from waiting import wait_until
 
 from tunefarm.client import Client, ConflictError, InvalidRequestError, NotFoundError
-from tunefarm_app.webhook_sender import WebhookSender
+from tunefarm_app.webhooks.sender import WebhookSender
 
 
 @pytest.fixture

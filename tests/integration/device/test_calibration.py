@@ -16,10 +16,10 @@ from app_farm import Inbox
 from replay_server import replay_server
 from waiting import wait_until
 
-from tunefarm_app.composition import Services
-from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
-from tunefarm_app.device_peak import peaks_of
-from tunefarm_app.tvm_engine import TvmEngine
+from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.devices.peak import peaks_of
+from tunefarm_app.engines.tvm import TvmEngine
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.peak import Peak

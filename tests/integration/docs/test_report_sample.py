@@ -6,8 +6,8 @@ from pathlib import Path
 
 from html_page import Page
 
-from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.job_report.page import report_page
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import report_page
 
 DOCS = Path(__file__).parents[3] / "docs"
 AGAIN = "run: python docs/make_report_sample.py"

@@ -11,7 +11,7 @@ from app_farm import Farm, farm_settings, make_farm
 from page_browser import Browser
 
 from tunefarm_api.app import create_app
-from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.settings import Settings
 
 with warnings.catch_warnings():

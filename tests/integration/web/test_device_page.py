@@ -6,8 +6,8 @@ import pytest
 from page_browser import Browser
 from sqlalchemy import update
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.register_device import heartbeat
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.tables import DeviceRow
 from tunefarm_db.values import DeviceState

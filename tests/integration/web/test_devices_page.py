@@ -6,7 +6,7 @@ import pytest
 from page_browser import Browser
 from sqlalchemy import update
 
-from tunefarm_app.api_keys import create_api_key, verify_api_key
+from tunefarm_app.access.api_keys import create_api_key, verify_api_key
 from tunefarm_db.tables import DeviceRow
 from tunefarm_db.values import DeviceState
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.pause_job import pause_job
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.pause import pause_job
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.tune.budget import Budget
 

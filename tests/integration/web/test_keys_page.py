@@ -5,8 +5,8 @@ import re
 from page_browser import Browser
 from structlog.testing import capture_logs
 
-from tunefarm_app.api_keys import create_api_key, verify_api_key
-from tunefarm_app.device_enrolment import create_enrolment_token
+from tunefarm_app.access.api_keys import create_api_key, verify_api_key
+from tunefarm_app.devices.enrolment import create_enrolment_token
 
 
 def test_a_key_is_made_and_shown_once(browser: Browser, farm) -> None:

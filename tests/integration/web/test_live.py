@@ -13,10 +13,10 @@ import pytest
 from replay_server import ReplayServer, replay_server
 from waiting import wait_until
 
-from tunefarm_app.browser_sessions import end_session, start_session
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
+from tunefarm_app.access.browser_sessions import end_session, start_session
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_tuning.tune.budget import Budget
 

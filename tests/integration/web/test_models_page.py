@@ -5,8 +5,8 @@ import base64
 import pytest
 from page_browser import ORIGIN, Browser
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.job_state import JobState
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.repositories.records import RecordFilter
 from tunefarm_tuning.records.record import TuningRecord
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from page_browser import ORIGIN, Browser, checked
 
-from tunefarm_app.api_keys import create_api_key, revoke_api_key, verify_api_key
-from tunefarm_app.browser_sessions import make_link, session_key, start_session
+from tunefarm_app.access.api_keys import create_api_key, revoke_api_key, verify_api_key
+from tunefarm_app.access.browser_sessions import make_link, session_key, start_session
 
 PAGES = [
     "/",

@@ -10,8 +10,8 @@ from page_browser import Browser
 from page_tree import read_page
 
 from tunefarm_api.web.source_page import MOST_CHARACTERS, MOST_LINES, shown_text
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_db.values import Job
 from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 from page_browser import Browser
 
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from page_browser import Browser
 from structlog.testing import capture_logs
 
 from tunefarm_api.web.live import changes, look
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.webhook_request import Attempt
-from tunefarm_app.webhook_sender import Patience, settle
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.webhooks.request import Attempt
+from tunefarm_app.webhooks.sender import Patience, settle
 from tunefarm_db.webhook_values import Webhook
 
 URL = "https://8.8.8.8/hooks?token=<b>"

@@ -10,13 +10,13 @@ import pytest
 from farm_processes import Broker, Worker, free_port
 from waiting import wait_until
 
-from tunefarm_app.composition import Services, compose
-from tunefarm_app.reconcile import Reconciler
-from tunefarm_app.register_device import DeviceRegistration, register_device
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.devices.register import DeviceRegistration, register_device
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.models.submit import submit_model
+from tunefarm_app.operations.reconcile import Reconciler
+from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.settings import Settings
-from tunefarm_app.submit_job import JobRequest, submit_job
-from tunefarm_app.submit_model import submit_model
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Trial
 from tunefarm_tuning.tune.budget import Budget

@@ -7,7 +7,7 @@ import logging
 import pytest
 from waiting import wait_until
 
-from tunefarm_app.dispatch import queue_of
+from tunefarm_app.runtime.dispatch import queue_of
 from tunefarm_db.values import StepKind
 from tunefarm_workers.celery_app import make_worker_app
 

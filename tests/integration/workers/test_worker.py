@@ -10,9 +10,9 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Step, StepKind, StepState
 

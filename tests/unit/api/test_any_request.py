@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
 from tunefarm_api.openapi import describe
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 
 TEXTS = st.one_of(st.sampled_from(ODD_TEXTS), st.text(max_size=8), SCALARS.map(str))
 LIKELY = ("ok", "1", "1-1", f"{'9' * 18}-0", "cpu", f"rec_{'0' * 26}", f"job_{'z' * 26}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 
 
 def test_the_file_is_gone_and_the_report_is_not(

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord, NewTrial

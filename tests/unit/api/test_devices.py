@@ -11,8 +11,8 @@ from noted_peak import noted_peak
 from starlette.testclient import TestClient
 
 from tunefarm.client import Device as ClientDevice
-from tunefarm_app.composition import Services
-from tunefarm_app.device_enrolment import create_enrolment_token, enrol_devices
+from tunefarm_app.devices.enrolment import create_enrolment_token, enrol_devices
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord

@@ -10,7 +10,7 @@ from html_page import Page
 from starlette.testclient import TestClient
 
 from tunefarm_api.openapi import describe
-from tunefarm_app.job_report.document import JobReport
+from tunefarm_app.report.document import JobReport
 
 
 def test_the_report_as_a_document(client: TestClient, app: FastAPI, finished_job: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tunefarm_app.composition import Services
-from tunefarm_app.finish import fail_subject
+from tunefarm_app.jobs.phases import fail_subject
+from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.job_tasks import NewJobTask
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError

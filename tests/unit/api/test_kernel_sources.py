@@ -11,8 +11,8 @@ from app_farm import Farm, farm_settings, make_farm
 from starlette.testclient import TestClient
 
 from tunefarm_api.app import create_app
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.values import Job
 from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -10,9 +10,9 @@ import structlog
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from tunefarm_app import api_keys
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access import api_keys
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.runtime.composition import Services
 
 
 def test_a_key_is_shown_once_and_good_until_it_is_revoked(

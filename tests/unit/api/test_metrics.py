@@ -8,10 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
 from starlette.testclient import TestClient
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.composition import Services
-from tunefarm_app.webhook_request import Attempt
-from tunefarm_app.webhook_sender import Patience, settle
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.webhooks.request import Attempt
+from tunefarm_app.webhooks.sender import Patience, settle
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import NewTrial, StepKind
 from tunefarm_db.webhook_values import BY_A_PERSON, WEBHOOK_STATES

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tunefarm_api.auth import needs
 from tunefarm_api.problems import status_of
-from tunefarm_app.composition import Services
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_tuning.core import errors
 
@@ -117,7 +117,7 @@ def test_the_log_holds_no_secret(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from tunefarm_app.logs import configure_logging
+    from tunefarm_app.runtime.logs import configure_logging
 
     def fail(request: Request) -> None:
         token = request.headers["authorization"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from tunefarm_app.api_keys import create_api_key
+from tunefarm_app.access.api_keys import create_api_key
 
 
 def test_a_link_stands_in_for_its_key(client, services) -> None:

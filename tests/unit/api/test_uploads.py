@@ -11,12 +11,12 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.blob_store import HEAD_BYTES
-from tunefarm_app.composition import Services
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_app.staged_blob import StagedBlob
-from tunefarm_app.sweep import sweep_blobs
+from tunefarm_app.storage.blob_store import HEAD_BYTES
+from tunefarm_app.storage.staged_blob import StagedBlob
 
 ONNX_BYTES = b"\x08\x0a" + bytes(range(200)) * 40
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -209,7 +209,7 @@ def test_the_digest_is_held_to(client: TestClient, settings: Settings, problem: 
 def test_a_key_has_so_many_unfinished_uploads(
     client: TestClient, problem: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunefarm_app.uploads.MAX_OPEN", 2)
+    monkeypatch.setattr("tunefarm_app.models.uploads.MAX_OPEN", 2)
     first = begun(client)
     begun(client)
     problem(begin(client), 409, "too-many-uploads")

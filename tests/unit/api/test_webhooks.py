@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 from waiting import wait_until
 
 from tunefarm_api.app import create_app
-from tunefarm_app.api_keys import create_api_key
-from tunefarm_app.composition import Services
+from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 
 URL = "https://8.8.8.8/hooks/token"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tunefarm_app.api_keys import create_api_key, revoke_api_key, verify_api_key
+from tunefarm_app.access.api_keys import create_api_key, revoke_api_key, verify_api_key
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 

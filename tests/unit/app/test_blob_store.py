@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_app.blob_store import HEAD_BYTES, BlobStore
+from tunefarm_app.storage.blob_store import HEAD_BYTES, BlobStore
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 
 

@@ -7,11 +7,11 @@ import threading
 import pytest
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
-from tunefarm_app.retry_job import retry_job
+from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.retry import retry_job
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.doubts import Doubt, first_that_fits
-from tunefarm_app.reconcile import reap
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_step
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.operations.reconcile import reap
+from tunefarm_app.steps.run import run_step
+from tunefarm_app.tuning.re_measurement import Doubt, first_that_fits
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome

@@ -10,12 +10,12 @@ from app_farm import Farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app import device_calibration
-from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
-from tunefarm_app.device_orders import remove_device
-from tunefarm_app.register_device import heartbeat
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.tvm_engine import remote_device
+from tunefarm_app.devices import calibration as device_calibration
+from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.devices.orders import remove_device
+from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.engines.tvm import remote_device
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError

@@ -9,9 +9,9 @@ import pytest
 from app_farm import Farm
 from waiting import wait_until
 
-from tunefarm_app.device_orders import order_device, remove_device
-from tunefarm_app.register_device import heartbeat
-from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
+from tunefarm_app.devices.orders import order_device, remove_device
+from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Device, DeviceState, Job

@@ -8,12 +8,12 @@ import pytest
 from app_farm import Farm
 from sqlalchemy import text
 
-from tunefarm_app import device_calibration
-from tunefarm_app.device_past import Span, intervals_of, thin_device_history
-from tunefarm_app.device_vitals import vitals_of
-from tunefarm_app.reconcile import Reconciler
-from tunefarm_app.register_device import heartbeat
-from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_app.devices import calibration as device_calibration
+from tunefarm_app.devices.history import Span, intervals_of, thin_device_history
+from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.devices.vitals import vitals_of
+from tunefarm_app.engines.replay import ReplayEngine
+from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device
 from tunefarm_tuning.core.errors import InvalidInputError

@@ -10,9 +10,9 @@ from app_farm import Farm
 from sqlalchemy import text
 from waiting import wait_until
 
-from tunefarm_app.device_calibration import ask_for_calibrations, calibrate_device
-from tunefarm_app.device_peak import known_peak, peaks_of
-from tunefarm_app.replay_engine import ReplayEngine
+from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
+from tunefarm_app.devices.peak import known_peak, peaks_of
+from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.priority import PRIORITIES, parse_priority
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.waiting import FOR_A_WORKER, why_waiting
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.priority import PRIORITIES, parse_priority
+from tunefarm_app.leases.wait_reason import FOR_A_WORKER, why_waiting
+from tunefarm_app.operations.reconcile import send_due
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError

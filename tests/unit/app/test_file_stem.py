@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.file_stem import file_end, file_stem
+from tunefarm_app.storage.file_stem import file_end, file_stem
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from app_farm import Farm
 from html_page import Page
 from reported_farm import HOSTILE, ReportingEngine
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.job_report.assemble import job_report
-from tunefarm_app.job_report.charts import _LARGEST, time_stacks
-from tunefarm_app.job_report.document import JobReport
-from tunefarm_app.job_report.page import content_security_policy, report_page
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.charts import _LARGEST, time_stacks
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.page import content_security_policy, report_page
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
 from tunefarm_tuning.workload.task import Alternative, TuningTask

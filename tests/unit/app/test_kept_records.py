@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import event
 
-from tunefarm_app.kept_records import KeptRecords
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.task_rows import engine_record
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.storage.rows import engine_record
+from tunefarm_app.tuning.record_cache import KeptRecords
 from tunefarm_db.repositories.transfer import Outline
 
 

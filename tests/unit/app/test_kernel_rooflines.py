@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from app_farm import Farm
 
-from tunefarm_app.device_orders import remove_device
-from tunefarm_app.kernel_rooflines import job_peak, job_rooflines
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.devices.orders import remove_device
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.records.rooflines import job_peak, job_rooflines
 from tunefarm_db.values import Job
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.measure.roofline import Roofline

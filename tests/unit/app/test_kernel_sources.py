@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.backup import back_up
-from tunefarm_app.blob_store import BlobStore
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.kernel_sources import TRY_AGAIN_SEC, Progress, SourceView, source_of
-from tunefarm_app.reconcile import reap
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.restore import restore
-from tunefarm_app.retention import DAY_SEC, apply_retention
-from tunefarm_app.sweep import sweep_blobs
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.operations.backup import back_up
+from tunefarm_app.operations.reconcile import reap
+from tunefarm_app.operations.restore import restore
+from tunefarm_app.operations.retention import DAY_SEC, apply_retention
+from tunefarm_app.records.kernel_sources import TRY_AGAIN_SEC, Progress, SourceView, source_of
+from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.values import Job
 from tunefarm_tuning.compile.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation

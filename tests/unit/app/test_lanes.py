@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.change_job import JobChange, change_job
-from tunefarm_app.claiming import Claims
-from tunefarm_app.lanes import InFlight, open_lane, share_of_devices, with_in_flight
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_steps
-from tunefarm_app.step_context import StepContext
-from tunefarm_app.step_lease import StepLease
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.change import JobChange, change_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.leases.lanes import InFlight, open_lane, share_of_devices, with_in_flight
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.step_lease import StepLease
+from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.steps.run import run_steps
+from tunefarm_app.tuning.claiming import Claims
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState

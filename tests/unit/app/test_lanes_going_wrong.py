@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tunefarm_app import run_step as running
-from tunefarm_app.device_turns import wake_next
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer
-from tunefarm_app.run_step import run_steps
+from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.steps import run as running
+from tunefarm_app.steps.run import run_steps
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Step, StepKind, StepState

@@ -11,9 +11,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from tunefarm_app.logs import OF_A_STEP
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_step
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.runtime.logs import OF_A_STEP
+from tunefarm_app.steps.run import run_step
 from tunefarm_tuning.core.errors import DeviceLostError
 
 

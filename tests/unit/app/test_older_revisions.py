@@ -9,8 +9,8 @@ from typing import Any
 from app_farm import Farm
 from sqlalchemy import text
 
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.task_rows import engine_space
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.storage.rows import engine_space
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Record, Space
 from tunefarm_tuning.space.config_space import ConfigSpace

@@ -8,11 +8,11 @@ import pytest
 from pausing_engine import PausingEngine
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import Reconciler, send_due
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.run_step import run_step
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.operations.reconcile import Reconciler, send_due
+from tunefarm_app.steps.run import run_step
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError

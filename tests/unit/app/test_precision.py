@@ -9,11 +9,11 @@ import pytest
 from app_farm import Farm
 from reported_farm import ReportingEngine
 
-from tunefarm_app.engine import CompiledFile
-from tunefarm_app.job_report.assemble import job_report
-from tunefarm_app.job_report.page import report_page
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import JobRequest, submit_job
+from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.report.assemble import job_report
+from tunefarm_app.report.page import report_page
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.tune.budget import Budget

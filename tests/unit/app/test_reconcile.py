@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from waiting import wait_until
 
-from tunefarm_app.delete_model import delete_model
-from tunefarm_app.reconcile import Reconciler, send_due
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.sweep import sweep_blobs
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import DeviceState, ModelState
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.replay_recorded import RecordedTask
+from tunefarm_app.engines.recorded_tasks import RecordedTask
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError

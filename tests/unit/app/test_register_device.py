@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.register_device import heartbeat
+from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.reconcile import Reconciler
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.retention import DAY_SEC, apply_retention
-from tunefarm_app.sweep import sweep_blobs
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.operations.reconcile import Reconciler
+from tunefarm_app.operations.retention import DAY_SEC, apply_retention
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import Model, ModelState
 from tunefarm_tuning.core.errors import NotFoundError
@@ -75,7 +75,7 @@ def test_everything_is_kept_unless_told(farm: Any, model: Model) -> None:
 
 
 def test_models_that_were_uploaded_again_hide_no_others(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunefarm_app.retention._BATCH", 2)
+    monkeypatch.setattr("tunefarm_app.operations.retention._BATCH", 2)
     models = [farm.ready_model(Scenario(tasks=1, seed=seed)) for seed in range(6)]
     make_old(farm)
     for model in models[:3]:

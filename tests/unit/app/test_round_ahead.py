@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.lanes import InFlight, with_in_flight
-from tunefarm_app.pause_job import pause_job, resume_job
-from tunefarm_app.reconcile import send_due
-from tunefarm_app.replay_engine import ReplayEngine, Scenario, landscape_answer, scenario_space
-from tunefarm_app.run_step import run_steps
-from tunefarm_app.tune_choice import _may_be_taken
+from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer, scenario_space
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.leases.lanes import InFlight, with_in_flight
+from tunefarm_app.operations.reconcile import send_due
+from tunefarm_app.steps.run import run_steps
+from tunefarm_app.tuning.plan import _may_be_taken
 from tunefarm_db.job_state import JobState
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.composition import compose, for_requests
-from tunefarm_app.dispatch import CeleryDispatcher, make_celery
+from tunefarm_app.runtime.composition import compose, for_requests
+from tunefarm_app.runtime.dispatch import CeleryDispatcher, make_celery
+from tunefarm_app.runtime.step_limits import (
+    deadline_sec,
+    hard_limit_sec,
+    soft_limit_sec,
+    visibility_timeout_sec,
+)
 from tunefarm_app.settings import load_settings, redact_url
-from tunefarm_app.step_limits import deadline_sec, hard_limit_sec, soft_limit_sec, visibility_timeout_sec
 from tunefarm_db.values import StepKind
 from tunefarm_tuning.core.errors import InvalidInputError
 

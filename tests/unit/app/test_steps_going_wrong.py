@@ -15,12 +15,12 @@ import pytest
 from pausing_engine import PausingEngine
 from waiting import wait_until
 
-from tunefarm_app.cancel_job import cancel_job
-from tunefarm_app.reconcile import Reconciler, reap, send_due
-from tunefarm_app.register_device import heartbeat
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.run_step import run_step
+from tunefarm_app.devices.register import heartbeat
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.operations.reconcile import Reconciler, reap, send_due
 from tunefarm_app.settings import Settings
+from tunefarm_app.steps.run import run_step
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.job_state import JobState
 from tunefarm_db.repositories.counters import Counter

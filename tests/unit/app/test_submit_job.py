@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.delete_model import delete_model
-from tunefarm_app.replay_engine import Scenario
-from tunefarm_app.submit_job import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
+from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
+from tunefarm_app.models.delete import delete_model
 from tunefarm_tuning import tuner
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
 from tunefarm_tuning.tune.budget import Budget

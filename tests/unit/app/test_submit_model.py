@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from tunefarm_app.blob_store import StoredBlob
-from tunefarm_app.delete_model import delete_model
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
-from tunefarm_app.submit_model import check_head, check_shapes, submit_model
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
+from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.submit import check_head, check_shapes, submit_model
+from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError, NotFoundError
 
@@ -141,7 +141,7 @@ def test_the_bytes_of_a_model_that_failed_go_at_once(farm) -> None:
 
 
 def test_the_bytes_stay_while_another_model_needs_them(farm) -> None:
-    from tunefarm_app.sweep import remove_useless
+    from tunefarm_app.models.store_sweep import remove_useless
 
     model = farm.ready_model()
     assert not remove_useless(farm.services, model.sha256)

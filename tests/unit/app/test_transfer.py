@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.values import Job
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.tuner.xgb import XGBTuner

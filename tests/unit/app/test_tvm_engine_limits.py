@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_app import tvm_engine
+from tunefarm_app.engines import tvm as tvm_engine
 from tunefarm_app.settings import Settings
 from tunefarm_tuning.compile.compile import Artifact
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_disk import small_disk
 
-from tunefarm_app import upload_part
-from tunefarm_app.blob_store import BlobStore
-from tunefarm_app.composition import Services
-from tunefarm_app.staged_blob import StagedBlob
-from tunefarm_app.upload_part import UploadPart
-from tunefarm_app.uploads import begin_upload, find_upload
+from tunefarm_app.models import upload_part
+from tunefarm_app.models.upload_part import UploadPart
+from tunefarm_app.models.uploads import begin_upload, find_upload
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.blob_store import BlobStore
+from tunefarm_app.storage.staged_blob import StagedBlob
 from tunefarm_db.repositories.uploads import Uploads
 from tunefarm_db.upload_values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, TransientError

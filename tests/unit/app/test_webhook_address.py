@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.webhook_address import checked_addresses, parse_url
-from tunefarm_app.webhook_request import sign
+from tunefarm_app.webhooks.address import checked_addresses, parse_url
+from tunefarm_app.webhooks.request import sign
 from tunefarm_tuning.core.errors import InvalidInputError
 
 PRIVATE = [

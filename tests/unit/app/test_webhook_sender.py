@@ -20,16 +20,16 @@ from sqlalchemy.exc import DBAPIError
 from structlog.testing import capture_logs
 from waiting import wait_until as wait_for
 
-from tunefarm_app.reconcile import Reconciler
-from tunefarm_app.webhook_request import Attempt, send
-from tunefarm_app.webhook_sender import Patience, WebhookSender, settle
-from tunefarm_app.webhooks import (
+from tunefarm_app.operations.reconcile import Reconciler
+from tunefarm_app.webhooks.register import (
     create_webhook,
     delete_webhook,
     disable_webhook,
     enable_webhook,
     try_webhook,
 )
+from tunefarm_app.webhooks.request import Attempt, send
+from tunefarm_app.webhooks.sender import Patience, WebhookSender, settle
 from tunefarm_db.values import Job
 from tunefarm_db.webhook_values import ClaimedDelivery, Delivery, Webhook
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError

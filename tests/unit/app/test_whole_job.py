@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tunefarm_app.engine import CompiledFile
-from tunefarm_app.replay_engine import ReplayEngine, Scenario
+from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.job_state import JobState
 from tunefarm_db.values import ModelState, StepKind, StepState
 from tunefarm_tuning.records.coverage import Coverage, CoveredTask

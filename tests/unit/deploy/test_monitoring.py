@@ -13,7 +13,7 @@ import yaml
 from app_farm import farm_settings, make_farm
 
 from tunefarm_api.metrics import render_metrics
-from tunefarm_app.replay_engine import Scenario
+from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.values import DeviceState
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tunefarm_api.web.device_view import MOST_POINTS, agent_facts, calibration_chart, interval_chart, use_of
-from tunefarm_app.device_past import Span
+from tunefarm_app.devices.history import Span
 from tunefarm_db.device_history_values import DeviceInterval
 from tunefarm_db.values import Device
 

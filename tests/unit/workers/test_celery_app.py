@@ -4,9 +4,9 @@ import argparse
 
 import pytest
 
-from tunefarm_app.dispatch import CALIBRATE, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
+from tunefarm_app.runtime.dispatch import CALIBRATE, KEY_PREFIX, QUEUES, RUN_STEP, queue_of
+from tunefarm_app.runtime.step_limits import hard_limit_sec
 from tunefarm_app.settings import Settings
-from tunefarm_app.step_limits import hard_limit_sec
 from tunefarm_db.values import StepKind
 from tunefarm_workers.celery_app import make_worker_app
 from tunefarm_workers.worker import _queues

@@ -1,0 +1,133 @@
+"""API keys: made once, shown once, stored as a hash.
+
+A key reads ``tfk_<id>_<secret>``: the id finds the row, the secret is compared in constant time with its SHA-256.
+A fast hash is right here: the secret is 256 random bits, nothing that could be guessed from a dictionary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.values import ApiKey
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError
+from tunefarm_tuning.core.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+SCOPES = ("read", "write", "device", "admin")
+"""What a key may do: look; upload, tune and cancel; register devices; all of these and keys."""
+
+_TOKEN = re.compile(r"tfk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_TOUCH_AFTER_SEC = 60.0
+
+
+def create_api_key(
+    services: Services, *, name: str, scopes: Sequence[str] = ("admin",), by_key_id: str | None = None
+) -> tuple[ApiKey, str]:
+    """Make a key; return it and its full text, which is not kept anywhere.
+
+    Args:
+        services: The process's services.
+        name: What it is for.
+        scopes: What it may do, of `SCOPES`.
+        by_key_id: Whose request this is, for the log.
+
+    Raises:
+        InvalidInputError: ``unknown-scope``.
+    """
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise InvalidInputError(
+            f"unknown scope {', '.join(clean(s, 40) for s in unknown) or '(none)'}: the scopes are {', '.join(SCOPES)}",
+            code="unknown-scope",
+            scopes=list(SCOPES),
+        )
+    made = new_key_text()
+    with services.uow.write() as repos:
+        key = repos.api_keys.add(
+            key_id=made.key_id,
+            name=clean(name),
+            secret_sha256=made.secret_sha256,
+            scopes=[scope for scope in SCOPES if scope in scopes],
+        )
+    log.info("api key created", api_key_id=key.id, name=key.name, scopes=key.scopes, by_key_id=by_key_id)
+    return key, made.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyText:
+    """A key that was just drawn: what to show, and what to keep."""
+
+    key_id: str
+    text: str = field(repr=False)
+    secret_sha256: str
+
+
+def new_key_text() -> KeyText:
+    """Draw a key at random."""
+    key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+    return KeyText(key_id=key_id, text=f"tfk_{key_id}_{secret}", secret_sha256=_digest(secret))
+
+
+def verify_api_key(services: Services, token: str) -> ApiKey | None:
+    """Return the key that `token` is the text of; None where there is none, or it is revoked, or its time is over."""
+    parts = _TOKEN.fullmatch(token)
+    if parts is None:
+        return None
+    key_id, secret = parts.groups()
+    with services.uow.read() as repos:
+        key = repos.api_keys.find(key_id)
+        now = repos.now()
+    # An unknown id takes as long as a wrong secret.
+    expected = key.secret_sha256 if key is not None else "0" * 64
+    if not hmac.compare_digest(_digest(secret), expected) or key is None or key.revoked_at is not None:
+        return None
+    if key.expires_at is not None and key.expires_at <= now:
+        return None
+    if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
+        # A note, which must not cost the request: one that only reads is answered also where nothing can be written.
+        with suppress(TransientError), services.uow.write() as repos:
+            repos.api_keys.touch(key_id)
+    return key
+
+
+def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
+    """Return all keys, oldest first, the revoked ones too."""
+    with services.uow.read() as repos:
+        return repos.api_keys.list()
+
+
+def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
+    """Make the key worthless from now on; revoking it again changes nothing.
+
+    Raises:
+        NotFoundError: ``key-not-found``.
+        ConflictError: ``last-admin-key``: without it nobody could make keys any more.
+    """
+    with services.uow.write() as repos:
+        admins = [key.id for key in repos.api_keys.list(lock=True) if _is_admin(key)]
+        if admins == [key_id]:
+            raise ConflictError(
+                "this is the last key for admin, and without one nobody could make keys: make another one first",
+                code="last-admin-key",
+            )
+        key = repos.api_keys.revoke(key_id)
+    log.info("api key revoked", api_key_id=key.id, name=key.name, by_key_id=by_key_id)
+    return key
+
+
+def _is_admin(key: ApiKey) -> bool:
+    return "admin" in key.scopes and key.revoked_at is None
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,100 @@
+"""Signing in with a browser: a session stands in for an API key, for some hours, and a link starts one, once.
+
+Both are API keys themselves that can do nothing else, as enrolment tokens are: stored as a hash, with an end, listed and
+revoked like the others. Each names the key that it stands in for, and is worthless with it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import structlog
+
+from tunefarm_app.access.api_keys import new_key_text, verify_api_key
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import ApiKey
+
+log = structlog.stdlib.get_logger(__name__)
+
+SESSION_VALID_SEC = 12 * 3600.0
+LINK_VALID_SEC = 15 * 60.0
+
+_SESSION, _LINK = "session", "sign-in"
+_NAMES = {_SESSION: "browser session", _LINK: "sign-in link"}
+_KEPT_SEC = 7 * 86400.0
+_FOR = re.compile(f"({_SESSION}|{_LINK}):([0-9a-f]{{16}})")
+
+
+def start_session(services: Services, text: str) -> str | None:
+    """Return the text of a new session for an API key or for a link, which it uses up; None where neither is good.
+
+    Args:
+        services: The process's services.
+        text: What the person showed: the text of an API key, or of a link.
+    """
+    shown = verify_api_key(services, text)
+    if shown is None:
+        return None
+    way = _way(shown)
+    if way is not None and way[0] != _LINK:
+        return None  # a session starts no other one, else it had no end
+    key_id = shown.id if way is None else way[1]
+    with services.uow.write() as repos:
+        key = _good(repos, key_id)
+        if key is None or (way is not None and not repos.api_keys.use_up(shown.id)):
+            return None
+        repos.api_keys.forget_expired(sorted(_NAMES.values()), _KEPT_SEC)
+        session = _add(repos, _SESSION, key, SESSION_VALID_SEC)
+    log.info("session started", api_key_id=key.id, by_link=way is not None)
+    return session
+
+
+def make_link(services: Services, key: ApiKey) -> str:
+    """Return the text of a new link to sign in with this key, good once and for `LINK_VALID_SEC`."""
+    with services.uow.write() as repos:
+        return _add(repos, _LINK, key, LINK_VALID_SEC)
+
+
+def session_key(services: Services, text: str) -> ApiKey | None:
+    """Return the API key that a session stands in for; None where the session, or that key, is no longer good."""
+    session = verify_api_key(services, text)
+    way = None if session is None else _way(session)
+    if way is None or way[0] != _SESSION:
+        return None
+    with services.uow.read() as repos:
+        return _good(repos, way[1])
+
+
+def end_session(services: Services, text: str) -> None:
+    """Make the session worthless; what is none, or no longer, stays as it is."""
+    session = verify_api_key(services, text)
+    way = None if session is None else _way(session)
+    if session is not None and way is not None and way[0] == _SESSION:
+        with services.uow.write() as repos:
+            repos.api_keys.revoke(session.id)
+        log.info("session ended", api_key_id=way[1])
+
+
+def _add(repos: Repositories, kind: str, key: ApiKey, valid_sec: float) -> str:
+    made = new_key_text()
+    repos.api_keys.add(
+        key_id=made.key_id,
+        name=_NAMES[kind],
+        secret_sha256=made.secret_sha256,
+        scopes=[f"{kind}:{key.id}"],
+        valid_sec=valid_sec,
+    )
+    return made.text
+
+
+def _way(key: ApiKey) -> tuple[str, str] | None:
+    found = _FOR.fullmatch(key.scopes[0]) if len(key.scopes) == 1 else None
+    return None if found is None else (found[1], found[2])
+
+
+def _good(repos: Repositories, key_id: str) -> ApiKey | None:
+    key = repos.api_keys.find(key_id)
+    if key is None or key.revoked_at is not None:
+        return None
+    return None if key.expires_at is not None and key.expires_at <= repos.now() else key

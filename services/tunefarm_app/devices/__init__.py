@@ -1,0 +1,1 @@
+"""Devices: registration, calibration, peaks, history."""

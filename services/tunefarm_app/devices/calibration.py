@@ -1,0 +1,180 @@
+"""Calibrating devices: who is asked for, who is let in, who is kept out.
+
+A device gets work only after the calibration kernel ran clean on it: when it has come, after trouble, and every
+`Settings.calibrate_every_sec`. The reconciler asks for calibrations, workers run them, and each holds the device's lease
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import structlog
+
+from tunefarm_app.devices.drift import (
+    Reference,
+    calibration_row,
+    calibration_told,
+    excess,
+    judge,
+    reference_of,
+)
+from tunefarm_app.devices.peak import measure_device_peak
+from tunefarm_app.leases.device_hold import DeviceHold
+from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.gpu.state import BUSY
+
+log = structlog.stdlib.get_logger(__name__)
+
+_ASK_AGAIN_SEC = 20.0
+"""A request that no worker took by then is sent again."""
+
+_TRIES = 3
+_PAUSE_SEC = 0.5
+"""A device that seems to drift is measured again: what disturbed it may be over by then."""
+
+
+def ask_for_calibrations(services: Services) -> None:
+    """Ask the workers for the calibrations that are due."""
+    if services.settings.calibrate_every_sec == 0:
+        return
+    with services.uow.write() as repos:
+        overdue = repos.calibrations.doubt_overdue()
+        due = repos.calibrations.take_due(again_after_sec=_ASK_AGAIN_SEC)
+    for device in overdue:
+        log.debug("calibration due", device_id=device.id, name=device.name)
+    for device in due:
+        services.dispatcher.send_calibration(device.id, device.fence)
+
+
+def calibrate_device(device_id: str, fence: int, services: Services) -> Device | None:
+    """Calibrate the device, and draw the conclusions.
+
+    Args:
+        device_id: The device.
+        fence: Of its newest lease when the calibration was asked for.
+        services: A worker's services.
+
+    Returns:
+        The device as it is then; None where the request was void, or the lease was lost.
+    """
+    owner = f"calibration:{services.owner}"
+    with services.uow.write() as repos:
+        lease = repos.calibrations.lease(device_id, fence, owner, services.settings.lease_sec)
+        if lease is None:
+            return None
+        mates = [
+            mate.calibration
+            for mate in repos.devices.in_pool(lease.device.device_key)
+            if mate.id != device_id and mate.state in UP_STATES and mate.calibration is not None
+        ]
+    event: DeviceEvent | None
+    calibration: Json | None = None
+    told: NewCalibration
+    hold = DeviceHold(services, lease)
+    try:
+        with hold:
+            run, reference = _run(services, lease, mates, hold.cancellation)
+            event, reason = judge(run, reference, services.settings)
+            if event is DeviceEvent.CLEAN:
+                measure_device_peak(services, lease, hold.cancellation)
+    except Exception as error:  # noqa: BLE001  (`_blame` decides about each kind)
+        if hold.cancellation.cancelled:  # it failed because its child was closed
+            return _note(services, lease, None, "", None, next_sec=0.0)
+        event, reason = _blame(lease, error)
+        told = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
+    else:
+        told = calibration_told(run, reference, event, reason)
+        if event is DeviceEvent.CLEAN:
+            calibration = calibration_row(run, reference)
+    settings = services.settings
+    next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
+    return _note(services, lease, event, reason, calibration, told=told, next_sec=next_sec)
+
+
+def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
+    """Return what a calibration that did not come to its end says about the device."""
+    if isinstance(error, DeviceLostError) and error.code == BUSY:
+        # Its agent says so too, soon. Until it is free nothing is known of the device, good or bad.
+        log.warning("device busy", device_id=lease.device.id, error=error.message)
+        return None, f"busy: {error.message}"
+    if isinstance(error, DeviceLostError):
+        return DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
+    # Nothing that the device did: this worker has no linker for it, say.
+    unknown = None if isinstance(error, TunefarmError) else error
+    log.warning("calibration broke", device_id=lease.device.id, error=str(error), exc_info=unknown)
+    return None, f"no worker can calibrate it: {clean(str(error), 300)}"
+
+
+def _run(
+    services: Services, lease: DeviceLease, mates: list[Json], cancellation: Cancellation
+) -> tuple[CalibrationRun, Reference]:
+    """Run the kernel, some times where it seems to drift; return the best run, and what it is held against."""
+    engine = services.require_engine()
+    best: CalibrationRun | None = None
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_PAUSE_SEC)
+        run = engine.calibrate(lease.device, cancellation=cancellation)
+        reference = reference_of(run, lease.device.calibration, mates)
+        settings = services.settings
+        if best is None or run.wrong or excess(run, reference, settings) < excess(best, reference, settings):
+            best = run
+        if run.wrong or excess(run, reference, settings) <= 1.0:
+            break
+    assert best is not None
+    return best, reference
+
+
+def _note(
+    services: Services,
+    lease: DeviceLease,
+    event: DeviceEvent | None,
+    reason: str,
+    calibration: Json | None,
+    *,
+    told: NewCalibration | None = None,
+    next_sec: float,
+) -> Device | None:
+    with services.uow.write() as repos:
+        device = repos.calibrations.finish(
+            lease.device.id,
+            lease.fence,
+            event=event,
+            reason=reason,
+            calibration=calibration,
+            told=told,
+            next_sec=next_sec,
+        )
+        woken = _wake(repos, device)
+    if device is None:
+        log.warning("calibration came too late", device_id=lease.device.id)
+        return None
+    log.log(
+        logging.INFO if event is DeviceEvent.CLEAN else logging.WARNING,
+        "device calibrated",
+        device_id=device.id,
+        name=device.name,
+        state=device.state.value,
+        reason=device.reason,
+        time_sec=None if calibration is None else calibration["time_sec"],
+    )
+    if woken is not None:
+        services.dispatcher.send(woken.id, woken.kind)
+    return device
+
+
+def _wake(repos: Repositories, device: Device | None) -> Step | None:
+    if device is None or device.state not in UP_STATES:
+        return None
+    return wake_next(repos, device.device_key)

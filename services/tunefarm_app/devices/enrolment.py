@@ -1,0 +1,142 @@
+"""Enrolment: an administrator's token, good for one machine and a short time, becomes the device's own credential.
+
+A token is an API key that can do nothing but enrol, and is used up by it. The credential is an API key that can do nothing
+but register one device and report for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import structlog
+
+from tunefarm_app.access.api_keys import new_key_text
+from tunefarm_app.devices.register import NAME
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.values import ApiKey
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
+
+log = structlog.stdlib.get_logger(__name__)
+
+ENROL_SCOPE = "enrol"
+TOKEN_VALID_SEC = 900.0
+
+
+def create_enrolment_token(
+    services: Services,
+    *,
+    device_key: str | None = None,
+    device_name: str | None = None,
+    valid_sec: float = TOKEN_VALID_SEC,
+    by_key_id: str | None = None,
+) -> tuple[ApiKey, str]:
+    """Make a token; return it and its full text, which is not kept anywhere.
+
+    Args:
+        services: The process's services.
+        device_key: The pool that the device may join; None for any.
+        device_name: The device that may use it; None for any that is not known yet.
+        valid_sec: How long it is good.
+        by_key_id: Whose request this is, for the log.
+
+    Raises:
+        InvalidInputError: ``invalid-device``.
+    """
+    for field, value in (("device_key", device_key), ("name", device_name)):
+        if value is not None:
+            _check_name(field, value)
+    made = new_key_text()
+    with services.uow.write() as repos:
+        key = repos.api_keys.add(
+            key_id=made.key_id,
+            name=f"enrolment of {device_name or 'a device'}",
+            secret_sha256=made.secret_sha256,
+            scopes=[ENROL_SCOPE],
+            valid_sec=valid_sec,
+            device_name=device_name,
+            device_key=device_key,
+        )
+    log.info("enrolment token created", api_key_id=key.id, device_key=device_key, by_key_id=by_key_id)
+    return key, made.text
+
+
+def enrol_devices(
+    services: Services, token: ApiKey, *, names: Sequence[str], device_key: str
+) -> list[tuple[ApiKey, str]]:
+    """Use up the token; return a credential for each device of one machine, and its full text, in the order of `names`.
+
+    Earlier credentials of these devices are worthless then.
+
+    Args:
+        services: The process's services.
+        token: What the request showed: an enrolment token, or an administrator's key. One for the device ``box`` is good
+            for its GPUs ``box-gpu0``, ``box-gpu1``, … as well.
+        names: The devices.
+        device_key: Their pool.
+
+    Raises:
+        InvalidInputError: ``invalid-device``.
+        ConflictError: ``enrolment-other-device`` if the token is for another device or pool; ``enrolment-used``;
+            ``device-name-taken`` if there is a device of a name, and the token does not name it.
+    """
+    for name in names:
+        _check_name("name", name)
+    _check_name("device_key", device_key)
+    if len(set(names)) < len(names):
+        raise InvalidInputError("two devices have one name", code="invalid-device", field="also")
+    others = [name for name in names if not _is_for(token, name)]
+    if others or token.device_key not in (None, device_key):
+        raise ConflictError(
+            f"the token is for the device {token.device_name or '(any)'} in the pool {token.device_key or '(any)'}, "
+            f"not for {(others or names)[0]} in {device_key}",
+            code="enrolment-other-device",
+        )
+    is_token = ENROL_SCOPE in token.scopes
+    made = [new_key_text() for _ in names]
+    keys = []
+    with services.uow.write() as repos:
+        if is_token and not repos.api_keys.use_up(token.id):
+            raise ConflictError("the token was used before, or its time is over", code="enrolment-used")
+        for name, new in zip(names, made, strict=True):
+            if is_token and token.device_name is None and repos.devices.find(name) is not None:
+                raise ConflictError(
+                    f"there is a device {name} already: take another name, remove that one, or make a token for it by name",
+                    code="device-name-taken",
+                    name=name,
+                )
+            repos.api_keys.revoke_of_device(name)
+            keys.append(
+                repos.api_keys.add(
+                    key_id=new.key_id,
+                    name=f"device {name}",
+                    secret_sha256=new.secret_sha256,
+                    scopes=["device"],
+                    device_name=name,
+                    device_key=device_key,
+                )
+            )
+    for key in keys:
+        log.info(
+            "device enrolled",
+            name=key.device_name,
+            device_key=device_key,
+            api_key_id=key.id,
+            token_id=token.id,
+        )
+    return [(key, new.text) for key, new in zip(keys, made, strict=True)]
+
+
+def _is_for(token: ApiKey, name: str) -> bool:
+    if token.device_name in (None, name):
+        return True
+    return re.fullmatch(rf"{re.escape(str(token.device_name))}-gpu[0-9]{{1,3}}", name) is not None
+
+
+def _check_name(field: str, value: str) -> None:
+    if not NAME.fullmatch(value):
+        raise InvalidInputError(
+            f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
+            code="invalid-device",
+            field=field,
+        )

@@ -1,0 +1,62 @@
+"""What people tell devices: drain, quarantine, release, remove."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
+from tunefarm_db.values import Device, DeviceState
+from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.core.untrusted_text import clean
+
+log = structlog.stdlib.get_logger(__name__)
+
+_WORDS = {
+    DeviceEvent.DRAIN: ("drained", "drained by a person"),
+    DeviceEvent.QUARANTINE: ("quarantined", "quarantined by a person"),
+    DeviceEvent.RELEASE: ("released", "released by a person, its agent's next sign of life brings it back"),
+}
+
+
+def order_device(services: Services, device_id: str, event: DeviceEvent, reason: str = "") -> Device:
+    """Drain, quarantine or release the device.
+
+    Args:
+        services: The process's services.
+        device_id: The device.
+        event: `DeviceEvent.DRAIN`, ``QUARANTINE`` or ``RELEASE``.
+        reason: Why, for people.
+
+    Raises:
+        NotFoundError: ``device-not-found``.
+        ConflictError: ``device-state`` if a device in its state cannot be.
+    """
+    verb, words = _WORDS[event]
+    text = f"{words}: {clean(reason, 300)}" if reason else words
+    held = None if event is DeviceEvent.DRAIN else event is DeviceEvent.QUARANTINE
+    with services.uow.write() as repos:
+        before = repos.devices.get(device_id)
+        stored = DeviceState.ONLINE if before.state is DeviceState.LEASED else before.state
+        if stored not in TRANSITIONS[event]:
+            raise ConflictError(
+                f"device {before.name} is {before.state}: it cannot be {verb}",
+                code="device-state",
+                state=before.state.value,
+            )
+        device = repos.devices.apply(device_id, event, text, held=held)
+    log.info("device ordered", device_id=device.id, state=device.state.value, reason=device.reason)
+    return device
+
+
+def remove_device(services: Services, device_id: str) -> Device:
+    """Forget the device: its credential is worthless, and whoever measures on it loses it. Its records stay.
+
+    Raises:
+        NotFoundError: ``device-not-found``.
+    """
+    with services.uow.write() as repos:
+        device = repos.devices.apply(device_id, DeviceEvent.REMOVE, "removed by a person")
+        repos.api_keys.revoke_of_device(device.name)
+    log.info("device removed", device_id=device.id, name=device.name)
+    return device

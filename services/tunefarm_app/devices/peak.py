@@ -1,0 +1,89 @@
+"""What a device can do at its best: measured when it has joined, and seldom afterwards.
+
+It takes seconds, a hundred times as long as the calibration kernel: so it is measured in the lease of a clean calibration, where nothing
+was measured of this device in its present shape, at the next two, and then every `Settings.peak_every_sec`. What disturbs a measurement makes it
+slower: of each figure the best that was ever measured is kept. A device without a peak works like any other; only shares of
+a peak cannot be told of its kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import structlog
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.peak_values import DevicePeak
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device, DeviceLease
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.peak import Peak, peak_key
+from tunefarm_tuning.target.target import Target
+
+log = structlog.stdlib.get_logger(__name__)
+
+_FIRST_RUNS = 3
+"""It is measured at so many calibrations in a row: a machine that joins is often busy with that."""
+
+
+def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Cancellation) -> None:
+    """Measure the peak of a device that ran the calibration kernel clean, if it is time to; note it.
+
+    Nothing that goes wrong is the device's fault as far as its work goes: it is noted as why there is no peak.
+
+    Raises:
+        DeviceLostError: If the device's session ended in the middle: whether it is well is to be found out again.
+    """
+    device = lease.device
+    with services.uow.read() as repos:
+        known, now = repos.peaks.get(device.id), repos.now()
+    key = peak_key(Target.from_json(device.target), device.device_model)
+    every_sec = services.settings.peak_every_sec
+    before = known_peak(known)
+    before = before if before is not None and before.key == key else None
+    recent = known is not None and known.key == key and now < known.measured_at + every_sec
+    if every_sec == 0 or (recent and (before is None or before.runs >= _FIRST_RUNS)):
+        return
+    lost: DeviceLostError | None = None
+    try:
+        measured = services.require_engine().measure_peak(device, cancellation=cancellation)
+    except Exception as error:
+        if cancellation.cancelled:  # it failed because its child was closed
+            raise
+        lost = error if isinstance(error, DeviceLostError) else None
+        unknown = None if isinstance(error, TunefarmError) else error
+        log.warning(
+            "peak not measured", device_id=device.id, name=device.name, error=str(error), exc_info=unknown
+        )
+        missing = clean(str(error), 300)
+        if before is None:
+            best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
+        else:  # not at the next calibrations once more: a device that is lost over it each time would never be let in
+            best = replace(before, runs=max(before.runs, _FIRST_RUNS))
+    else:
+        best = measured if before is None else before.merged(measured)
+        log.info("peak measured", device_id=device.id, name=device.name, missing=best.missing)
+    with services.uow.write() as repos:
+        repos.peaks.put(device.id, lease.fence, best.key, best.to_json())
+    if lost is not None:
+        raise lost
+
+
+def known_peak(row: DevicePeak | None) -> Peak | None:
+    """Return a peak on record; None where there is none, or a release wrote it that this one cannot read."""
+    if row is None:
+        return None
+    try:
+        return Peak.from_json(row.peak)
+    except ValueError:
+        return None
+
+
+def peaks_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Peak]:
+    """Return what is known of the peaks of devices, by device."""
+    rows = repos.peaks.of_devices([device.id for device in devices])
+    known = {device_id: known_peak(row) for device_id, row in rows.items()}
+    return {device_id: peak for device_id, peak in known.items() if peak is not None}

@@ -1,0 +1,183 @@
+"""Devices come, give signs of life, and go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+from tunefarm_app.devices.vitals import vitals_of
+from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device, DeviceState, Step
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.target.names import parse_target
+
+log = structlog.stdlib.get_logger(__name__)
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRegistration:
+    """What a device agent says about its device.
+
+    Attributes:
+        name: Of this one machine; registering the name again renews what is known of it.
+        device_key: The pool that it belongs to. Devices of a pool are interchangeable: one target, one device model.
+        target: What it runs best, as `Target.to_json`.
+        info: More about it (CPU, cores, memory, versions), for people.
+        device_model: Groups devices whose timings can be compared.
+        tracker_host: Where its RPC server is registered; with `tracker_port`. The farm's own tracker where both are None.
+        rpc_key: The key it waits under there, of this device alone.
+        ready: Whether it can be measured on already; if not, a heartbeat will say so.
+    """
+
+    name: str
+    device_key: str
+    target: Mapping[str, Any]
+    info: Mapping[str, Any]
+    device_model: str
+    rpc_key: str
+    tracker_host: str | None = None
+    tracker_port: int | None = None
+    ready: bool = True
+
+
+def register_device(services: Services, registration: DeviceRegistration) -> Device:
+    """Add the device, or renew what is known of it.
+
+    Raises:
+        InvalidInputError: ``invalid-device`` if a field is not usable, or an error of `parse_target`.
+        ConflictError: ``device-pool-mismatch`` if other devices of the pool have another target or device model.
+    """
+    tracker_host, tracker_port = _tracker(services, registration)
+    _check(registration, tracker_host, tracker_port)
+    target = parse_target(registration.target)
+    with services.uow.write() as repos:
+        for other in repos.devices.in_pool(registration.device_key):
+            same = (other.target, other.device_model) == (target.to_json(), registration.device_model)
+            if other.name != registration.name and other.state is not DeviceState.OFFLINE and not same:
+                raise ConflictError(
+                    f"the devices of {registration.device_key} are {clean(other.device_model)}, this one is "
+                    f"{clean(registration.device_model)}: devices of one key must be alike, so give it another key",
+                    code="device-pool-mismatch",
+                    device_key=registration.device_key,
+                )
+        device = repos.devices.register(
+            name=registration.name,
+            device_key=registration.device_key,
+            target=target.to_json(),
+            info=dict(registration.info),
+            device_model=registration.device_model,
+            tracker_host=tracker_host,
+            tracker_port=tracker_port,
+            rpc_key=registration.rpc_key,
+            ready=registration.ready,
+            reason="it is starting",
+        )
+        device, woken = _let_in(services, repos, device)
+    log.info("device registered", device_id=device.id, name=device.name, device_key=device.device_key)
+    _send(services, woken)
+    return device
+
+
+def heartbeat(
+    services: Services,
+    device_id: str,
+    *,
+    device_name: str | None = None,
+    ready: bool = True,
+    reason: str = "",
+    rpc_key: str | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> Device:
+    """Note a sign of life.
+
+    Args:
+        services: The process's services.
+        device_id: The device.
+        device_name: The one device that the caller may speak for; None for any.
+        ready: Whether it can be measured on now; if not, it is offline.
+        reason: Why it is not ready.
+        rpc_key: The key under which it waits at the tracker; None where the agent does not say.
+        info: What changed about it.
+
+    Raises:
+        NotFoundError: ``device-not-found``: the agent must register again, also where the agent on record fell silent.
+        ConflictError: ``device-taken`` if another agent registered the device since, and is alive.
+    """
+    with services.uow.write() as repos:
+        before = repos.devices.get(device_id)
+        if device_name not in (None, before.name):
+            # Of other devices, not even that they exist is this caller's business.
+            raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
+        if rpc_key not in (None, before.rpc_key):
+            _refuse_other_life(before, silent_sec=repos.now() - before.last_seen_at, services=services)
+        device = repos.devices.heartbeat(
+            device_id, ready=ready, reason=clean(reason, 300), info=None if info is None else dict(info)
+        )
+        repos.device_slots.beat(device_id, asdict(vitals_of(device.info)))
+        device, woken = _let_in(services, repos, device)
+    if before.state is not device.state:
+        log.info("device changed", device_id=device.id, state=device.state.value, reason=device.reason)
+    _send(services, woken)
+    return device
+
+
+def _refuse_other_life(device: Device, *, silent_sec: float, services: Services) -> None:
+    """Refuse a sign of life of an agent whose key is not the one on record: workers would not find it."""
+    if silent_sec < services.settings.device_stale_sec:
+        # Two agents of one name: were each to register again, they would take the device from each other for ever.
+        raise ConflictError(
+            f"another agent has registered {device.name} since, and is alive: give one of them another name",
+            code="device-taken",
+            device_id=device.id,
+        )
+    # The database is a backup's, or the other agent is gone.
+    raise NotFoundError(
+        "the device is registered under another key", code="device-not-found", device_id=device.id
+    )
+
+
+def _let_in(services: Services, repos: Repositories, device: Device) -> tuple[Device, Step | None]:
+    """Take a ready device as it is where no device is calibrated; return it, and the step that waited for it."""
+    if device.state is not DeviceState.CHECKING or services.settings.calibrate_every_sec > 0:
+        return device, None
+    device = repos.devices.apply(device.id, DeviceEvent.CLEAN)
+    return device, wake_next(repos, device.device_key)
+
+
+def _send(services: Services, step: Step | None) -> None:
+    if step is not None:
+        services.dispatcher.send(step.id, step.kind)
+
+
+def _tracker(services: Services, registration: DeviceRegistration) -> tuple[str, int]:
+    if registration.tracker_host is not None and registration.tracker_port is not None:
+        return registration.tracker_host, registration.tracker_port
+    host, _, port = services.settings.tracker.rpartition(":")
+    return host, int(port)
+
+
+def _check(registration: DeviceRegistration, tracker_host: str, tracker_port: int) -> None:
+    for field in ("name", "device_key", "device_model", "rpc_key"):
+        if not NAME.fullmatch(getattr(registration, field)):
+            raise InvalidInputError(
+                f"{field} must be 1 to 100 letters, digits, dots, dashes and underscores",
+                code="invalid-device",
+                field=field,
+            )
+    if not _HOST.fullmatch(tracker_host) or not 0 < tracker_port < 65536:
+        raise InvalidInputError(
+            "tracker_host and tracker_port must be an address that workers can reach",
+            code="invalid-device",
+            field="tracker_host",
+        )

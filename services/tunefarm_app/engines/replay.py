@@ -1,0 +1,386 @@
+"""An engine without a compiler: the farm in simulation (``TUNEFARM_ENGINE=replay``), for its tests and for drills.
+
+Everything around the engine is real: uploads, queues, leases, rounds, records. What is made up is what a measurement
+says: a landscape's answer at once, or after a while; or a recorded measurement's, after what it took (`Recording`).
+A "model" is a scenario: a byte that ONNX files begin with, then JSON (`Scenario.to_bytes` writes one).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tunefarm_app.engines.interface import CompiledFile, OnProgress
+from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
+from tunefarm_db.values import Device
+from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.core.cancellation import Cancellation, Closing
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.calibration import CalibrationRun
+from tunefarm_tuning.measure.interfaces import (
+    BuildInput,
+    BuildResult,
+    DeviceInfo,
+    Failure,
+    MeasureOption,
+    MeasureResult,
+)
+from tunefarm_tuning.measure.peak import Peak, peak_key
+from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
+from tunefarm_tuning.measure.runner.replay import Answer, ReplayRunner
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.computation import Access, Axis, Computation
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
+
+_FIRST_BYTE = b"\x08"
+TOOLCHAIN = "replay-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What there is to tune, and how it goes.
+
+    Attributes:
+        tasks: Kernels of the model.
+        seed: Which landscapes; scenarios of one seed share their workloads.
+        trial_sec: How long each candidate takes.
+        compile_sec: How long the compiler takes.
+        failing: Share of candidates that fail.
+        extent: Iterations of the loops to be tiled; 1 gives a space of four configs.
+        unschedulable: Positions of tasks without a config space.
+        nests: The kernels are matrix products, and their spaces say so: then the records of one can be learned from for
+            another, as of real kernels.
+        recorded: Tasks that were tuned for real, in place of `tasks`: builds and measurements take what they took, and
+            a config that was never tried is answered for by one that was.
+        scale: What those seconds are multiplied by.
+    """
+
+    tasks: int = 2
+    seed: int = 0
+    trial_sec: float = 0.0
+    compile_sec: float = 0.0
+    failing: float = 0.0
+    extent: int = 64
+    unschedulable: tuple[int, ...] = ()
+    nests: bool = False
+    recorded: tuple[RecordedTask, ...] = ()
+    scale: float = 1.0
+
+    @property
+    def num_tasks(self) -> int:
+        return len(self.recorded) or self.tasks
+
+    def to_bytes(self) -> bytes:
+        """Return the scenario as a file to upload."""
+        return _FIRST_BYTE + json.dumps(dataclasses.asdict(self)).encode()
+
+    @classmethod
+    def read(cls, path: Path) -> Scenario:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            InvalidModelError: If it is not such a file.
+        """
+        try:
+            data = json.loads(path.read_bytes()[len(_FIRST_BYTE) :])
+            recorded = tuple(RecordedTask.from_json(task) for task in data.pop("recorded", ()))
+            unschedulable = tuple(data.pop("unschedulable", ()))
+            return cls(**data, unschedulable=unschedulable, recorded=recorded)
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise InvalidModelError(
+                "this farm is in simulation (TUNEFARM_ENGINE=replay) and takes scenarios only",
+                code="invalid-onnx",
+            ) from error
+
+
+class ReplayEngine:
+    """Implements `Engine` over scenarios.
+
+    Args:
+        answer: What measurements say, in place of the scenario's landscape.
+        calibrate: What calibrations say; a millisecond where it is None.
+        peak: What devices can do at their best; nothing that is known where it is None.
+    """
+
+    def __init__(
+        self,
+        answer: Answer | None = None,
+        calibrate: Callable[[Device], CalibrationRun] | None = None,
+        peak: Callable[[Device], Peak] | None = None,
+    ) -> None:
+        self._answer = answer
+        self._calibrate = calibrate or (lambda _: CalibrationRun(key=TOOLCHAIN, time_sec=1e-3))
+        self._peak = peak or _no_peak
+
+    @property
+    def toolchain(self) -> str:
+        return TOOLCHAIN
+
+    def import_model(
+        self,
+        path: Path,
+        shapes: Mapping[str, Sequence[int]],
+        *,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> Model:
+        scenario = Scenario.read(path)
+        return Model(
+            path=path,
+            sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+            shapes={name: tuple(shape) for name, shape in shapes.items()},
+            inputs=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
+            outputs=(TensorSpec(name="y", shape=(1, 8), dtype="float32"),),
+            operators=(("MatMul", scenario.num_tasks),),
+            opset=18,
+            num_params=64 * scenario.num_tasks,
+        )
+
+    def extract_tasks(
+        self,
+        model: Model,
+        target: Target,
+        *,
+        precision: Precision = Precision.AS_MODEL,  # noqa: ARG002  (there are no weights)
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> tuple[TuningTask, ...]:
+        scenario = Scenario.read(model.path)
+        weights = [task.weight for task in scenario.recorded] or range(1, scenario.tasks + 1)
+        return tuple(
+            TuningTask(workload=_workload(scenario, position), target=target, weight=weight)
+            for position, weight in enumerate(weights)
+        )
+
+    @contextmanager
+    def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
+        info = DeviceInfo(model=device.device_model, num_cores=1, name=device.name)
+        answer = self._answer or landscape_answer
+
+        ended = _Ended()
+
+        def measure(task: TuningTask, config: Config) -> tuple[float, ...] | Failure | MeasureResult:
+            known = replayed(task.workload.key, task.workload.ir)
+            if known is not None:
+                return known.recording.measure(task, config)
+            ended.wait(_facts(task)["trial_sec"])
+            return answer(task, config)
+
+        with (
+            cancellation.attach(ended),
+            _ScenarioBuilder(ended.wait) as builder,
+            ReplayRunner(measure, device=info, wait=ended.wait) as runner,
+        ):
+            yield MeasureOption(builder=builder, runner=runner)
+
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:  # noqa: ARG002
+        return self._calibrate(device)
+
+    def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:  # noqa: ARG002
+        return self._peak(device)
+
+    def compile(
+        self,
+        model: Model,
+        target: Target,
+        history: History,
+        *,
+        precision: Precision = Precision.AS_MODEL,
+        device: Device,
+        name: str,
+        output: Path,
+        cancellation: Cancellation,
+        on_progress: OnProgress,
+    ) -> CompiledFile:
+        scenario = Scenario.read(model.path)
+        began = time.monotonic()
+        while not cancellation.cancelled and (spent_sec := time.monotonic() - began) < scenario.compile_sec:
+            on_progress("simulate", spent_sec / scenario.compile_sec)
+            time.sleep(0.02)
+        best = [record.cost_sec for record in history.records]
+        manifest = {
+            "name": name,
+            "target": target.to_json(),
+            "precision": precision.value,
+            "simulated": True,
+        }
+        report = {
+            "simulated": True,
+            "device": device.name,
+            "coverage": {"tasks": scenario.num_tasks, "covered": len(best)},
+        }
+        output.write_text(json.dumps({"manifest": manifest, "report": report}), encoding="utf-8")
+        return CompiledFile(path=output, manifest=manifest, report=report)
+
+    def kernel_source(
+        self,
+        task: TuningTask,
+        record: TuningRecord,
+        *,
+        cancellation: Cancellation,  # noqa: ARG002  (nothing takes long)
+    ) -> KernelSource:
+        text = f"# a simulation has no kernels: {task.workload.name}, {record.config.key}\n"
+        texts = [
+            SourceText(kind=kind, text=text, size_bytes=len(text.encode()))
+            for kind in ("schedule", "llvm", "asm")
+        ]
+        return KernelSource(toolchain=TOOLCHAIN, texts=tuple(texts))
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def _no_peak(device: Device) -> Peak:
+    key = peak_key(Target.from_json(device.target), device.device_model)
+    return Peak(key=key, threads=1, measured_at=time.time(), missing="a simulated device has none")
+
+
+class _Ended:
+    """Lets seconds pass, and no more of them once the step was cancelled."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        if seconds > 0.0:
+            self._event.wait(seconds)
+
+    def close(self) -> None:
+        self._event.set()
+
+
+class _ScenarioBuilder(Closing):
+    """Implements `Builder`: one `ReplayBuilder` per workload."""
+
+    def __init__(self, wait: Callable[[float], object]) -> None:
+        self._wait = wait
+        self._builders: dict[str, ReplayBuilder] = {}
+
+    @property
+    def workers(self) -> int:
+        return 1
+
+    def config_space(self, task: TuningTask) -> ConfigSpace:
+        return self._of(task).config_space(task)
+
+    def build(self, inputs: Sequence[BuildInput]) -> list[BuildResult]:
+        return [result for _, result in self.build_each(inputs)]
+
+    def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
+        for number, one in enumerate(inputs):
+            yield number, self._of(one.task).build([one])[0]
+
+    def _of(self, task: TuningTask) -> ReplayBuilder:
+        key = task.workload.key
+        if key not in self._builders:
+            known = replayed(key, task.workload.ir)
+            self._builders[key] = ReplayBuilder(
+                {key: scenario_space(task)},
+                recorded=None if known is None else known.recording.build,
+                wait=self._wait,
+            )
+        return self._builders[key]
+
+    def close(self) -> None:
+        for builder in self._builders.values():
+            builder.close()
+
+
+def scenario_space(task: TuningTask) -> ConfigSpace:
+    """Return the config space of a scenario's task.
+
+    Raises:
+        InvalidInputError: ``cannot-be-scheduled`` if the scenario says so.
+    """
+    known = replayed(task.workload.key, task.workload.ir)
+    if known is not None:
+        return known.space
+    facts = _facts(task)
+    if facts["unschedulable"]:
+        raise InvalidInputError(f"no schedule rule fits {task.workload.name}", code="cannot-be-scheduled")
+    if facts.get("nests"):
+        return _matmul_space(facts["extent"])
+    knobs = [Knob.categorical("unroll", [0, 16, 64, 512])]
+    if facts["extent"] > 1:
+        knobs += [Knob.tile(name, facts["extent"], 3, 64) for name in ("i", "j")]
+    return ConfigSpace([Sketch(tuple(knobs))])
+
+
+def _matmul_space(extent: int) -> ConfigSpace:
+    """Return a space of a square matrix product, tiled as MetaSchedule does it for a CPU."""
+    axes = tuple(Axis(extent=extent, reduces=reduces) for reduces in (False, False, True))
+    row, column, inner = (((axis, 1),) for axis in range(3))
+    accesses = tuple(
+        Access(itemsize_bytes=4, writes=writes, dims=dims)
+        for writes, dims in ((False, (row, inner)), (False, (inner, column)), (True, (row, column)))
+    )
+    knobs = (
+        Knob.tile("i", extent, 4, 64),
+        Knob.tile("j", extent, 4, 64),
+        Knob.tile("k", extent, 2, 64),
+        Knob.categorical("unroll", [0, 16, 64, 512]),
+    )
+    sketch = Sketch(knobs, (0, 1, 2, -1), "SSRSRS", 1)
+    return ConfigSpace([sketch], Computation(axes=axes, accesses=accesses, vector_bytes=64))
+
+
+def landscape_answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
+    """Say what measuring a config of a scenario's task says, without noise."""
+    return _landscape(task)(task, config)
+
+
+@lru_cache(maxsize=64)
+def _landscape(task: TuningTask) -> SyntheticLandscape:
+    facts = _facts(task)
+    return SyntheticLandscape(scenario_space(task), seed=facts["seed"], failing=facts["failing"])
+
+
+def _workload(scenario: Scenario, position: int) -> Workload:
+    if scenario.recorded:
+        task = scenario.recorded[position]
+        return _workload_of(
+            {"recorded": task.to_json(), "scale": scenario.scale, "seed": scenario.seed},
+            task.name,
+            task.flops,
+        )
+    facts: dict[str, Any] = {
+        "seed": scenario.seed * 1000 + position,
+        "trial_sec": scenario.trial_sec,
+        "failing": scenario.failing,
+        "extent": scenario.extent,
+        "unschedulable": position in scenario.unschedulable,
+    }
+    if scenario.nests:
+        facts["nests"] = True
+    return _workload_of(facts, f"matmul_{position}", 1e6 * (position + 1))
+
+
+def _workload_of(facts: Mapping[str, Any], name: str, flops: float) -> Workload:
+    text = json.dumps(facts, sort_keys=True)
+    return Workload(
+        key=hashlib.sha256(text.encode()).hexdigest()[:32],
+        name=name,
+        flops=flops,
+        args=(TensorSpec(name="x", shape=(1, 8), dtype="float32"),),
+        ir=text,
+    )
+
+
+def _facts(task: TuningTask) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(task.workload.ir)
+    return facts

@@ -1,0 +1,210 @@
+"""The engine that a worker uses: TVM, in child processes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tunefarm_app.engines.interface import CompiledFile, OnProgress
+from tunefarm_app.settings import Settings
+from tunefarm_db.values import Device
+from tunefarm_tuning.compile.compile import compile as compile_model
+from tunefarm_tuning.compile.kernel_source import KernelSource, kernel_source
+from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption
+from tunefarm_tuning.measure.peak import Peak, measure_peak
+from tunefarm_tuning.measure.runner.rpc import RpcRunner
+from tunefarm_tuning.process import ChildLimits, ChildProcess
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.target.cuda_toolkit import check_can_build
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+from tunefarm_tuning.workload.task import TuningTask
+
+_MAX_RUNNERS = 4
+
+
+class TvmEngine:
+    """Implements `Engine`.
+
+    Compilers and measuring processes take seconds to start and a quarter of a gigabyte each: they are kept from
+    step to step, and ended after `Settings.engine_idle_sec` without one.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._builder: LocalBuilder | None = None
+        self._runners: OrderedDict[str, RpcRunner] = OrderedDict()
+        self._idle: threading.Timer | None = None
+        self._uses = 0
+
+    @property
+    def toolchain(self) -> str:
+        return toolchain_key()
+
+    def import_model(
+        self, path: Path, shapes: Mapping[str, Sequence[int]], *, cancellation: Cancellation
+    ) -> Model:
+        params = {
+            "path": str(path),
+            "shapes": {name: list(shape) for name, shape in shapes.items()},
+            "memory_bytes": self._settings.import_memory_bytes,
+            "timeout_sec": self._settings.import_timeout_sec,
+        }
+        return Model.from_json(self._call("import_file", params, cancellation), path)
+
+    def extract_tasks(
+        self,
+        model: Model,
+        target: Target,
+        *,
+        precision: Precision = Precision.AS_MODEL,
+        cancellation: Cancellation,
+    ) -> tuple[TuningTask, ...]:
+        check_can_build(target)  # a job's first step: nothing else of it is queued yet
+        params = {
+            "path": str(model.path),
+            "model": model.to_json(),
+            "target": target.to_json(),
+            "precision": precision.value,
+            "memory_bytes": self._settings.import_memory_bytes,
+        }
+        return tuple(TuningTask.from_json(task) for task in self._call("extract", params, cancellation))
+
+    def _call(self, method: str, params: Mapping[str, Any], cancellation: Cancellation) -> Any:
+        # The deadline is the step's, which closes the child; the stages inside have their own.
+        limits = ChildLimits(memory_bytes=None)
+        with (
+            ChildProcess("tunefarm_app.engines.child", limits=limits) as child,
+            cancellation.attach(child),
+        ):
+            return child.call(method, params, timeout_sec=24 * 3600.0)
+
+    @contextmanager
+    def measuring(self, device: Device, *, cancellation: Cancellation) -> Iterator[MeasureOption]:
+        builder, runner = self._take(device)
+        try:
+            with cancellation.attach(builder), cancellation.attach(runner):
+                yield MeasureOption(builder=builder, runner=runner)
+        finally:
+            if cancellation.cancelled:
+                self._end_children()  # closed under the work: fresh ones next time
+            else:
+                self._rest()
+
+    def calibrate(self, device: Device, *, cancellation: Cancellation) -> CalibrationRun:
+        return calibrate(remote_device(device), Target.from_json(device.target), cancellation=cancellation)
+
+    def measure_peak(self, device: Device, *, cancellation: Cancellation) -> Peak:
+        memory_bytes = device.info.get("memory_bytes")
+        return measure_peak(
+            Target.from_json(device.target),
+            remote_device(device),
+            memory_bytes=memory_bytes if isinstance(memory_bytes, int) else None,
+            cancellation=cancellation,
+        )
+
+    def compile(
+        self,
+        model: Model,
+        target: Target,
+        history: History,
+        *,
+        precision: Precision = Precision.AS_MODEL,
+        device: Device,
+        name: str,
+        output: Path,
+        cancellation: Cancellation,
+        on_progress: OnProgress,
+    ) -> CompiledFile:
+        self._end_children()  # their memory is better used by the compiler
+        artifact = compile_model(
+            model,
+            target,
+            history=history,
+            precision=precision,
+            output=output,
+            device=remote_device(device),
+            name=name,
+            on_progress=on_progress,
+            cancellation=cancellation,
+            limits=CompileLimits(whole_sec=self._settings.compile_time_limit_sec),
+        )
+        return CompiledFile(path=artifact.path, manifest=artifact.manifest, report=artifact.report)
+
+    def kernel_source(
+        self, task: TuningTask, record: TuningRecord, *, cancellation: Cancellation
+    ) -> KernelSource:
+        limits = ChildLimits(memory_bytes=self._settings.import_memory_bytes)
+        return kernel_source(task, record, limits=limits, cancellation=cancellation)
+
+    def close(self) -> None:
+        self._end_children()
+
+    def _take(self, device: Device) -> tuple[LocalBuilder, RpcRunner]:
+        with self._lock:
+            self._uses += 1
+            if self._builder is None:
+                self._builder = LocalBuilder(workers=self._settings.build_workers)
+            remote = remote_device(device)
+            key = f"{remote.tracker_host}:{remote.tracker_port}/{remote.key}"
+            if key not in self._runners:
+                self._runners[key] = RpcRunner(remote)
+            self._runners[key].use_lease(remote.fence, clock_mhz=remote.clock_mhz)
+            self._runners.move_to_end(key)
+            while len(self._runners) > _MAX_RUNNERS:
+                self._runners.popitem(last=False)[1].close()
+            return self._builder, self._runners[key]
+
+    def _rest(self) -> None:
+        """End the children later, unless there is work before."""
+        with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            self._idle = threading.Timer(
+                self._settings.engine_idle_sec, self._end_children, kwargs={"unless_used_since": self._uses}
+            )
+            self._idle.daemon = True
+            self._idle.start()
+
+    def _end_children(self, *, unless_used_since: int | None = None) -> None:
+        with self._lock:
+            if unless_used_since is not None and unless_used_since != self._uses:
+                return
+            if self._idle is not None:
+                self._idle.cancel()
+                self._idle = None
+            builder, self._builder = self._builder, None
+            runners, self._runners = self._runners, OrderedDict()
+        if builder is not None:
+            builder.close()
+        for runner in runners.values():
+            runner.close()
+
+
+def remote_device(device: Device) -> RemoteDevice:
+    """Return how to reach a registered device; its kernels run on as many threads as its target has cores."""
+    cores = device.target.get("num-cores") or device.info.get("cores")
+    return RemoteDevice(
+        tracker_host=device.tracker_host,
+        tracker_port=device.tracker_port,
+        key=device.rpc_key,
+        info=DeviceInfo(
+            model=device.device_model, num_cores=cores if isinstance(cores, int) else 1, name=device.name
+        ),
+        kind="cuda" if device.target.get("kind") == "cuda" else "cpu",
+        fence=device.fence,
+        clock_mhz=(device.calibration or {}).get("clock_mhz"),
+    )

@@ -1,0 +1,1 @@
+"""What people ask of jobs: submit, change, pause, retry, cancel."""

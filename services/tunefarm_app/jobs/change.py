@@ -1,0 +1,125 @@
+"""Changing a job that runs: its priority, and what it may spend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import structlog
+
+from tunefarm_app.jobs.priority import parse_priority
+from tunefarm_app.jobs.submit import check_budget
+from tunefarm_app.leases.job_lock import locked_job
+from tunefarm_app.leases.lanes import plan_round
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, Json, Step, StepKind
+from tunefarm_tuning.core.errors import ConflictError
+from tunefarm_tuning.tune.budget import Budget
+
+log = structlog.stdlib.get_logger(__name__)
+
+_LIMITS = frozenset(limit.name for limit in fields(Budget))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobChange:
+    """What to change; None leaves it as it is.
+
+    Attributes:
+        priority: A number or a name; it counts from the next round on, of this job and of others.
+        budget: Limits by their names in `Budget`; None removes one, what is not named stays. It counts from the end of
+            the present round on.
+    """
+
+    priority: int | str | None = None
+    budget: Mapping[str, float | None] | None = None
+
+
+def change_job(services: Services, job_id: str, change: JobChange) -> Job:
+    """Change what is named of a job that has not ended; the rest stays.
+
+    A job whose new budget is spent ends its search at the end of its round. One whose search a limit has ended goes
+    back to it if that limit is raised, as long as it is not compiled: what it confirms or compiles then is dropped.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        ConflictError: ``job-state`` if it has ended; ``search-ended`` if a budget can change nothing any more.
+        InvalidInputError: ``invalid-priority``, ``invalid-budget``.
+    """
+    with locked_job(services, job_id, with_steps=_has_searched) as held:
+        following = _change(held.repos, held.job, held.steps, change)
+        job = held.repos.jobs.get(job_id)
+    log.info("job changed", job_id=job_id, priority=job.priority, budget=job.budget)
+    if following is not None:
+        services.dispatcher.send(following.id, following.kind)
+    return job
+
+
+def _has_searched(job: Job) -> bool:
+    """Return whether the job's search has ended; until then its steps need no change."""
+    return job.stop_reason is not None
+
+
+def _change(repos: Repositories, job: Job, steps: tuple[Step, ...], change: JobChange) -> Step | None:
+    priority = job.priority if change.priority is None else parse_priority(change.priority)
+    if job.state.is_finished:
+        why = ": submit another job, which begins with what this one measured" if change.budget else ""
+        raise ConflictError(f"the job is {job.state} already{why}", code="job-state", state=job.state.value)
+    if priority != job.priority:
+        repos.events.add(job.id, "priority", {"before": job.priority, "priority": priority})
+        repos.jobs.update(job.id, priority=priority)
+        repos.jobs.catch_up(job.id)
+    if change.budget is None:
+        return None
+    budget = Budget(**{**job.budget, **change.budget})
+    check_budget(budget)
+    if budget.to_json() == Budget.from_json(job.budget).to_json():
+        return None
+    following = None
+    if job.stop_reason is not None:
+        following = _search_on(repos, job, steps, budget)
+    repos.jobs.update(job.id, budget=budget.to_json())
+    repos.events.add(job.id, "budget", {"before": job.budget, "budget": budget.to_json()})
+    return following
+
+
+def _search_on(repos: Repositories, job: Job, steps: tuple[Step, ...], budget: Budget) -> Step | None:
+    """Let a search go on that a limit has ended, if that limit does not hold any more.
+
+    Returns:
+        The step to be sent; None if the search stays ended, or the job is paused.
+    """
+    reason = str(job.stop_reason)
+    (step,) = steps  # a job whose search has ended has one open step at any time
+    before = Budget.from_json(job.budget)
+    spent = budget.exhausted_by(
+        trials=job.trials, wall_sec=job.tuned_sec, trials_since_improvement=job.trials_since_improvement
+    )
+    if reason not in _LIMITS or spent is not None or getattr(budget, reason) == getattr(before, reason):
+        if step.kind is StepKind.CONFIRM:
+            return None  # the time that is left counts for that, too
+        raise ConflictError(
+            f"the search has ended ({reason}), and this budget would not let it go on",
+            code="search-ended",
+            stop_reason=reason,
+        )
+    paused = job.state is JobState.PAUSED
+    repos.steps.cancel_open(job_id=job.id)
+    progress: Json = {"phase": "tuning"}
+    if paused:
+        repos.jobs.update(
+            job.id, stop_reason=None, progress={**job.progress, "paused_in": JobState.TUNING.value}
+        )
+    elif job.state is JobState.TUNING:
+        repos.jobs.update(job.id, stop_reason=None, progress=progress)
+    else:
+        repos.jobs.move(job.id, JobState.TUNING, stop_reason=None, progress=progress)
+    repos.events.add(job.id, "phase", {"phase": "tuning", "stop_reason": None})
+    following = plan_round(repos, job)
+    if paused:
+        repos.steps.pause(job.id)
+        return None
+    repos.steps.mark_sent([following.id])
+    return following

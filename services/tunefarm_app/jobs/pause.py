@@ -1,0 +1,90 @@
+"""Pausing and resuming a job."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.leases.job_lock import locked_job
+from tunefarm_app.leases.wait_reason import without_wait
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.job_state import JobState
+from tunefarm_db.values import Job, Json, Step, StepKind
+from tunefarm_tuning.core.errors import ConflictError
+
+log = structlog.stdlib.get_logger(__name__)
+
+STATE_OF_STEP: dict[StepKind, JobState] = {
+    StepKind.EXTRACT: JobState.QUEUED,
+    StepKind.TUNE: JobState.TUNING,
+    StepKind.CONFIRM: JobState.TUNING,
+    StepKind.COMPILE: JobState.COMPILING,
+}
+"""The state in which a job goes on with a step of this kind."""
+
+
+def pause_job(services: Services, job_id: str) -> Job:
+    """Stop the job until it is resumed; the step at hand ends within a second or two, and is done again then.
+
+    What has been measured stays; nothing of the step at hand is kept, nor counted against the budget. Pausing a
+    paused job changes nothing.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        ConflictError: ``job-state`` if it has ended.
+    """
+    with services.uow.write() as repos:
+        repos.jobs.get(job_id)
+        repos.steps.pause(job_id)  # before the job's row: workers lock in this order too
+        job = repos.jobs.get(job_id, lock=True)
+        if job.state is JobState.PAUSED:
+            return job
+        progress: Json = {**without_wait(job.progress), "phase": "paused", "paused_in": job.state.value}
+        job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
+        repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
+    with locked_job(services, job_id, with_steps=_is_paused) as held:
+        # What a worker planned between the first two statements, unless the job was resumed since.
+        if _is_paused(held.job):
+            held.repos.steps.pause(job_id)
+    log.info("job paused", job_id=job_id, state=progress["paused_in"])
+    return job
+
+
+def resume_job(services: Services, job_id: str) -> Job:
+    """Let a paused job go on with the step that it was stopped in; one that goes on anyway stays as it is.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        ConflictError: ``job-state`` if it has ended.
+    """
+    with locked_job(services, job_id, with_steps=_is_paused) as held:
+        repos, job = held.repos, held.job
+        if not _is_paused(job):
+            if job.state.is_finished:
+                raise ConflictError(
+                    f"the job is {job.state}: it cannot be resumed", code="job-state", state=job.state.value
+                )
+            return job
+        job = repos.jobs.move(
+            job_id, _state_of(held.steps), expected=JobState.PAUSED, progress=_progress(job, held.steps)
+        )
+        steps = repos.steps.resume(job_id)
+        repos.jobs.catch_up(job_id)
+        repos.events.add(job_id, "resumed", {"state": job.state.value})
+    log.info("job resumed", job_id=job_id, state=job.state.value)
+    for step in steps:
+        services.dispatcher.send(step.id, step.kind)
+    return job
+
+
+def _is_paused(job: Job) -> bool:
+    return job.state is JobState.PAUSED
+
+
+def _state_of(steps: tuple[Step, ...]) -> JobState:
+    return STATE_OF_STEP[steps[0].kind]  # those of a job are of one kind at any time
+
+
+def _progress(job: Job, steps: tuple[Step, ...]) -> Json:
+    progress = {name: value for name, value in job.progress.items() if name != "paused_in"}
+    confirming = steps[0].kind is StepKind.CONFIRM
+    return {**progress, "phase": "confirming" if confirming else _state_of(steps).value}

@@ -1,0 +1,1 @@
+"""What a step holds: its lease, its device, its turn."""

@@ -1,0 +1,48 @@
+"""Holding a job still: nobody ends or plans a step of it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, Step
+from tunefarm_tuning.core.errors import TransientError
+
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedJob:
+    """A job, its open steps if they were asked for, and the transaction in which they are locked."""
+
+    repos: Repositories
+    job: Job
+    steps: tuple[Step, ...]
+
+
+@contextmanager
+def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], bool]) -> Iterator[LockedJob]:
+    """Open a transaction in which the job's row is locked, and before it, as workers do, its open steps' rows.
+
+    Args:
+        services: The farm.
+        job_id: The job.
+        with_steps: Whether its steps are wanted. Of a job that measures in several lanes one or another is always being
+            ended: steps of such a one cannot be had all at once.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+        TransientError: ``busy`` if steps end, and others are planned, faster than they can be locked.
+    """
+    for _ in range(_TRIES):
+        with services.uow.write() as repos:
+            steps = repos.steps.lock_open(job_id) if with_steps(repos.jobs.get(job_id)) else ()
+            job = repos.jobs.get(job_id, lock=True)
+            if not with_steps(job) or repos.steps.open_ids(job_id) == {one.id for one in steps}:
+                yield LockedJob(repos=repos, job=job, steps=steps)
+                return
+        # A worker planned a step in between.
+    raise TransientError("the job goes from step to step too fast: try again", code="busy")

@@ -1,0 +1,110 @@
+"""What a step's handler works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tunefarm_app.engines.interface import Engine
+from tunefarm_app.leases.step_lease import JobPausedError, StepLease
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.job_state import JobState
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import DeviceLease, Job, Step, StepKind
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError, InvariantError, TransientError
+
+if TYPE_CHECKING:
+    from tunefarm_app.tuning.prefetch import AheadSlot  # it imports this module
+
+
+@dataclass(slots=True, kw_only=True)
+class StepContext:
+    """A claimed step, what to do it with, and what is to be sent once it is committed.
+
+    Attributes:
+        ahead: Where a round waits that was prepared for a next step; None where no step of a chain follows.
+    """
+
+    services: Services
+    step: Step
+    lease: StepLease
+    following: list[Step] = field(default_factory=list)
+    ahead: AheadSlot | None = None
+
+    @property
+    def engine(self) -> Engine:
+        return self.services.require_engine()
+
+    @property
+    def cancellation(self) -> Cancellation:
+        return self.lease.cancellation
+
+    @property
+    def job_id(self) -> str:
+        if self.step.job_id is None:
+            raise InvariantError(f"step {self.step.id} ({self.step.kind}) has no job")
+        return self.step.job_id
+
+    @contextmanager
+    def note(self) -> Iterator[Repositories]:
+        """Open a transaction for a step that goes on afterwards; nothing of it is kept if the step is not ours."""
+        self.lease.check()
+        with self.services.uow.write() as repos:
+            repos.steps.hold(self.step.id, self.step.fence)
+            yield repos
+
+    @contextmanager
+    def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
+        """Open the transaction that ends the step, and gives `device` back: all of it is kept, or nothing.
+
+        The step whose turn it is on such a device is woken by it.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours.
+            TransientError: ``device-lease-lost`` if the device is no longer ours.
+        """
+        self.lease.check()
+        woken: Step | None = None
+        with self.services.uow.write() as repos:
+            repos.steps.finish(self.step.id, self.step.fence)
+            yield repos
+            if device is not None:
+                if not repos.devices.release_lease(device.device.id, device.fence):
+                    # Somebody else may have measured beside us.
+                    raise TransientError(
+                        f"the lease of device {device.device.name} was lost", code="device-lease-lost"
+                    )
+                woken = self.lease.pass_on(repos, device)
+        if device is not None:
+            self.lease.forget_device()
+        if woken is not None:
+            self.following.insert(0, woken)
+
+    def plan(self, repos: Repositories, kind: StepKind, job: Job, *, round: int = 0) -> None:  # noqa: A002
+        """Add the job's next step to the transaction at hand, to be started or sent once that is committed."""
+        self.follow_with(
+            repos,
+            repos.steps.add(kind, subject_id=job.id, model_id=job.model_id, job_id=job.id, round=round),
+        )
+
+    def follow_with(self, repos: Repositories, step: Step) -> None:
+        """Start or send `step`, which the transaction at hand added, once that is committed."""
+        repos.steps.mark_sent([step.id])
+        self.following.append(step)
+
+    def job(self, repos: Repositories) -> Job:
+        """Return the step's job, its row locked until the end of the transaction.
+
+        Raises:
+            CancelledError: If it was cancelled, or another step of it failed for good.
+            JobPausedError: If it was paused.
+        """
+        job = repos.jobs.get(self.job_id, lock=True)
+        if job.cancel_requested or job.state.is_finished:
+            raise CancelledError(f"the job is {job.state}, or is to be cancelled")
+        if job.state is JobState.PAUSED:
+            raise JobPausedError("the job was paused")
+        return job

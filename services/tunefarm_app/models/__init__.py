@@ -1,0 +1,1 @@
+"""Models: uploads, submission, deletion, the sweep of the store."""

@@ -1,0 +1,152 @@
+"""Submitting a model: its bytes are in the store, now the farm shall know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from tunefarm_app.models.store_sweep import remove_useless
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.blob_store import StoredBlob
+from tunefarm_convert.stablehlo.file_form import begins_like_mlir
+from tunefarm_db.values import Model, ModelState, StepKind
+from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.onnx.file_bytes import MLIR
+from tunefarm_tuning.workload import revisions
+
+log = structlog.stdlib.get_logger(__name__)
+
+MEDIA_TYPE = "application/x-onnx"
+MAX_DIMENSION = 1 << 31
+
+# A ModelProto begins with the tag of one of its fields: the only thing about a model that is looked at outside a child.
+_FIRST_BYTES = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
+_TFLITE = b"TFL3"
+"""At the fifth byte of a TFLite file."""
+_OTHER_FORMATS = {
+    b"PK\x03\x04": "a zip archive (PyTorch files are zips: export the network to ONNX)",
+    b"\x80": "a Python pickle (export the network to ONNX)",
+    b"\x89HDF": "an HDF5 file (export the network to ONNX)",
+    b"\x1f\x8b": "a gzip file (unpack it first)",
+    b"{": "a JSON file",
+    b"<": "an HTML or XML file (was a web page downloaded in its place?)",
+    b"\x7fELF": "a compiled library",
+}
+# Failures that may have been the machine's and not the model's: uploading it again tries again.
+_WORTH_ANOTHER_TRY = frozenset(
+    {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmittedModel:
+    """The model, and whether this submission made it (or else found it)."""
+
+    model: Model
+    created: bool
+
+
+def check_shapes(shapes: Mapping[str, Sequence[int]]) -> None:
+    """Check shapes given for inputs; whether the model has such inputs is not known yet.
+
+    Raises:
+        InvalidInputError: ``bad-shape``.
+    """
+    for name, shape in shapes.items():
+        if not name or not all(type(n) is int and 0 < n < MAX_DIMENSION for n in shape):
+            raise InvalidInputError(
+                f"the shape of input {clean(name)!r} must be positive whole numbers, like 1,3,224,224",
+                code="bad-shape",
+                input=clean(name),
+            )
+
+
+def check_head(blob_head: bytes, size_bytes: int) -> None:
+    """Refuse what can be neither an ONNX nor a TFLite file by its first bytes.
+
+    Raises:
+        InvalidModelError: ``empty-file`` or ``not-protobuf``.
+    """
+    if size_bytes == 0:
+        raise InvalidModelError("the file is empty", code="empty-file")
+    if blob_head[0] in _FIRST_BYTES or blob_head[4:8] == _TFLITE:
+        return
+    foreign = (what for magic, what in _OTHER_FORMATS.items() if blob_head.startswith(magic))
+    what = MLIR if begins_like_mlir(blob_head) else next(foreign, None)
+    if what is not None:
+        raise InvalidModelError(
+            f"this is not an ONNX file, nor a TFLite file: it looks like {what}", code="not-protobuf"
+        )
+    raise InvalidModelError(
+        "this is not an ONNX file, nor a TFLite file: it does not begin like one", code="not-protobuf"
+    )
+
+
+def submit_model(
+    services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]] | None = None
+) -> SubmittedModel:
+    """Register the stored blob as a model and plan its import, in one transaction.
+
+    The same bytes with the same shapes are the same model: it is returned as it is, unless its import failed for a
+    reason that may have passed, or in an older release; then it is imported again.
+
+    Args:
+        services: The process's services.
+        name: A name for people, often the file's.
+        blob: What `BlobWriter.commit` returned.
+        shapes: Shapes of dynamic inputs, by input.
+
+    Raises:
+        InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
+        InvalidInputError: ``bad-shape`` (call `check_shapes` before the upload to know it sooner).
+    """
+    shapes = {key: list(shape) for key, shape in (shapes or {}).items()}
+    try:
+        check_head(blob.head, blob.size_bytes)
+    except InvalidModelError:
+        services.blobs.delete(blob.sha256)  # nobody else can be using it: it is refused for everybody
+        raise
+    check_shapes(shapes)
+    try:
+        submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
+    except ConflictError:
+        # Somebody registered the same model in between: theirs it is.
+        submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
+    if submitted.model.state is ModelState.FAILED:
+        remove_useless(services, blob.sha256)
+    if step_id is not None:
+        log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
+        services.dispatcher.send(step_id, StepKind.IMPORT)
+    return submitted
+
+
+def _worth_another_try(model: Model) -> bool:
+    """Return whether its import may go better now: for luck, or as the importer knows more than it did."""
+    return (model.error or {}).get("code") in _WORTH_ANOTHER_TRY or model.revision != revisions.IMPORTER
+
+
+def _register(
+    services: Services, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]]
+) -> tuple[SubmittedModel, str | None]:
+    with services.uow.write() as repos:
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
+        model = repos.models.find(blob.sha256, shapes)
+        created = model is None
+        round_ = 0
+        if model is None:
+            model = repos.models.add(name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes)
+        elif model.state is ModelState.FAILED and _worth_another_try(model):
+            model = repos.models.set_importing(model.id)
+            while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
+                round_ += 1
+        else:
+            return SubmittedModel(model=model, created=False), None
+        step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
+        services.blobs.path(
+            blob.sha256
+        )  # a sweep may have come between; then better no model than one without bytes
+        repos.steps.mark_sent([step.id])  # as good as: the reconciler looks after it if sending fails
+        return SubmittedModel(model=model, created=created), step.id

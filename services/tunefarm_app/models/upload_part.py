@@ -1,0 +1,236 @@
+"""One request's part of an upload: written, flushed, noted; and at the end made a model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import structlog
+
+from tunefarm_app.models.submit import check_head, submit_model
+from tunefarm_app.models.uploads import find_upload, keep_sec, settled_upload
+from tunefarm_app.runtime.composition import Services
+from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
+from tunefarm_app.storage.staged_blob import StagedBlob, staged_bytes
+from tunefarm_db.upload_values import Upload, UploadState
+from tunefarm_tuning.core.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    TunefarmError,
+    error_from_json,
+)
+
+log = structlog.stdlib.get_logger(__name__)
+
+NOTE_EVERY_BYTES = 8 << 20
+NOTE_EVERY_SEC = 2.0
+"""A killed process loses at most what came since the last note."""
+
+
+class UploadPart:
+    """One request's bytes for an upload: `write` them in order, then `end`; use it in a ``with``.
+
+    Leaving without `end` keeps what was written, as far as disk and database take it.
+
+    Args:
+        services: The process's services.
+        upload_id: The upload.
+        api_key_id: Whose it has to be.
+        offset_bytes: Where the client thinks that it is.
+        more_bytes: How much the client announced, if it did.
+
+    Raises:
+        NotFoundError: ``upload-not-found``.
+        ConflictError: ``upload-locked`` while another request writes; ``upload-offset`` if it is elsewhere.
+        InvalidInputError: ``upload-overrun`` if there would be more than the file has; why an upload that failed did.
+        TransientError: ``store-full``, ``store-unavailable``.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        upload_id: str,
+        *,
+        api_key_id: str,
+        offset_bytes: int,
+        more_bytes: int | None = None,
+    ) -> None:
+        self._services = services
+        self._upload = find_upload(services, upload_id, api_key_id=api_key_id)
+        self._staged: StagedBlob | None = None
+        self._taken = offset_bytes
+        self._noted_at = time.monotonic()
+        if self._upload.state is UploadState.OPEN:
+            staged = StagedBlob(services.blobs, upload_id)
+            try:
+                # Once more, now that nobody else can change it.
+                self._open(staged, settled_upload(services, upload_id, api_key_id))
+            except NotFoundError:
+                services.blobs.staged_path(upload_id).unlink(missing_ok=True)
+                staged.close()
+                raise
+            except BaseException:
+                staged.close()
+                raise
+        if self._upload.error is not None:
+            raise error_from_json(self._upload.error)
+        try:
+            self._check_room(offset_bytes, more_bytes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, staged: StagedBlob, upload: Upload) -> None:
+        self._upload = upload
+        if upload.state is not UploadState.OPEN:
+            staged.close()
+        elif self._stored_blob() is not None:
+            # It was about to become a model when its process was killed: what is sent once more is there already.
+            self._services.blobs.staged_path(upload.id).unlink(missing_ok=True)
+            staged.close()
+        else:
+            self._staged = staged
+
+    def _check_room(self, offset_bytes: int, more_bytes: int | None) -> None:
+        upload = self._upload
+        if offset_bytes != upload.offset_bytes:
+            raise ConflictError(
+                f"the upload has {upload.offset_bytes} bytes: go on from there",
+                code="upload-offset",
+                offset_bytes=upload.offset_bytes,
+            )
+        if more_bytes is not None and offset_bytes + more_bytes > upload.size_bytes:
+            raise _overrun(upload)
+        if self._staged is not None:
+            if not self._staged.begin_at(offset_bytes):
+                raise ConflictError("the upload changed in between", code="upload-offset", offset_bytes=0)
+            self._staged.require_room(upload.size_bytes - offset_bytes)
+
+    def write(self, chunk: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            InvalidInputError: ``upload-overrun``.
+            InvalidModelError: ``not-protobuf``, as soon as the beginning shows it: the upload has failed.
+            TransientError: ``store-full``, ``store-unavailable``; ``database-…`` from noting it.
+            NotFoundError: ``upload-not-found`` if somebody ended it meanwhile.
+        """
+        if self._taken + len(chunk) > self._upload.size_bytes:
+            raise _overrun(self._upload)
+        self._taken += len(chunk)
+        staged = self._staged
+        if staged is None or not chunk:
+            return
+        looked_at = min(HEAD_BYTES, self._upload.size_bytes)
+        unseen = staged.size_bytes < looked_at
+        staged.write(chunk)
+        if unseen and staged.size_bytes >= looked_at:
+            try:
+                check_head(staged.head(), self._upload.size_bytes)
+            except InvalidInputError as error:
+                raise self._failed(error) from None
+        unnoted = staged.size_bytes - self._upload.offset_bytes
+        if unnoted >= NOTE_EVERY_BYTES or time.monotonic() - self._noted_at >= NOTE_EVERY_SEC:
+            self._note()
+
+    def end(self) -> Upload:
+        """Keep what was written; if that was the rest, make it the model that `POST /v1/models` would have made.
+
+        Raises:
+            InvalidInputError: ``digest-mismatch``; what `submit_model` raises. The upload has failed.
+            TransientError: As `write`; the last part can be sent again.
+        """
+        if self._upload.state is not UploadState.OPEN:
+            return self._upload
+        if self._taken < self._upload.size_bytes:
+            self._note()
+            return self._upload
+        blob = self._stored_blob() or self._commit()
+        try:
+            submitted = submit_model(
+                self._services, name=self._upload.name, blob=blob, shapes=self._upload.shapes
+            )
+        except InvalidInputError as error:
+            raise self._failed(error) from None
+        with self._services.uow.write() as repos:
+            self._upload = repos.uploads.finish(self._upload.id, submitted.model.id)
+        log.info("upload finished", upload_id=self._upload.id, model_id=submitted.model.id)
+        return self._upload
+
+    def _commit(self) -> StoredBlob:
+        staged = self._staged
+        assert staged is not None
+        digest = staged.digest()
+        if self._upload.sha256 not in (None, digest):
+            raise self._failed(
+                InvalidInputError(
+                    "the bytes that arrived are not those that were announced (SHA-256): send the file again",
+                    code="digest-mismatch",
+                    sha256=digest,
+                )
+            )
+        staged.flush()
+        with self._services.uow.write() as repos:
+            repos.uploads.note_digest(self._upload.id, digest)
+        self._upload = replace(self._upload, digest=digest)
+        return staged.commit()
+
+    def _stored_blob(self) -> StoredBlob | None:
+        """Return what a process that was killed at the last moment made of it."""
+        digest = self._upload.digest
+        if digest is None or staged_bytes(self._services.blobs.staged_path(self._upload.id)):
+            return None
+        try:
+            with self._services.blobs.path(digest).open("rb") as file:
+                head = file.read(HEAD_BYTES)
+        except (NotFoundError, FileNotFoundError):
+            return None
+        return StoredBlob(sha256=digest, size_bytes=self._upload.size_bytes, head=head, created=False)
+
+    def _note(self) -> None:
+        """Have the disk take what was written, and only then note it; never the last byte, which `end` does."""
+        staged, before = self._staged, self._upload.offset_bytes
+        self._noted_at = time.monotonic()
+        if staged is None or not before < staged.size_bytes < self._upload.size_bytes:
+            return
+        after = staged.size_bytes
+        staged.flush()
+        with self._services.uow.write() as repos:
+            repos.uploads.advance(self._upload.id, before, after, keep_sec=keep_sec(self._services))
+        self._upload = replace(self._upload, offset_bytes=after)
+
+    def _failed(self, error: InvalidInputError) -> InvalidInputError:
+        self._services.blobs.staged_path(self._upload.id).unlink(missing_ok=True)
+        with self._services.uow.write() as repos:
+            self._upload = repos.uploads.fail(self._upload.id, error.to_json())
+        log.info("upload refused", upload_id=self._upload.id, code=error.code)
+        return error
+
+    def close(self) -> None:
+        """Let somebody else write. What was written and not noted is kept if it can be."""
+        staged = self._staged
+        if staged is None:
+            return
+        try:
+            if self._upload.state is UploadState.OPEN:
+                self._note()
+        except TunefarmError as error:
+            log.warning("a part of an upload is lost", upload_id=self._upload.id, error=error.message)
+        finally:
+            self._staged = None
+            staged.close()
+
+    def __enter__(self) -> UploadPart:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _overrun(upload: Upload) -> InvalidInputError:
+    return InvalidInputError(
+        f"these are more bytes than the {upload.size_bytes} that the file was said to have",
+        code="upload-overrun",
+        size_bytes=upload.size_bytes,
+    )

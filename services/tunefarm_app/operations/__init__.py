@@ -1,0 +1,1 @@
+"""Keeping a farm well: checks, reconciler, retention, backup and restore."""

@@ -1,0 +1,139 @@
+"""Are the devices well, and can they be reached?"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import Counter
+
+from tunefarm_app.operations.findings import Finding, failed, ok, warning
+from tunefarm_app.operations.version_check import judge_versions
+from tunefarm_app.runtime.composition import Services
+from tunefarm_db.values import UP_STATES, Device, DeviceState
+from tunefarm_tuning.core.errors import TransientError
+from tunefarm_tuning.target.toolchain import versions
+
+_MAGIC = struct.pack("<i", 0x2F271)  # what a TVM tracker is greeted with, and answers
+_TIMEOUT_SEC = 3.0
+_MOST_TRACKERS = 5
+_MOST_NAMED = 5
+SLOW = 1.25
+SLOW_ON_ALL_CORES = 2.0
+"""By which factor a device is slower than it was once, to be worth a warning. All cores at once are disturbed more easily."""
+
+
+_ADVICE = {
+    DeviceState.OFFLINE: "offline: start its agent (`tunefarm device join`); if it runs, its log says what is wrong.",
+    DeviceState.CHECKING: "checking: a worker calibrates it first; if that takes more than a minute, none works on the queue "
+    "tune: `tunefarm worker --queues tune`.",
+    DeviceState.QUARANTINED: "quarantined: it is let out by itself once the calibration kernel runs clean; one that a person "
+    "held back, by `tunefarm device release`.",
+    DeviceState.DRAINING: "draining: a person wants it back; `tunefarm device release` gives it work again.",
+}
+
+
+def check_tracker(services: Services) -> Finding:
+    """Whether the trackers answer; one that only the devices reach is proved by a device that waits at it."""
+    devices = _devices_if_known(services)
+    host, _, port = services.settings.tracker.rpartition(":")
+    trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
+    answers, silent = [], []
+    for tracker in sorted(trackers)[:_MOST_TRACKERS]:
+        name = f"{tracker[0]}:{tracker[1]}"
+        # An agent says that it is ready only while the tracker lists its server.
+        proved = [
+            device
+            for device in devices
+            if (device.tracker_host, device.tracker_port) == tracker
+            and device.ready
+            and device.state is not DeviceState.OFFLINE
+        ]
+        if _greets(tracker):
+            answers.append(f"{name} answers")
+        elif proved:
+            answers.append(f"{name} cannot be reached from here, but {proved[0].name} waits at it")
+        else:
+            silent.append(name)
+    if silent:
+        return failed(
+            "tracker",
+            f"{', '.join(silent)} does not answer as a TVM tracker",
+            "Start it (`python -m tunefarm_workers.tracker --port 9190`), or put TUNEFARM_TRACKER right: an address "
+            "that workers and devices reach.",
+        )
+    return ok("tracker", "; ".join(answers))
+
+
+def check_devices(services: Services) -> Finding:
+    """Whether there is a device to measure on, and what keeps the others."""
+    devices = _devices(services)
+    if not devices:
+        return failed(
+            "devices", "there is none", "Add one: `tunefarm device join` on it, or `tunefarm serve` here."
+        )
+    up = [device for device in devices if device.state in UP_STATES]
+    counts = Counter(device.state.value for device in devices)
+    said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    down = [device for device in devices if device.state not in UP_STATES]
+    if not down:
+        slow = [text for device in devices if (text := _slow(device))]
+        if slow:
+            return warning(
+                "devices",
+                f"{said}: " + "; ".join(slow[:_MOST_NAMED]),
+                "Heat, a power limit, or other work on the machine: the agent tells temperature and clocks (`tunefarm device "
+                "list --json`). Records made meanwhile can be told apart by their `calibration_sec`.",
+            )
+        return ok("devices", said)
+    said += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])
+    states = {device.state for device in down}
+    advice = " ".join(text for state, text in _ADVICE.items() if state in states)
+    return (warning if up else failed)("devices", said, advice)
+
+
+def check_versions(services: Services) -> Finding:
+    """Whether this process and the devices have the compiler that tunefarm pins."""
+    found = {device.name: _texts(device.info.get("versions")) for device in _devices_if_known(services)}
+    return judge_versions({"this process": versions(), **found})
+
+
+def _devices(services: Services) -> list[Device]:
+    with services.uow.read() as repos:
+        return list(repos.devices.list(limit=500).items)
+
+
+def _devices_if_known(services: Services) -> list[Device]:
+    """Return the devices; none where the database is away, which another check says."""
+    try:
+        return _devices(services)
+    except TransientError:
+        return []
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {str(name): str(text) for name, text in value.items()} if isinstance(value, dict) else {}
+
+
+def _why(device: Device) -> str:
+    return f"{device.name} is {device.state.value}" + (f" ({device.reason})" if device.reason else "")
+
+
+def _slow(device: Device) -> str:
+    """Return by how much the device has become slower, where that is much and it takes part all the same."""
+    said = device.calibration or {}
+    for took, held_against, limit, where in (
+        ("time_sec", "reference_sec", SLOW, ""),
+        ("all_cores_sec", "all_cores_reference_sec", SLOW_ON_ALL_CORES, " on all cores at once"),
+    ):
+        if said.get(took) and said.get(held_against) and said[took] > limit * said[held_against]:
+            return f"{device.name} is {said[took] / said[held_against]:.1f} times slower than it was{where}"
+    return ""
+
+
+def _greets(tracker: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(tracker, _TIMEOUT_SEC) as connection:
+            connection.sendall(_MAGIC)
+            return connection.recv(len(_MAGIC), socket.MSG_WAITALL) == _MAGIC
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""What is on record of kernels: search, sources, rooflines."""

@@ -1,0 +1,202 @@
+"""The geometry of the page's drawings. What they say is in tables beside them as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunefarm_app.report.document import JobReport, ReportBreakdown, ReportKernel
+from tunefarm_app.report.parts import ReportLatency, ReportTiming
+from tunefarm_app.report.quantities import count, percent, seconds, tick
+
+WIDTH = 720
+_LABEL = 132
+_RIGHT = 14
+_ROW = 40
+_TOP = 6
+_LOG_FROM = 8.0
+_LARGEST = 6
+_LEAST_SHARE_WITH_LABEL = 0.07
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripRow:
+    """One contender: its samples as dots, their range as a line, the median as a mark."""
+
+    key: str
+    label: str
+    value: str
+    y: float
+    dots: tuple[float, ...]
+    low: float
+    high: float
+    median: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """Samples of several contenders on one axis.
+
+    Attributes:
+        ticks: Place and text.
+        zero: Where the axis begins.
+        bottom: Of the rows; the ticks' texts are below.
+        logarithmic: Whether it goes by factors; bars are drawn from zero where it does not.
+    """
+
+    rows: tuple[StripRow, ...]
+    ticks: tuple[tuple[float, str], ...]
+    zero: float
+    bottom: float
+    height: float
+    logarithmic: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A part of a stacked bar. `color` counts from 0; -1 is all other kernels, -2 the rest."""
+
+    name: str
+    color: int
+    x: float
+    width: float
+    share: str
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A bar of the whole of an inference."""
+
+    label: str
+    total: str
+    segments: tuple[Segment, ...]
+
+
+def latency_strip(latency: ReportLatency) -> Strip:
+    """Return the drawing of the whole network's latencies."""
+    found: list[tuple[str, str, ReportTiming]] = []
+    if latency.onnxruntime is not None:
+        found.append(("onnxruntime", "ONNX Runtime", latency.onnxruntime))
+    if latency.torch_compile is not None:
+        found.append(("torch-compile", "torch.compile", latency.torch_compile))
+    found.append(("untuned", "TVM, untuned", latency.untuned))
+    if latency.rejected is not None:
+        found.append(("rejected", "TVM, left out", latency.rejected))
+    if not latency.tuned_is_untuned:
+        found.append(("tuned", "TVM, tuned", latency.tuned))
+    low = min(one.min_sec for _, _, one in found)
+    high = max(one.max_sec for _, _, one in found)
+    axis = _Axis(low, high)
+    rows = tuple(
+        StripRow(
+            key=key,
+            label=label,
+            value=seconds(one.median_sec),
+            y=_TOP + _ROW * (number + 0.5),
+            dots=tuple(axis.place(sample) for sample in one.samples_sec),
+            low=axis.place(one.min_sec),
+            high=axis.place(one.max_sec),
+            median=axis.place(one.median_sec),
+        )
+        for number, (key, label, one) in enumerate(found)
+    )
+    bottom = _TOP + _ROW * len(rows)
+    return Strip(
+        rows=rows,
+        ticks=tuple((axis.place(value), tick(value)) for value in axis.ticks()),
+        zero=_LABEL,
+        bottom=bottom,
+        height=bottom + 24,
+        logarithmic=axis.logarithmic,
+    )
+
+
+class _Axis:
+    """From seconds to places: linear from zero, or by factors where contenders are far apart."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.logarithmic = low > 0 and high / low > _LOG_FROM
+        self._low, self._high = (low / 1.25, high * 1.25) if self.logarithmic else (0.0, high * 1.08 or 1.0)
+
+    def place(self, value: float) -> float:
+        if self.logarithmic:
+            share = math.log(value / self._low) / math.log(self._high / self._low)
+        else:
+            share = value / self._high
+        return round(_LABEL + share * (WIDTH - _LABEL - _RIGHT), 2)
+
+    def ticks(self) -> list[float]:
+        if not self.logarithmic:
+            step = _round_step(self._high / 5)
+            return [step * number for number in range(int(self._high / step) + 1)]
+        decades = range(math.floor(math.log10(self._low)), math.ceil(math.log10(self._high)) + 1)
+        steps = (1, 2, 5) if self._high / self._low < 300 else (1,)
+        found = [step * 10.0**decade for decade in decades for step in steps]
+        return [value for value in found if self._low <= value <= self._high]
+
+
+def _round_step(about: float) -> float:
+    power = 10.0 ** math.floor(math.log10(about))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= about)
+
+
+def time_stacks(report: JobReport) -> tuple[Stack, ...]:
+    """Return two bars, before and after: the kernels that take most of either, all others, the rest."""
+    if report.breakdown is None or report.latency is None:
+        return ()
+    timed = [one for one in report.kernels if one.before_sec is not None and one.after_sec is not None]
+    before, after = (sum(_times(timed, which)) for which in (0, 1))
+    by_share = sorted(
+        timed,
+        key=lambda one: max((one.before_sec or 0) / (before or 1), (one.after_sec or 0) / (after or 1)),
+        reverse=True,
+    )
+    largest = by_share[:_LARGEST]
+    parts = report.breakdown
+    stacks = [
+        _stack("Untuned", 0, largest, timed, report.latency.untuned.median_sec, parts.rest_before_sec),
+        _stack("In the artifact", 1, largest, timed, report.latency.tuned.median_sec, parts.rest_after_sec),
+    ]
+    return tuple(stacks)
+
+
+def _stack(
+    label: str,
+    which: int,
+    largest: Sequence[ReportKernel],
+    timed: Sequence[ReportKernel],
+    total_sec: float,
+    rest_sec: float,
+) -> Stack:
+    sizes = [(one.name, number, _times([one], which)[0]) for number, one in enumerate(largest)]
+    others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
+    if len(timed) > len(largest):
+        sizes.append((count(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
+    sizes.append(("the rest", -2, max(0.0, rest_sec)))
+    whole = sum(size for _, _, size in sizes) or 1.0
+    segments, x = [], 0.0
+    for name, color, size in sizes:
+        width = size / whole * WIDTH
+        segments.append(
+            Segment(
+                name=name,
+                color=color,
+                x=round(x, 2),
+                width=round(width, 2),
+                share=percent(size / whole),
+                labelled=size / whole >= _LEAST_SHARE_WITH_LABEL,
+            )
+        )
+        x += width
+    return Stack(label=label, total=seconds(total_sec), segments=tuple(segments))
+
+
+def _times(kernels: Sequence[ReportKernel], which: int) -> list[float]:
+    return [(one.before_sec if which == 0 else one.after_sec) or 0.0 for one in kernels]
+
+
+def rest_is_negative(parts: ReportBreakdown) -> bool:
+    """Return whether kernels by themselves took longer than the network they are in."""
+    return parts.rest_before_sec < 0 or parts.rest_after_sec < 0

@@ -1,0 +1,237 @@
+"""Reads what a compiler wrote into an artifact's manifest and report: another release's worker may have written it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, TypeVar
+
+from tunefarm_app.records.farm_facts import FARM, PEAK
+from tunefarm_app.report.document import ReportBreakdown, ReportCoverage, ReportedDevice, ReportKernel
+from tunefarm_app.report.parts import (
+    ReportAlternative,
+    ReportChecks,
+    ReportedRecord,
+    ReportLatency,
+    ReportPlace,
+    ReportPrecision,
+    ReportTiming,
+    ReportUntunable,
+)
+from tunefarm_tuning.measure.peak import Peak
+
+T = TypeVar("T")
+Data = Mapping[str, Any]
+Timings = tuple[ReportTiming | None, ReportTiming | None]
+"""Of a kernel: untuned, tuned."""
+
+_NONSENSE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """An artifact's manifest and report, read part by part.
+
+    Attributes:
+        unreadable: The parts that are there, and not as they should be; each is left out.
+    """
+
+    manifest: Data
+    report: Data
+    unreadable: list[str] = field(default_factory=list)
+
+    def read(self, name: str, make: Callable[[Any], T], otherwise: T) -> T:
+        """Return what `make` makes of a part; `otherwise` where it is not there, or no such part."""
+        value = self.report.get(name)
+        if value is None:
+            return otherwise
+        try:
+            return make(value)
+        except _NONSENSE:  # pydantic's ValidationError is a ValueError
+            self.unreadable.append(name)
+            return otherwise
+
+    def latency(self) -> ReportLatency | None:
+        return self.read("latency", lambda data: _latency(data, self.manifest), None)
+
+    def checks(self) -> ReportChecks | None:
+        return self.read("checks", ReportChecks.model_validate, None)
+
+    def precision(self) -> ReportPrecision | None:
+        return self.read("precision", ReportPrecision.model_validate, None)
+
+    def place(self) -> ReportPlace | None:
+        return self.read("place", ReportPlace.model_validate, None)
+
+    def not_tunable(self) -> list[ReportUntunable]:
+        return self.read(
+            "not_tunable", lambda data: [ReportUntunable.model_validate(one) for one in data], []
+        )
+
+    def coverage(self) -> ReportCoverage | None:
+        return self.read("coverage", _coverage, None)
+
+    def hits(self) -> dict[str, Data] | None:
+        """Return the tasks that run a tuned kernel, by workload; None where the compiler does not list them."""
+        return self.read(
+            "coverage",
+            lambda data: {str(one["workload_key"]): one for one in data["hits"]} if "hits" in data else None,
+            None,
+        )
+
+    def kernels(self) -> dict[str, Timings]:
+        """Return how long kernels took, untuned and tuned, by workload."""
+        return self.read(
+            "kernels",
+            lambda data: {
+                str(one["workload_key"]): (timing(one["untuned_sec"]), timing(one["tuned_sec"]))
+                for one in data
+                if "untuned_sec" in one
+            },
+            {},
+        )
+
+    def chosen(self) -> dict[str, ReportAlternative]:
+        """Return the algorithms that took the place of kernels, by the kernels' workload."""
+        return {one.workload_key: one for one in self.alternatives() if one.chosen}
+
+    def alternatives(self) -> list[ReportAlternative]:
+        return self.read(
+            "alternatives",
+            lambda data: [ReportAlternative.model_validate(one) for one in data.get("candidates", [])],
+            [],
+        )
+
+    def networks_sec(self) -> dict[str, float]:
+        """Return the network's seconds without alternatives and with those chosen; empty where none was."""
+        return self.read(
+            "alternatives",
+            lambda data: {str(name): float(sec) for name, sec in data.get("networks_sec", {}).items()},
+            {},
+        )
+
+    def records(self) -> list[ReportedRecord]:
+        def make(data: Sequence[Data]) -> list[ReportedRecord]:
+            known = self.farm().get("records", {})
+            return [
+                ReportedRecord.model_validate({**one, **known.get(one["workload_key"], {})}) for one in data
+            ]
+
+        return self.read("records", make, [])
+
+    def farm(self) -> Data:
+        return self.read(FARM, dict, {})
+
+    def device(self) -> ReportedDevice | None:
+        """Return the device, as the farm noted it when it compiled; else what the manifest says of it."""
+        noted = self.read(
+            FARM,
+            lambda data: ReportedDevice.model_validate(data["device"]) if "device" in data else None,
+            None,
+        )
+        model = self.manifest.get("device_model")
+        if noted is not None or not isinstance(model, str):
+            return noted
+        return ReportedDevice(
+            name=None,
+            device_model=model,
+            cpu=None,
+            gpus=[],
+            cores=None,
+            memory_bytes=None,
+            system=None,
+            versions={},
+            calibration_sec=None,
+        )
+
+    def peak(self) -> Peak | None:
+        """Return what the device can do at its best, as the farm knew it when it compiled."""
+        return self.read(FARM, lambda data: Peak.from_json(data[PEAK]) if data.get(PEAK) else None, None)
+
+    def texts(self, name: str) -> dict[str, str]:
+        return self.read(name, lambda data: {str(key): str(value) for key, value in data.items()}, {})
+
+    def seconds(self, name: str) -> dict[str, float]:
+        return self.read(name, lambda data: {str(key): float(value) for key, value in data.items()}, {})
+
+    def warnings(self) -> list[str]:
+        return self.read("warnings", lambda data: [str(one) for one in data], [])
+
+
+def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> ReportTiming | None:
+    """Return samples as a timing; None where there are none."""
+    if not samples_sec:
+        return None
+    samples = [float(one) for one in samples_sec]
+    middle = median(samples)
+    return ReportTiming(
+        median_sec=middle,
+        min_sec=min(samples),
+        max_sec=max(samples),
+        spread=(max(samples) - min(samples)) / middle if middle else 0.0,
+        samples_sec=samples,
+        inferences=[],
+        threads=threads,
+    )
+
+
+def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) -> ReportBreakdown | None:
+    """Return where the time of an inference goes; None where too little was timed to say."""
+    pairs = [
+        (one.before_sec, one.after_sec)
+        for one in kernels
+        if one.before_sec is not None and one.after_sec is not None
+    ]
+    if latency is None or not pairs:
+        return None
+    before, after = sum(one for one, _ in pairs), sum(one for _, one in pairs)
+    return ReportBreakdown(
+        kernels_before_sec=before,
+        kernels_after_sec=after,
+        rest_before_sec=latency.untuned.median_sec - before,
+        rest_after_sec=latency.tuned.median_sec - after,
+        timed=len(pairs),
+        not_timed=len(kernels) - len(pairs),
+    )
+
+
+def _latency(data: Data, manifest: Data) -> ReportLatency:
+    tuned, untuned = _whole(data["tuned"]), _whole(data["untuned"])
+    baseline = _whole(data["onnxruntime"]) if data.get("onnxruntime") else None
+    compiled = _whole(data["torch_compile"]) if data.get("torch_compile") else None
+    coverage = manifest.get("coverage")
+    covered = coverage.get("covered") if isinstance(coverage, Mapping) else None
+    return ReportLatency(
+        onnxruntime=baseline,
+        onnxruntime_missing=None
+        if baseline
+        else str(data.get("onnxruntime_missing") or "the compiler did not say why"),
+        torch_compile=compiled,
+        torch_compile_missing=data.get("torch_compile_missing"),
+        untuned=untuned,
+        tuned=tuned,
+        tuned_is_untuned=covered == 0 or tuned.samples_sec == untuned.samples_sec,
+        rejected=_whole(data["rejected"]) if data.get("rejected") else None,
+        speedup_over_untuned=untuned.median_sec / tuned.median_sec,
+        speedup_over_onnxruntime=baseline.median_sec / tuned.median_sec if baseline else None,
+        overlaps_untuned=_overlap(tuned, untuned),
+        overlaps_onnxruntime=_overlap(tuned, baseline) if baseline else None,
+        speedup_over_torch_compile=compiled.median_sec / tuned.median_sec if compiled else None,
+        overlaps_torch_compile=_overlap(tuned, compiled) if compiled else None,
+    )
+
+
+def _whole(data: Data) -> ReportTiming:
+    made = timing(data["samples_sec"], threads=data["threads"])
+    if made is None:
+        raise ValueError("no samples")
+    return made.model_copy(update={"inferences": [int(one) for one in data.get("inferences", [])]})
+
+
+def _overlap(one: ReportTiming, other: ReportTiming) -> bool:
+    return one.min_sec <= other.max_sec and other.min_sec <= one.max_sec
+
+
+def _coverage(data: Data) -> ReportCoverage:
+    return ReportCoverage.model_validate({"misses": [], **data})

@@ -1,0 +1,83 @@
+"""A job's report as one HTML file: it loads nothing, runs nothing, and prints.
+
+Every text in it may be a stranger's: a model's name, an operator's, a message. The template escapes all of them, and what
+cannot be seen (control characters, direction overrides) is spelt out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from tunefarm_app.report import charts, quantities, words
+from tunefarm_app.report.document import JobReport, ReportKernel
+from tunefarm_app.storage.file_stem import file_stem
+from tunefarm_tuning.core.untrusted_text import clean
+
+_PACKAGE = "tunefarm_app.report"
+_LONGEST_LINE = 2000
+
+
+def report_page(report: JobReport) -> str:
+    """Return the page."""
+    parts = report.breakdown
+    return _template().render(
+        report=report,
+        strip=charts.latency_strip(report.latency) if report.latency else None,
+        stacks=charts.time_stacks(report),
+        rest_is_negative=parts is not None and charts.rest_is_negative(parts),
+        kernels=sorted(report.kernels, key=_by_time),
+        most_before=max((one.before_sec or 0.0 for one in report.kernels), default=0.0) or 1.0,
+        most_after=max((one.after_sec or 0.0 for one in report.kernels), default=0.0) or 1.0,
+        css=Markup(_css()),  # noqa: S704  (ours)
+        policy=content_security_policy(),
+        q=quantities,
+        words=words,
+        width=charts.WIDTH,
+    )
+
+
+def page_name(report: JobReport) -> str:
+    """Return what to call the file."""
+    return f"{file_stem(report.model.name)}.report.html"
+
+
+@cache
+def content_security_policy() -> str:
+    """Return the policy that the page carries: its own style sheet, and nothing else."""
+    digest = base64.b64encode(hashlib.sha256(_css().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _by_time(kernel: ReportKernel) -> tuple[float, int]:
+    return (-(kernel.before_sec or 0.0), kernel.position)
+
+
+@cache
+def _css() -> str:
+    return resources.files(_PACKAGE).joinpath("templates/report.css").read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader(_PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html")
+
+
+def _visible(value: object) -> object:
+    """Spell out what cannot be seen in a text; markup is the template's own."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return "\n".join(clean(line, _LONGEST_LINE) for line in value.split("\n"))
+    return value

@@ -1,0 +1,111 @@
+"""How to do a job again: commands, seeds, versions, and what will differ all the same."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from tunefarm_app.report.document import ReportReproduce, ReportStep
+from tunefarm_app.report.evidence import Evidence
+from tunefarm_app.storage.file_stem import file_end, file_stem
+from tunefarm_app.storage.rows import precision_of
+from tunefarm_db.values import Artifact, Job, Model
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.workload.precision import Precision
+
+_LIMITS = {
+    "trials": "--trials",
+    "wall_sec": "--seconds",
+    "patience_trials": "--patience",
+    "min_gain_per_min": "--min-gain",
+}
+
+
+def reproduce(job: Job, model: Model, artifact: Artifact | None, found: Evidence) -> ReportReproduce:
+    """Return the steps and their caveats."""
+    file = f"{file_stem(model.name)}{file_end(model.name)}"
+    steps = [
+        _step("The file that was tuned; its SHA-256 must be this one.", "text", f"{model.sha256}  {file}")
+    ]
+    if versions := found.texts("versions"):
+        python = versions.get("python", "")
+        pins = "\n".join(f"{name}=={version}" for name, version in versions.items() if name != "python")
+        steps.append(
+            _step(f"The versions that made the artifact, for pip or uv, on Python {python}.", "text", pins)
+        )
+    steps.append(
+        _step(
+            f"The same search (seed {job.seed}), in a farm that has a device of the kind named here.",
+            "sh",
+            _search(job, model, file),
+        )
+    )
+    if artifact is not None:
+        steps += _from_artifact(job, model, artifact, found, file)
+    return ReportReproduce(steps=steps, caveats=_caveats(job, artifact))
+
+
+def _search(job: Job, model: Model, file: str) -> str:
+    words = ["tunefarm", "tune", file, "--target", job.target_key, "--device-key", job.device_key]
+    for name, option in _LIMITS.items():
+        if (limit := job.budget.get(name)) is not None:
+            words += [option, f"{limit:.10g}"]
+    words += ["--tuner", job.tuner, "--seed", str(job.seed)]
+    if (precision := precision_of(job)) is not Precision.AS_MODEL:
+        words += ["--precision", precision.value]
+    for name, shape in model.shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    return shlex.join(clean(word, 500) for word in words)
+
+
+def _from_artifact(
+    job: Job, model: Model, artifact: Artifact, found: Evidence, file: str
+) -> list[ReportStep]:
+    imported = f"import_model({file!r}{f', shapes={model.shapes!r}' if model.shapes else ''})"
+    place = found.place()
+    seed = place.seed if place else 0
+    threads = ["--threads", str(place.threads)] if place else []
+    precision = precision_of(job)
+    stored = "" if precision is Precision.AS_MODEL else f", precision={precision.value!r}"
+    records = f"unzip {shlex.quote(artifact.name)} records.jsonl"
+    return [
+        _step(f"The records that the artifact stands on; {artifact.name} holds them.", "sh", records),
+        _step(
+            f"The same kernels from those records, checked and timed again (seed {seed}).",
+            "python",
+            "from tunefarm_tuning import apply_history_best, compile, import_model\n\n"
+            "with apply_history_best('records.jsonl'):\n"
+            f"    again = compile({imported}, {clean(job.target_key, 500)!r}, output='again.tunefarm', seed={seed}{stored})\n"
+            "print(again.report['latency'])",
+        ),
+        _step(
+            "The artifact's outputs against ONNX Runtime's, on other inputs.",
+            "python",
+            "from tunefarm_tuning import import_model, verify\n\n"
+            f"print(verify({artifact.name!r}, {imported}, seed={seed + 100}))",
+        ),
+        _step("Its latency.", "sh", shlex.join(["tunefarm", "run", artifact.name, "--time", *threads])),
+    ]
+
+
+def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
+    found = [
+        "The search follows what it measures: where a timing differs, the same seed tries other candidates.",
+        "It begins with what its farm has on record.",
+    ]
+    if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
+        found.append("A limit in seconds ends after more trials on a faster machine.")
+    # Not the precision: the command names it, or without one means what the model has.
+    if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
+        options = ", ".join(f"{name} = {value}" for name, value in others)
+        found.append(f"The command leaves to the server what this job had as {clean(options, 300)}.")
+    if artifact is not None:
+        found.append(
+            "The records give the same kernels on the same versions and kind of device; their timings vary as the samples "
+            "above do, and a kernel close to its untuned form may fall on the other side of it."
+        )
+    return found
+
+
+def _step(what: str, language: Literal["sh", "python", "text"], code: str) -> ReportStep:
+    return ReportStep(what=what, language=language, code=code)

@@ -1,0 +1,164 @@
+"""What a report says in sentences: the outcome, and what was not measured."""
+
+from __future__ import annotations
+
+from tunefarm_app.report.document import JobReport
+from tunefarm_app.report.parts import ReportLatency, ReportPrecision, ReportStored, ReportTiming
+from tunefarm_app.report.quantities import count, error, percent, ratio, seconds, size
+from tunefarm_db.job_state import JobState
+
+_ROUGH = 0.5
+"""The spread from which on a latency is called rough."""
+
+
+def summary(report: JobReport) -> list[str]:
+    """Return the outcome, the good and the bad of it."""
+    found = [_end(report)]
+    if report.simulated:
+        found.append("This farm runs in simulation: every measurement below is made up.")
+    if report.latency is not None:
+        found += _latency(report.latency)
+    if report.checks is not None:
+        found.append(
+            f"The largest difference from ONNX Runtime's outputs is {error(report.checks.max_abs_error)}, or "
+            f"{error(report.checks.max_rel_error)} of the output's root mean square, on random inputs; all outputs are "
+            f"{'within' if report.checks.ok else 'NOT within'} the tolerance."
+        )
+    if report.precision is not None and report.precision.weights is not None:
+        found.append(_precision(report.precision, report.precision.weights))
+    if report.coverage is not None:
+        found.append(
+            f"{report.coverage.covered} of {count(report.coverage.tasks, 'tuning task')} "
+            f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
+        )
+    return found
+
+
+def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
+    stored = (
+        f"{count(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
+        f"{'is' if weights.stored == 1 else 'are'} stored as {precision.name}, in {size(weights.bytes_after)} instead of "
+        f"{size(weights.bytes_before)}"
+    )
+    if precision.accuracy is None:
+        return f"{stored}."
+    off, plain = precision.accuracy.stored, precision.accuracy.as_model
+    without = (
+        ""
+        if plain is None
+        else f"; without it {error(plain.mean_rel_error)} and {error(plain.max_rel_error)}"
+    )
+    return (
+        f"{stored}: with it, outputs are off by {error(off.mean_rel_error)} of their root mean square in the mean, and by "
+        f"{error(off.max_rel_error)} at most{without}."
+    )
+
+
+def _end(report: JobReport) -> str:
+    trials = f"{count(report.job.trials, 'trial')}, {report.job.failures} of them failed"
+    searched = f"{seconds(report.job.tuned_sec)} of searching ({trials})"
+    if report.job.state is JobState.SUCCEEDED:
+        return f"The job succeeded: one artifact after {searched}."
+    if report.job.state is JobState.CANCELLED:
+        return f"The job was cancelled after {searched}. There is no artifact."
+    said = str((report.job.error or {}).get("message") or "it does not say why")
+    return f"The job failed after {searched}: {said}. There is no artifact."
+
+
+def _latency(latency: ReportLatency) -> list[str]:
+    tuned = f"{seconds(latency.tuned.median_sec)} per inference"
+    if latency.tuned_is_untuned:
+        found = [f"The artifact holds no tuned kernel: it takes {tuned}, as untuned."]
+    else:
+        than = f"untuned TVM ({seconds(latency.untuned.median_sec)})"
+        faster, noise = _against(latency.speedup_over_untuned), _noise(overlaps=latency.overlaps_untuned)
+        found = [f"The artifact takes {tuned}, {faster} {than}{noise}."]
+    if latency.onnxruntime is None or latency.speedup_over_onnxruntime is None:
+        found.append(f"It was not compared with ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+    else:
+        found.append(
+            f"It is {_against(latency.speedup_over_onnxruntime)} ONNX Runtime on the same device "
+            f"({seconds(latency.onnxruntime.median_sec)}){_noise(overlaps=latency.overlaps_onnxruntime is True)}."
+        )
+    if latency.torch_compile is not None and latency.speedup_over_torch_compile is not None:
+        found.append(
+            f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile there "
+            f"({seconds(latency.torch_compile.median_sec)}){_noise(overlaps=latency.overlaps_torch_compile is True)}."
+        )
+    return found
+
+
+def _against(speedup: float) -> str:
+    if speedup >= 1:
+        return f"{ratio(speedup)} as fast as"
+    return f"slower: {ratio(speedup)} as fast as"
+
+
+def _noise(*, overlaps: bool) -> str:
+    return ", but the samples overlap: noise may explain the difference" if overlaps else ""
+
+
+def doubts(latency: ReportLatency | None) -> list[str]:
+    """Return why the latencies may be off."""
+    if latency is None:
+        return []
+    named = {
+        "the artifact": latency.tuned,
+        "ONNX Runtime": latency.onnxruntime,
+        "torch.compile": latency.torch_compile,
+    }
+    rough = [f"{percent(one.spread)} ({name})" for name, one in named.items() if one and one.spread > _ROUGH]
+    if not rough:
+        return []
+    apart = f"samples lie apart by {' and '.join(rough)} of their median"
+    return [
+        f"These latencies are rough: {apart}. Time the artifact again while nothing else runs on its device."
+    ]
+
+
+def not_measured(report: JobReport) -> list[str]:
+    """Return what the report cannot say anything about."""
+    found = []
+    if report.artifact is None:
+        found.append("Latency, outputs and kernels by themselves: there is no artifact.")
+    latency = report.latency
+    if latency is not None:
+        threads = latency.tuned.threads
+        found.append(
+            "Other shapes, batch sizes and numbers of threads than these"
+            + (f" ({count(threads, 'thread')})." if threads else ".")
+        )
+        if latency.onnxruntime is None:
+            found.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+        if latency.torch_compile_missing:
+            found.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
+        found += [
+            f"The spread of {name}: there is a single sample, for an inference takes long."
+            for name, one in (("ONNX Runtime", latency.onnxruntime), ("the untuned network", latency.untuned))
+            if _is_single(one)
+        ]
+    if report.breakdown is not None and report.breakdown.not_timed:
+        found.append(
+            f"{count(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
+            "alone. Its time is in the rest."
+        )
+    once = [one.name for one in report.kernels if _is_single(one.untuned)]
+    if once:
+        found.append(
+            f"The spread of {count(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
+            "called once."
+        )
+    if report.checks is not None:
+        found.append("Accuracy on real data: outputs were compared on random inputs only.")
+    if report.artifact is not None:
+        found += [
+            "The first inference and loading, memory, energy, and several inferences at a time.",
+            "How long inputs take to the device, and outputs back.",
+            "Other frameworks and other compilers than those named here.",
+            "What else the device was doing: the farm measures one thing at a time on it, and cannot see other programs.",
+        ]
+    return found
+
+
+def _is_single(one: ReportTiming | None) -> bool:
+    return one is not None and len(one.samples_sec) == 1

@@ -1,0 +1,1 @@
+"""What every process of the farm runs on: composition, dispatch, logs."""

@@ -1,0 +1,102 @@
+"""Putting a process together: settings in, services out. The only place that makes engines, stores and dispatchers."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tunefarm_app.runtime.dispatch import CeleryDispatcher, Dispatcher
+from tunefarm_app.settings import Settings
+from tunefarm_app.storage.blob_store import BlobStore
+from tunefarm_db.engine import make_engine
+from tunefarm_db.unit_of_work import UnitOfWork
+from tunefarm_tuning.core.errors import InvariantError
+
+if TYPE_CHECKING:
+    from tunefarm_app.engines.interface import Engine  # the API process has neither numpy nor TVM
+
+
+_ANSWER_WITHOUT_BROKER_SEC = 0.3
+"""How long somebody who waits for an answer waits for the broker."""
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What use cases work with.
+
+    Attributes:
+        engine: Only workers have one.
+        owner: Who holds the leases that this process takes.
+        draining: Whether this process was told to stop.
+    """
+
+    settings: Settings
+    uow: UnitOfWork
+    blobs: BlobStore
+    dispatcher: Dispatcher
+    engine: Engine | None = None
+    owner: str = field(default_factory=_process_name)
+    draining: Callable[[], bool] = lambda: False
+
+    def require_engine(self) -> Engine:
+        """Return the engine. Raises `InvariantError` in a process that has none."""
+        if self.engine is None:
+            raise InvariantError("this process runs no steps: it has no engine")
+        return self.engine
+
+    def close(self) -> None:
+        """End child processes and connections."""
+        if self.engine is not None:
+            self.engine.close()
+        self.dispatcher.close()
+        self.uow.engine.dispose()
+
+
+def compose(settings: Settings) -> Services:
+    """Return the services of a process that runs no steps: the API, an administration command."""
+    return Services(
+        settings=settings,
+        uow=UnitOfWork(make_engine(settings.database_url.get_secret_value())),
+        blobs=BlobStore(settings.store_dir),
+        dispatcher=CeleryDispatcher(settings),
+    )
+
+
+def for_requests(services: Services) -> Services:
+    """Return the same services for answering requests; the caller closes their dispatcher as well.
+
+    A broker that does not answer is given up soon: whoever asked for a job should not wait for it. What was not sent
+    the reconciler sends, which has the patience that a slow broker needs.
+    """
+    dispatcher = CeleryDispatcher(services.settings, socket_timeout_sec=_ANSWER_WITHOUT_BROKER_SEC)
+    return replace(services, dispatcher=dispatcher)
+
+
+def compose_worker(settings: Settings, *, draining: Callable[[], bool]) -> Services:
+    """Return the services of a process that runs steps: one child of a worker's pool."""
+    return Services(
+        settings=settings,
+        uow=UnitOfWork(make_engine(settings.database_url.get_secret_value())),
+        blobs=BlobStore(settings.store_dir),
+        dispatcher=CeleryDispatcher(settings),
+        engine=_make_engine(settings),
+        draining=draining,
+    )
+
+
+def _make_engine(settings: Settings) -> Engine:
+    if settings.engine == "replay":
+        from tunefarm_app.engines.replay import ReplayEngine
+
+        return ReplayEngine()
+    from tunefarm_app.engines.tvm import TvmEngine
+
+    return TvmEngine(settings)

@@ -1,0 +1,1 @@
+"""Running a step, and the steps that do not tune."""

@@ -1,0 +1,147 @@
+"""The compile step: the best history becomes one checked artifact."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import structlog
+
+from tunefarm_app.engines.interface import CompiledFile
+from tunefarm_app.leases.device_turns import wait_for_device
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.records.farm_facts import FARM, farm_facts
+from tunefarm_app.records.rooflines import device_model_peak
+from tunefarm_app.storage.blob_store import StoredBlob
+from tunefarm_app.storage.file_stem import file_stem
+from tunefarm_app.storage.rows import engine_model, engine_record, precision_of
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import DeviceLease, Job, Record
+from tunefarm_tuning.core.errors import TransientError
+from tunefarm_tuning.process.scratch import ScratchDir
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.target.target import Target
+
+log = structlog.stdlib.get_logger(__name__)
+
+MEDIA_TYPE = "application/vnd.tunefarm.artifact"
+_NOTE_EVERY_SEC = 1.0
+_RECORDS_FOR_REASONS = 20
+
+
+def run_compile(context: StepContext) -> None:
+    """Compile with the best records there are, also of earlier jobs; check on a leased device; store; finish the job.
+
+    Raises:
+        InvalidInputError: If the model cannot be compiled for the target; the job fails with it.
+        DeviceLostError: If the device went away during the checks; the step is tried again.
+    """
+    with context.services.uow.read() as repos:
+        job = repos.jobs.get(context.job_id)
+        row = repos.models.get(job.model_id)
+        tasks = repos.jobs.tasks(job.id)
+    device = context.lease.take_device(job.device_key)
+    if device is None:
+        wait_for_device(context, job)
+        return
+    best, others = _history(context, job, device, [task.workload_key for task in tasks])
+    history = History(engine_record(record) for record in [*best.values(), *others])
+    began = time.monotonic()
+    with closing(ScratchDir()) as scratch:  # a killed worker's goes with the next one
+        compiled = context.engine.compile(
+            engine_model(context.services.blobs, row),
+            Target.from_json(job.target),
+            history,
+            precision=precision_of(job),
+            device=device.device,
+            name=file_stem(row.name),
+            output=scratch.path / f"{file_stem(row.name)}.tunefarm",
+            cancellation=context.cancellation,
+            on_progress=_Notes(context, job),
+        )
+        context.lease.check()
+        blob = context.services.blobs.put_file(compiled.path)
+    _commit(context, device, compiled, blob, best)
+    log.info("artifact stored", size_bytes=blob.size_bytes, seconds=round(time.monotonic() - began, 3))
+
+
+def _history(
+    context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]
+) -> tuple[dict[str, Record], list[Record]]:
+    """Return the best records by workload; of workloads without one, some that do not hold here, for the report to say why."""
+    with context.services.uow.read() as repos:
+        best = repos.records.best(
+            workload_keys,
+            target_key=job.target_key,
+            device_model=device.device.device_model,
+            toolchain=context.engine.toolchain,
+        )
+        others: list[Record] = []
+        for key in sorted(set(workload_keys) - best.keys()):
+            others += repos.records.query(RecordFilter(workload_key=key), limit=_RECORDS_FOR_REASONS).items
+    return best, others
+
+
+def _commit(
+    context: StepContext,
+    device: DeviceLease,
+    compiled: CompiledFile,
+    blob: StoredBlob,
+    best: Mapping[str, Record],
+) -> None:
+    with context.commit(device) as repos:
+        job = context.job(repos)
+        pool = repos.devices.in_pool(job.device_key)
+        peak = device_model_peak(repos, device.device)
+        repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
+        context.services.blobs.path(blob.sha256)  # a sweep may have come between
+        artifact = repos.artifacts.add(
+            job_id=job.id,
+            sha256=blob.sha256,
+            size_bytes=blob.size_bytes,
+            name=compiled.path.name,
+            manifest=dict(compiled.manifest),
+            report={**compiled.report, FARM: farm_facts(device.device, best, pool, peak)},
+        )
+        _note_untuned(repos, job, compiled.report)
+        repos.jobs.move(job.id, JobState.SUCCEEDED, artifact_id=artifact.id, progress={"phase": "succeeded"})
+        repos.events.add(job.id, "finished", {"state": JobState.SUCCEEDED.value, "artifact_id": artifact.id})
+
+
+def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
+    """Note with each task how fast its untuned kernel was when the compiler compared it with the tuned one."""
+    untuned_sec = {
+        hit["workload_key"]: hit["untuned_sec"] for hit in report.get("coverage", {}).get("hits", ())
+    }
+    for task in repos.jobs.tasks(job.id):
+        if untuned_sec.get(task.workload_key) is not None:
+            repos.jobs.update_task(job.id, task.position, untuned_cost_sec=untuned_sec[task.workload_key])
+
+
+class _Notes:
+    """Puts the compiler's progress into the job's row, about once a second: it is for people."""
+
+    def __init__(self, context: StepContext, job: Job) -> None:
+        self._context = context
+        self._job_id = job.id
+        self._phase = ""
+        self._next_note = 0.0
+
+    def __call__(self, phase: str, done: float) -> None:
+        self._context.lease.check()
+        now = time.monotonic()
+        if now < self._next_note and phase == self._phase:
+            return
+        self._phase = phase
+        self._next_note = now + _NOTE_EVERY_SEC
+        try:
+            with self._context.note() as repos:
+                repos.jobs.update(
+                    self._job_id, progress={"phase": "compiling", "step": phase, "done": round(done, 3)}
+                )
+        except TransientError as error:
+            log.warning("progress not noted", error=error.message)

@@ -1,0 +1,95 @@
+"""The extract step: a job gets its tuning tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from tunefarm_app.jobs.phases import begin_compiling
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
+from tunefarm_db.job_state import JobState
+from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Job, ModelTask, StepKind
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.task import TuningTask
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+def run_extract(context: StepContext) -> None:
+    """Find the kernels to tune, unless they are known already, and plan the job's first round.
+
+    Raises:
+        InvalidModelError: If the model does not compile for the target; the job fails with it.
+    """
+    with context.note() as repos:
+        job = context.job(repos)
+        if job.state is JobState.QUEUED:
+            job = repos.jobs.move(job.id, JobState.EXTRACTING, progress={"phase": "extracting"})
+            repos.events.add(job.id, "phase", {"phase": "extracting"})
+        row = repos.models.get(job.model_id)
+        target = Target.from_json(job.target)
+        known = _known_tasks(context, repos, job, target)
+    found: Sequence[TuningTask] = ()
+    if not known:
+        found = context.engine.extract_tasks(
+            engine_model(context.services.blobs, row),
+            target,
+            precision=precision_of(job),
+            cancellation=context.cancellation,
+        )
+    with context.commit() as repos:
+        job = context.job(repos)
+        if not known:
+            pipeline = pipeline_of(target, precision_of(job))
+            store_tasks(repos, row.id, pipeline, context.engine.toolchain, found)
+            known = _known_tasks(context, repos, job, target)
+        repos.jobs.add_tasks(
+            job.id,
+            [
+                NewJobTask(
+                    workload_key=task.workload_key,
+                    toolchain=task.toolchain,
+                    weight=task.weight,
+                    name=task.name,
+                    alternative=task.alternative,
+                )
+                for task in known
+            ],
+        )
+        if known:
+            enter_tuning(context, repos, job, tasks=len(known))
+        else:
+            enter_compiling(context, repos, job, stop_reason="no-tasks")
+    log.info("tasks extracted", tasks=len(known))
+
+
+def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: int) -> None:
+    """Move the job on to tuning, and plan its first round."""
+    repos.jobs.move(
+        job.id, JobState.TUNING, started_tuning_at=repos.now(), progress={"phase": "tuning", "tasks": tasks}
+    )
+    repos.jobs.catch_up(job.id)
+    repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
+    context.plan(repos, StepKind.TUNE, job)
+
+
+def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:
+    """Move the job on to the compiler."""
+    context.follow_with(repos, begin_compiling(repos, job, stop_reason=stop_reason))
+
+
+def _known_tasks(
+    context: StepContext, repos: Repositories, job: Job, target: Target
+) -> tuple[ModelTask, ...]:
+    pipeline = pipeline_of(target, precision_of(job))
+    return repos.models.tasks(
+        job.model_id,
+        pipeline=pipeline,
+        toolchain=context.engine.toolchain,
+        revision=revisions.GRAPH_PASSES,
+    )

@@ -1,0 +1,41 @@
+"""The import step: what a model is, and what there is to tune in it."""
+
+from __future__ import annotations
+
+import structlog
+
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.storage.rows import CPU, store_tasks
+from tunefarm_db.values import ModelState
+from tunefarm_tuning.target.target import Target
+
+log = structlog.stdlib.get_logger(__name__)
+
+_ANY_CPU = Target(kind="llvm")
+"""Workloads do not depend on which CPU it is: one target stands for all of them."""
+
+
+def run_import(context: StepContext) -> None:
+    """Parse the model in a child process, extract its tasks for CPUs, and make it ready.
+
+    Raises:
+        InvalidModelError: If it cannot be used; the model fails with it.
+    """
+    with context.services.uow.read() as repos:
+        row = repos.models.get(context.step.model_id)
+    if row.state is ModelState.IMPORTING:
+        path = context.services.blobs.path(row.sha256)
+        model = context.engine.import_model(path, row.shapes, cancellation=context.cancellation)
+        tasks = context.engine.extract_tasks(model, _ANY_CPU, cancellation=context.cancellation)
+    with context.commit() as repos:
+        if row.state is ModelState.IMPORTING:
+            store_tasks(repos, row.id, CPU, context.engine.toolchain, tasks)
+            repos.models.set_ready(
+                row.id,
+                inputs=[spec.to_json() for spec in model.inputs],
+                outputs=[spec.to_json() for spec in model.outputs],
+                operators=[list(pair) for pair in model.operators],
+                opset=model.opset,
+                num_params=model.num_params,
+            )
+            log.info("model imported", tasks=len(tasks), operators=len(model.operators))

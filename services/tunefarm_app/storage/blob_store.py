@@ -1,0 +1,283 @@
+"""The content-addressed store: uploaded models and finished artifacts as files named by their SHA-256.
+
+A blob appears whole or not at all: bytes go to a temporary file of the same file system, are hashed on the way,
+flushed to the disk, and renamed into place. Nobody ever sees half a blob under its name, whatever is killed when.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CHUNK_BYTES = 1 << 20
+_STAGED = ".upload"
+HEAD_BYTES = 128
+"""Of a blob, to see what kind of file it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBlob:
+    """A blob that is safely on the disk.
+
+    Attributes:
+        head: Its first bytes (at most 128), for a cheap look at what kind of file it is.
+        created: False where the store held the same bytes already.
+    """
+
+    sha256: str
+    size_bytes: int
+    head: bytes
+    created: bool
+
+
+class BlobStore:
+    """Blobs below one folder.
+
+    Concurrency: any number of processes and threads; storing equal bytes twice at once is harmless.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._blobs = root / "sha256"
+        self._temporary = root / "tmp"
+
+    def writer(self, *, limit_bytes: int | None = None) -> BlobWriter:
+        """Return a writer for one new blob; use it in a ``with``, and end with `BlobWriter.commit`.
+
+        Raises:
+            TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses, here and later on.
+        """
+        return BlobWriter(self, limit_bytes)
+
+    def put(self, chunks: Iterable[bytes], *, limit_bytes: int | None = None) -> StoredBlob:
+        """Store the chunks as one blob, in constant memory.
+
+        Raises:
+            InvalidInputError: ``too-large`` if they exceed `limit_bytes`; nothing is left behind.
+        """
+        with self.writer(limit_bytes=limit_bytes) as writer:
+            for chunk in chunks:
+                writer.write(chunk)
+            return writer.commit()
+
+    def put_file(self, path: Path) -> StoredBlob:
+        """Store a copy of the file."""
+        with path.open("rb") as file:
+            return self.put(iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+    def path(self, sha256: str) -> Path:
+        """Return the blob's file. Read it, never change it.
+
+        Raises:
+            NotFoundError: If the store has no such blob.
+        """
+        path = self.path_of(sha256)
+        if not path.is_file():
+            raise NotFoundError(f"the store has no blob {sha256[:64]}", code="blob-not-found")
+        return path
+
+    def path_of(self, sha256: str) -> Path:
+        """Return where the blob is, or would be."""
+        if not _SHA256.fullmatch(sha256):
+            raise NotFoundError("not a SHA-256", code="blob-not-found")
+        return self._blobs / sha256[:2] / sha256[2:4] / sha256
+
+    def delete(self, sha256: str) -> bool:
+        """Remove the blob; return whether there was one."""
+        try:
+            self.path_of(sha256).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_older(self, sha256: str, age_sec: float) -> bool:
+        """Return whether the blob was stored (or stored again) at least `age_sec` ago."""
+        return _modified_at(self.path_of(sha256)) <= time.time() - age_sec
+
+    def older_than(self, age_sec: float) -> Iterator[str]:
+        """Yield the blobs that were stored (or stored again) at least `age_sec` ago."""
+        limit = time.time() - age_sec
+        for path in self._blobs.glob("??/??/*"):
+            if _SHA256.fullmatch(path.name) and _modified_at(path) <= limit:
+                yield path.name
+
+    def used_bytes(self) -> int:
+        """Return what all blobs take up, by looking at each."""
+        return sum(_size_bytes(path) for path in self._blobs.glob("??/??/*"))
+
+    def sweep(self, older_than_sec: float) -> int:
+        """Remove temporary files that nobody has written to for `older_than_sec`; return how many.
+
+        A writer cleans up after itself; this is for those that were killed.
+        """
+        limit = time.time() - older_than_sec
+        swept = 0
+        for path in self._temporary.glob("*.part"):
+            if _modified_at(path) <= limit:
+                path.unlink(missing_ok=True)
+                swept += 1
+        return swept
+
+    def check(self) -> None:
+        """Raise `TransientError` (``store-full``, ``store-unavailable``) unless the store can be written to now."""
+        with self.writer() as probe:
+            probe.write(b"probe")
+            probe.flush()
+
+    def staged_path(self, name: str) -> Path:
+        """Return where a blob is received that comes in parts; see `tunefarm_app.storage.staged_blob`."""
+        return self._temporary / f"{name}{_STAGED}"
+
+    def staged_older_than(self, age_sec: float) -> Iterator[str]:
+        """Yield the names of those that nobody has written to for `age_sec`."""
+        limit = time.time() - age_sec
+        for path in self._temporary.glob(f"*{_STAGED}"):
+            if _modified_at(path) <= limit:
+                yield path.name.removesuffix(_STAGED)
+
+    def take(self, file: Path, sha256: str) -> bool:
+        """Make a file of the staging folder the blob of this name, which is what it holds; return whether it is new.
+
+        Raises:
+            TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
+        """
+        path = self.path_of(sha256)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            created = not path.exists()
+            # Equal bytes are written over: that also renews the time by which unreferenced blobs are swept.
+            file.replace(path)
+            _fsync_folder(path.parent)
+        except OSError as error:
+            raise disk_error(error) from error
+        return created
+
+    def temporary_path(self) -> Path:
+        self._temporary.mkdir(parents=True, exist_ok=True)
+        return self._temporary / f"{secrets.token_hex(16)}.part"
+
+
+class BlobWriter:
+    """Writes one blob; leaving the ``with`` without `commit` removes every trace of it."""
+
+    def __init__(self, store: BlobStore, limit_bytes: int | None) -> None:
+        self._store = store
+        self._limit_bytes = limit_bytes
+        try:
+            self._path = store.temporary_path()
+            self._file = self._path.open("xb")
+        except OSError as error:
+            raise disk_error(error) from error
+        self._hash = hashlib.sha256()
+        self._head = b""
+        self.size_bytes = 0
+
+    def write(self, chunk: bytes) -> None:
+        """Append `chunk`.
+
+        Raises:
+            InvalidInputError: ``too-large`` once the limit is passed.
+            TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
+        """
+        self.size_bytes += len(chunk)
+        if self._limit_bytes is not None and self.size_bytes > self._limit_bytes:
+            raise too_large(self._limit_bytes)
+        if len(self._head) < HEAD_BYTES:
+            self._head += bytes(chunk[: HEAD_BYTES - len(self._head)])
+        self._hash.update(chunk)
+        try:
+            self._file.write(chunk)
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def flush(self) -> None:
+        """Have the disk take what was written so far.
+
+        Raises:
+            TransientError: As `write`.
+        """
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise disk_error(error) from error
+
+    def commit(self) -> StoredBlob:
+        """Flush to the disk and give the blob its name.
+
+        Raises:
+            TransientError: As `write`.
+        """
+        sha256 = self._hash.hexdigest()
+        self.flush()
+        try:
+            self._file.close()
+        except OSError as error:
+            raise disk_error(error) from error
+        created = self._store.take(self._path, sha256)
+        return StoredBlob(sha256=sha256, size_bytes=self.size_bytes, head=self._head, created=created)
+
+    def close(self) -> None:
+        """Drop what is not committed."""
+        with suppress(OSError):  # what a full disk did not take is tried once more, and not wanted any more
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def too_large(limit_bytes: int) -> InvalidInputError:
+    """Return the error for an upload over the limit (the API also raises it from Content-Length alone)."""
+    return InvalidInputError(
+        f"the upload is larger than {limit_bytes} bytes, the limit of this server",
+        code="too-large",
+        limit_bytes=limit_bytes,
+    )
+
+
+def disk_error(error: OSError) -> TransientError:
+    """Return our error for what the store's disk refused."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return TransientError(
+        f"the store cannot be written: {error.strerror}", code="store-full" if full else "store-unavailable"
+    )
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")  # gone meanwhile: not ours to judge
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,197 @@
+"""Models, tasks and records between the engine's form and the database's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tunefarm_app.storage.blob_store import BlobStore
+from tunefarm_db.unit_of_work import Repositories
+from tunefarm_db.values import Device, Job, NewRecord, Record, Space
+from tunefarm_db.values import Model as ModelValue
+from tunefarm_db.values import Workload as WorkloadValue
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload import revisions
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision, parse_precision
+from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
+
+if TYPE_CHECKING:
+    from tunefarm_tuning.space.config_space import ConfigSpace
+    from tunefarm_tuning.tune.trial_outcome import TrialOutcome
+
+CPU = "cpu"
+GPU = "gpu"
+
+
+def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
+    """Return which of the graph pipelines prepares a model for the target, and, unless they stay, how it stores weights.
+
+    A CPU that multiplies bytes has kernels of its own, with as many sums side by side as its instruction makes.
+    """
+    lanes = dot_lanes(target)
+    pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
+    return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
+
+
+def precision_of(job: Job) -> Precision:
+    """Return how a job stores weights; one from before there was a choice, as its model has them."""
+    return parse_precision(job.options.get("precision"))
+
+
+def store_tasks(
+    repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
+) -> None:
+    """Keep what was found in the model, in place of what was there."""
+    repos.workloads.add_many(
+        [
+            WorkloadValue(
+                key=task.workload.key,
+                toolchain=toolchain,
+                name=task.workload.name,
+                flops=task.workload.flops,
+                args=[spec.to_json() for spec in task.workload.args],
+                ir=task.workload.ir,
+            )
+            for task in tasks
+        ]
+    )
+    repos.models.set_tasks(
+        model_id,
+        pipeline=pipeline,
+        toolchain=toolchain,
+        tasks=[(task.workload.key, task.weight) for task in tasks],
+        alternatives={
+            task.workload.key: task.alternative.to_json() for task in tasks if task.alternative is not None
+        },
+        revision=revisions.GRAPH_PASSES,
+    )
+
+
+def engine_model(blobs: BlobStore, row: ModelValue) -> Model:
+    """Return the imported model as the engine takes it."""
+    return Model(
+        path=blobs.path(row.sha256),
+        sha256=row.sha256,
+        shapes={name: tuple(shape) for name, shape in row.shapes.items()},
+        inputs=tuple(TensorSpec.from_json(spec) for spec in row.inputs),
+        outputs=tuple(TensorSpec.from_json(spec) for spec in row.outputs),
+        operators=tuple((str(name), int(count)) for name, count in row.operators),
+        opset=row.opset or 0,
+        num_params=row.num_params or 0,
+    )
+
+
+def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
+    """Return a stored workload as a task of a target."""
+    return TuningTask(
+        workload=Workload(
+            key=row.key,
+            name=row.name,
+            flops=row.flops,
+            args=tuple(TensorSpec.from_json(spec) for spec in row.args),
+            ir=row.ir,
+        ),
+        target=target,
+        weight=weight,
+    )
+
+
+def record_row(record: TuningRecord, *, device_id: str, job_id: str) -> NewRecord:
+    return NewRecord(
+        workload_key=record.workload_key,
+        target_key=record.target_key,
+        device_model=record.device_model,
+        toolchain=record.toolchain,
+        space_key=record.space_key,
+        config=record.config.to_json(),
+        outcome=record.outcome.value,
+        cost_sec=record.cost_sec,
+        samples_sec=list(record.samples_sec),
+        build_sec=record.build_sec,
+        measured_at=record.measured_at,
+        tuner=record.tuner,
+        message=record.message,
+        extra=dict(record.extra),
+        confirmed=record.confirmed,
+        device_id=device_id,
+        job_id=job_id,
+    )
+
+
+def record_rows(
+    outcomes: Sequence[TrialOutcome],
+    task: TuningTask,
+    job: Job,
+    device: Device,
+    *,
+    num_cores: int,
+    toolchain: str,
+) -> list[NewRecord]:
+    """Return what a job's step measured on a device, as records to be stored."""
+    info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
+    # What the device took for the kernel that never changes: tells records of a throttled device apart.
+    said = device.calibration or {}
+    names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
+    extra = {name: said[field] for name, field in names.items() if said.get(field) is not None}
+    return [
+        record_row(
+            outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain, extra=extra),
+            device_id=device.id,
+            job_id=job.id,
+        )
+        for outcome in outcomes
+    ]
+
+
+def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
+    return Space(
+        workload_key=task.workload.key,
+        target_key=task.target.key,
+        toolchain=toolchain,
+        space=space.to_json(),
+        space_key=space.key,
+        family=space.family,
+        extents=list(space.extents),
+        revision=revisions.SPACES,
+    )
+
+
+def engine_space(row: Space | None) -> ConfigSpace | None:
+    """Return a stored space, to learn from what was measured in it; None where there is none that can be read."""
+    if row is None or row.family is None:
+        return None
+    from tunefarm_tuning.space.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
+
+    try:
+        return ConfigSpace.from_json(row.space)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def current_space(row: Space | None) -> ConfigSpace | None:
+    """Return a stored space, to tune in it; None where it is to be made anew: an older release has another for the workload."""
+    return engine_space(row) if row is not None and row.revision == revisions.SPACES else None
+
+
+def engine_record(row: Record) -> TuningRecord:
+    return TuningRecord(
+        workload_key=row.workload_key,
+        target_key=row.target_key,
+        device_model=row.device_model,
+        toolchain=row.toolchain,
+        space_key=row.space_key,
+        config=Config.from_json(row.config),
+        outcome=Outcome(row.outcome),
+        samples_sec=tuple(row.samples_sec),
+        build_sec=row.build_sec,
+        measured_at=row.measured_at,
+        tuner=row.tuner,
+        message=row.message,
+        extra=row.extra or {},
+    )

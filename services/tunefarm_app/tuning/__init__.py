@@ -1,0 +1,1 @@
+"""The life of a trial: plan, prefetch, round, commit."""

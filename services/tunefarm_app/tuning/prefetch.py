@@ -1,0 +1,146 @@
+"""A lane's next round, prepared in this process while the present one is measured.
+
+It is in memory alone. The present step tells the other lanes of it (`InFlight.ahead`), so that none tries its configs or
+spends its budget. The next step takes it, if this process runs that; else it is thrown away, and who runs the step
+begins anew: nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from tunefarm_app.leases.lanes import InFlight
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.tuning.claiming import Claims
+from tunefarm_app.tuning.plan import choose_ahead
+from tunefarm_app.tuning.prepared_round import TaskRound
+from tunefarm_db.values import DeviceLease, Job
+from tunefarm_tuning.core.errors import reason_of
+from tunefarm_tuning.measure.interfaces import MeasureOption
+
+log = structlog.stdlib.get_logger(__name__)
+
+_LOOK_SEC = 0.2
+
+
+class RoundAhead:
+    """Chooses the next round, asks its tuner and builds, in a thread of its own.
+
+    Args:
+        context: The present step.
+        job: Its job.
+        device: On which it measures.
+        option: Who builds.
+        claims: What the lane is at.
+        after: The present round: nothing is chosen before that has all its candidates.
+
+    Attributes:
+        job_id: Whose it is.
+    """
+
+    def __init__(
+        self,
+        context: StepContext,
+        job: Job,
+        device: DeviceLease,
+        option: MeasureOption,
+        claims: Claims,
+        *,
+        after: TaskRound,
+    ) -> None:
+        self.job_id = job.id
+        self._context = context
+        self._job = job
+        self._device = device
+        self._option = option
+        self._claims = claims
+        self._after = after
+        self._round: TaskRound | None = None
+        self._stopped = threading.Event()
+        # What is logged there is of the same step.
+        self._thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(self._prepare,), name="round-ahead", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def round(self) -> TaskRound | None:
+        """The round, once it is settled; None where there is none to be measured."""
+        return self._round if self._round is not None and self._round.lost is None else None
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """What the other lanes were told of it."""
+        return self._claims.round.ahead if self.round is not None else None
+
+    def settle(self) -> None:
+        """Wait until it claims nothing any more: it does so in the name of the present step."""
+        self._thread.join()
+        while self._round is not None and not self._round.wait_settled(_LOOK_SEC):
+            if self._context.lease.reason is not None:
+                return
+
+    def discard(self) -> None:
+        """End what is under way, and delete what was built. It does nothing once it was measured."""
+        self._stopped.set()
+        self._thread.join()
+        if self._round is not None:
+            self._round.discard()
+
+    def _prepare(self) -> None:
+        try:
+            while not self._after.wait_settled(_LOOK_SEC):
+                if self._stopped.is_set():
+                    return
+            if not self._stopped.is_set():
+                self._round = self._choose()
+        except Exception as error:  # noqa: BLE001  (the present round is none the worse for it)
+            log.info("no round is prepared ahead", reason=reason_of(error))
+
+    def _choose(self) -> TaskRound | None:
+        task_row = choose_ahead(self._context, self._device, self._claims)
+        ahead = self._claims.round.ahead
+        if task_row is None or ahead is None:
+            return None
+        chosen = TaskRound(self._context, self._job, task_row, self._device, self._claims.claim_ahead)
+        chosen.prepare(self._option, ahead.trials)
+        return chosen
+
+
+class AheadSlot:
+    """Holds the round that is prepared from one step of a chain to the next.
+
+    Args:
+        lasts: Tells whether the process is likely to run the next step as well.
+    """
+
+    def __init__(self, lasts: Callable[[], bool]) -> None:
+        self._lasts = lasts
+        self._held: RoundAhead | None = None
+
+    def begin(self, make: Callable[[], RoundAhead]) -> None:
+        """Prepare a round, if the next step is likely to be ours."""
+        self.close()
+        if self._lasts():
+            self._held = make()
+
+    def settle(self) -> None:
+        """See to it that the present step can end (`RoundAhead.settle`); nothing is waited for that is of no use."""
+        if not self._lasts():
+            self.close()
+        elif self._held is not None:
+            self._held.settle()
+
+    def take(self) -> RoundAhead | None:
+        """Return what is held; from now on it is the caller's to measure or discard."""
+        held, self._held = self._held, None
+        return held
+
+    def close(self) -> None:
+        """Discard what is held."""
+        if (held := self.take()) is not None:
+            held.discard()

@@ -1,0 +1,1 @@
+"""Webhooks: registered, signed, sent."""

@@ -1,0 +1,193 @@
+"""One request to a webhook: signed as the Standard Webhooks specification says, and bounded in time and space.
+
+The specification is at https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import socket
+import ssl
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException
+from importlib.metadata import version
+from typing import Any
+
+from tunefarm_app.webhooks.address import Place, Resolver, checked_addresses, parse_url, system_resolver
+from tunefarm_db.webhook_values import ClaimedDelivery
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
+
+TIMEOUT_SEC = 10.0
+_SECRET_PREFIX = "whsec_"  # noqa: S105  (the specification's, no secret)
+_SECRET_BYTES = 32
+_READ_BYTES = 4096
+"""So much of an answer is taken off the line; nobody looks at it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """How an attempt to deliver went.
+
+    Attributes:
+        status: Of the answer; None where there was none.
+        error: Why it counts as failed; empty where it went well.
+    """
+
+    status: int | None
+    error: str
+    latency_sec: float
+
+
+def new_secret() -> str:
+    """Draw a secret at random, written as the specification says."""
+    return _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the signature of a message, for the header ``webhook-signature``."""
+    key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
+    signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
+    return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def body_of(claimed: ClaimedDelivery) -> bytes:
+    """Return what is sent: the same bytes each time."""
+    delivery = claimed.delivery
+    happened = datetime.fromtimestamp(delivery.created_at, UTC).isoformat(timespec="milliseconds")
+    data: dict[str, Any] = {}
+    if delivery.job_id is not None:
+        data = {"job_id": delivery.job_id, "seq": delivery.seq, "event": claimed.data}
+    message = {
+        "type": delivery.kind if delivery.job_id is None else f"job.{delivery.kind}",
+        "timestamp": happened.replace("+00:00", "Z"),
+        "data": data,
+    }
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def send(
+    claimed: ClaimedDelivery,
+    *,
+    allow_private: bool,
+    timeout_sec: float = TIMEOUT_SEC,
+    resolve: Resolver = system_resolver,
+) -> Attempt:
+    """Send the delivery; return how that went. It takes the time-out at most, and as long as the resolver."""
+    body, timestamp = body_of(claimed), int(time.time())
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": f"tunefarm/{version('tunefarm')}",
+        "Connection": "close",
+        "webhook-id": claimed.delivery.id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": sign(claimed.secret, claimed.delivery.id, timestamp, body),
+    }
+    started = time.monotonic()
+    status: int | None = None
+    try:
+        place = parse_url(claimed.url)
+        addresses = checked_addresses(place, allow_private=allow_private, resolve=resolve)
+        started = time.monotonic()
+        status = _post(place, addresses, headers, body, timeout_sec)
+        error = _why_not(status)
+    except InvalidInputError as refused:
+        error = refused.message
+    except (OSError, HTTPException, ValueError) as failed:
+        late = isinstance(failed, TimeoutError) or time.monotonic() - started >= timeout_sec
+        error = f"no answer within {timeout_sec:g} s" if late else _words(failed)
+    return Attempt(status=status, error=error, latency_sec=time.monotonic() - started)
+
+
+def _why_not(status: int) -> str:
+    if 200 <= status < 300:
+        return ""
+    if 300 <= status < 400:
+        return f"the receiver answered {status}: redirects are not followed"
+    return f"the receiver answered {status}"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the receiver's certificate is not good: {clean(error.verify_message)}"
+    if isinstance(error, OSError) and error.strerror:
+        return clean(error.strerror)
+    return clean(str(error)) or type(error).__name__
+
+
+class _Connection(HTTPConnection):
+    """Connects to addresses that were checked, and to no other."""
+
+    def __init__(self, place: Place, addresses: tuple[str, ...], deadline: float) -> None:
+        super().__init__(place.host, place.port)
+        self._place = place
+        self._addresses = addresses
+        self._deadline = deadline
+        if place.tls:
+            self.default_port = 443  # leaves the port out of the header Host
+
+    def left_sec(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def connect(self) -> None:
+        failed: OSError = OSError("no address")
+        for address in self._addresses:
+            try:
+                sock = socket.create_connection((address, self._place.port), timeout=self.left_sec())
+                break
+            except OSError as error:
+                failed = error
+        else:
+            raise failed
+        self.sock = sock  # closed with the connection, should the handshake fail
+        sock.settimeout(self.left_sec())
+        if self._place.tls:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(sock, server_hostname=self._place.host)
+
+
+def _post(
+    place: Place, addresses: tuple[str, ...], headers: dict[str, str], body: bytes, timeout_sec: float
+) -> int:
+    connection = _Connection(place, addresses, time.monotonic() + timeout_sec)
+    watch: threading.Timer | None = None
+    hung_up = threading.Event()
+    try:
+        connection.connect()
+        # A time-out of the socket's is for one read: a receiver that sends a byte now and then would never meet it.
+        watch = threading.Timer(connection.left_sec(), _hang_up, [connection.sock, hung_up])
+        watch.daemon = True
+        watch.start()
+        connection.request("POST", place.path, body=body, headers=headers)
+        answer = connection.getresponse()
+        status = answer.status
+        if hung_up.is_set():  # a head that breaks off counts as one to the library
+            raise TimeoutError
+        try:
+            answer.read(_READ_BYTES)
+        except (OSError, HTTPException):
+            pass  # what it said is known, and that counts
+        return status
+    finally:
+        if watch is not None:
+            watch.cancel()
+        connection.close()
+
+
+def _hang_up(sock: socket.socket, hung_up: threading.Event) -> None:
+    hung_up.set()
+    try:
+        # Below TLS: that layer is in use by the thread that is to be woken.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is closed already
