@@ -15,7 +15,7 @@ from sqlalchemy import Engine, insert, text
 from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_db.engine import make_engine
 from tunefarm_db.ids import new_id
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import (
     Base,
     CounterRow,

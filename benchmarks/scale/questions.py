@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.scale.fill import DEVICE_MODEL, POOL, TARGETS, TOOLCHAIN, Filled
 
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import StepKind
 
@@ -110,6 +110,6 @@ def questions(of: Filled) -> dict[str, dict[str, Question]]:
 
 
 def _succeeded() -> Any:
-    from tunefarm_db.job_state import JobState
+    from tunefarm_db.states.job import JobState
 
     return JobState.SUCCEEDED

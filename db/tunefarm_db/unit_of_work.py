@@ -10,34 +10,34 @@ from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from tunefarm_db.columns import db_now
-from tunefarm_db.repositories.api_keys import ApiKeys
-from tunefarm_db.repositories.artifacts import Artifacts
-from tunefarm_db.repositories.blobs import Blobs
-from tunefarm_db.repositories.calibrations import Calibrations
-from tunefarm_db.repositories.counters import Counters
-from tunefarm_db.repositories.deliveries import Deliveries
-from tunefarm_db.repositories.device_history import DeviceHistory
-from tunefarm_db.repositories.device_slots import DeviceSlots
-from tunefarm_db.repositories.devices import Devices
-from tunefarm_db.repositories.events import Events
-from tunefarm_db.repositories.jobs import Jobs
-from tunefarm_db.repositories.models import Models
-from tunefarm_db.repositories.overview import Overview
-from tunefarm_db.repositories.peaks import Peaks
-from tunefarm_db.repositories.records import Records
-from tunefarm_db.repositories.retention import Retention
-from tunefarm_db.repositories.searches import Searches
-from tunefarm_db.repositories.sources import Sources
-from tunefarm_db.repositories.spaces import Spaces
-from tunefarm_db.repositories.statistics import Statistics
-from tunefarm_db.repositories.steps import Steps
-from tunefarm_db.repositories.transfer import Transfer
-from tunefarm_db.repositories.trials import Trials
-from tunefarm_db.repositories.turns import Turns
-from tunefarm_db.repositories.uploads import Uploads
-from tunefarm_db.repositories.webhooks import Webhooks
-from tunefarm_db.repositories.workloads import Workloads
+from tunefarm_db.repositories.devices.calibrations import Calibrations
+from tunefarm_db.repositories.devices.devices import Devices
+from tunefarm_db.repositories.devices.history import DeviceHistory
+from tunefarm_db.repositories.devices.peaks import Peaks
+from tunefarm_db.repositories.devices.slots import DeviceSlots
+from tunefarm_db.repositories.farm.api_keys import ApiKeys
+from tunefarm_db.repositories.farm.counters import Counters
+from tunefarm_db.repositories.farm.overview import Overview
+from tunefarm_db.repositories.farm.retention import Retention
+from tunefarm_db.repositories.farm.statistics import Statistics
+from tunefarm_db.repositories.jobs.artifacts import Artifacts
+from tunefarm_db.repositories.jobs.events import Events
+from tunefarm_db.repositories.jobs.jobs import Jobs
+from tunefarm_db.repositories.jobs.steps import Steps
+from tunefarm_db.repositories.jobs.trials import Trials
+from tunefarm_db.repositories.jobs.turns import Turns
+from tunefarm_db.repositories.models.blobs import Blobs
+from tunefarm_db.repositories.models.models import Models
+from tunefarm_db.repositories.models.uploads import Uploads
+from tunefarm_db.repositories.records.records import Records
+from tunefarm_db.repositories.records.searches import Searches
+from tunefarm_db.repositories.records.sources import Sources
+from tunefarm_db.repositories.records.spaces import Spaces
+from tunefarm_db.repositories.records.transfer import Transfer
+from tunefarm_db.repositories.records.workloads import Workloads
+from tunefarm_db.repositories.webhooks.deliveries import Deliveries
+from tunefarm_db.repositories.webhooks.webhooks import Webhooks
+from tunefarm_db.tables.columns import db_now
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TransientError, TunefarmError
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tunefarm_db.repositories.statistics import DeviceStanding
+from tunefarm_db.repositories.farm.statistics import DeviceStanding
 from tunefarm_db.values import DeviceState
 
 _STATES = tuple(state for state in DeviceState if state is not DeviceState.REMOVED)

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.rows import engine_record
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
 

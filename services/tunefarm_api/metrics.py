@@ -18,9 +18,9 @@ from prometheus_client.registry import Collector
 from tunefarm_api.device_metrics import device_metrics
 from tunefarm_api.webhook_metrics import webhook_metrics
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.counters import Counter
-from tunefarm_db.repositories.statistics import OpenSteps
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.repositories.farm.statistics import OpenSteps
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome
 

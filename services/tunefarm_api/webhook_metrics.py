@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tunefarm_db.webhook_values import WEBHOOK_STATES, WebhookStanding
+from tunefarm_db.values.webhooks import WEBHOOK_STATES, WebhookStanding
 
 _RESULTS = ("delivered", "retried", "given-up")
 

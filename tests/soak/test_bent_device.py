@@ -12,7 +12,7 @@ import bent_server
 from real_farm import network, real_farm
 from soak_audit import audit
 
-from tunefarm_db.device_state import DeviceState
+from tunefarm_db.states.device import DeviceState
 from tunefarm_db.values import Job
 
 # times that it computes wrongly and that its clock runs at half its speed, trials of a job

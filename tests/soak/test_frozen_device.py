@@ -13,7 +13,7 @@ from real_farm import RealFarm, network, real_farm
 from soak_audit import audit
 from waiting import gone
 
-from tunefarm_db.device_state import DeviceState
+from tunefarm_db.states.device import DeviceState
 from tunefarm_db.values import Job
 from tunefarm_tuning.measure.interfaces import TimingOption
 

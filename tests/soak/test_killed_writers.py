@@ -25,7 +25,7 @@ MOST_COMMITS = 40
 WRITER = """
 import sys
 from tunefarm_db.engine import make_engine
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
 
 uow = UnitOfWork(make_engine(sys.argv[1]))

@@ -20,8 +20,8 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.storage.blob_store import BlobStore
-from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Device, Job, Model, Step, StepKind, Trial
 from tunefarm_tuning.measure.peak import Peak

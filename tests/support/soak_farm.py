@@ -38,7 +38,7 @@ from tunefarm_app.models.submit import submit_model
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.settings import Settings
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Step, StepState
 from tunefarm_tuning.core.errors import TransientError

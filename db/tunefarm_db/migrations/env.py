@@ -8,8 +8,8 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import Connection
 
-from tunefarm_db.columns import EnumText, JsonText
 from tunefarm_db.tables import Base
+from tunefarm_db.tables.columns import EnumText, JsonText
 
 
 def _render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:

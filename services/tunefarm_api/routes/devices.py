@@ -17,7 +17,7 @@ from tunefarm_app.devices.orders import order_device, remove_device
 from tunefarm_app.devices.peak import peaks_of
 from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device as StoredDevice
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.measure.peak import Peak

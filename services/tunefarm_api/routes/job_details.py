@@ -22,7 +22,7 @@ from tunefarm_api.schemas.record import Record
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.tuning.task_grouping import grouped
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 from tunefarm_tuning.tune.task_groups import counting

@@ -13,7 +13,7 @@ from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Workload
 from tunefarm_api.schemas.record import Record
 from tunefarm_app.records.search import RecordSearch, find_best, find_records, parse_shape
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.core.errors import NotFoundError
 
 router = APIRouter(prefix="/v1", tags=["records"])

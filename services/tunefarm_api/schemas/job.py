@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_tuning.workload.precision import Precision
 
 Whole = Annotated[int, Field(strict=True)]

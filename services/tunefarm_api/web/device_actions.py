@@ -12,7 +12,7 @@ from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import page
 from tunefarm_app.devices.enrolment import TOKEN_VALID_SEC, create_enrolment_token
 from tunefarm_app.devices.orders import order_device, remove_device
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)

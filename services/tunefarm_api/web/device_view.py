@@ -9,8 +9,8 @@ from typing import Any
 
 from tunefarm_api.web import show
 from tunefarm_app.devices.history import Span
-from tunefarm_db.device_history_values import CalibrationOutcome, DeviceInterval
 from tunefarm_db.values import Device
+from tunefarm_db.values.device_history import CalibrationOutcome, DeviceInterval
 
 MOST_POINTS = 400
 _LONGEST = 200

@@ -12,8 +12,8 @@ from fastapi.responses import HTMLResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.rendering import page
-from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 
 router = APIRouter(include_in_schema=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_db.repositories.searches import FailedTrial
+from tunefarm_db.repositories.records.searches import FailedTrial
 from tunefarm_tuning.core.untrusted_text import clean
 
 MOST_GROUPS = 12

@@ -18,7 +18,7 @@ from tunefarm_api.web.job_view import (
     time_left,
 )
 from tunefarm_app.leases.wait_reason import why_waiting
-from tunefarm_db.repositories.overview import ListedJob
+from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job
 

@@ -28,7 +28,7 @@ from tunefarm_api.web.report_view import latency_lines
 from tunefarm_api.web.task_view import task_lines
 from tunefarm_app.leases.wait_reason import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 
 router = APIRouter(include_in_schema=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tunefarm_api.web.show import duration, plural
 from tunefarm_app.tuning.task_grouping import grouped
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
 from tunefarm_tuning.tune.task_groups import latency_sec
 

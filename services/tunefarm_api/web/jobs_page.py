@@ -13,8 +13,8 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.job_line import job_lines
 from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
-from tunefarm_db.job_state import OPEN_STATES, JobState
-from tunefarm_db.repositories.overview import JobOrder
+from tunefarm_db.repositories.farm.overview import JobOrder
+from tunefarm_db.states.job import OPEN_STATES, JobState
 from tunefarm_db.values import UP_STATES
 
 router = APIRouter(include_in_schema=False)

@@ -23,7 +23,7 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.session import session_text
 from tunefarm_app.access.browser_sessions import session_key
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import OPEN_STATES
+from tunefarm_db.states.job import OPEN_STATES
 from tunefarm_tuning.core.errors import TransientError
 
 log = structlog.stdlib.get_logger(__name__)

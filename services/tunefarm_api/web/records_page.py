@@ -19,8 +19,8 @@ from tunefarm_api.web.schedule import schedule_lines
 from tunefarm_api.web.sparkline import fall
 from tunefarm_api.web.task_view import shapes_text
 from tunefarm_app.records.search import RecordSearch, find_best, parse_shape
-from tunefarm_db.repositories.records import RecordFilter
-from tunefarm_db.repositories.searches import KnownWorkload
+from tunefarm_db.repositories.records.records import RecordFilter
+from tunefarm_db.repositories.records.searches import KnownWorkload
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
 from tunefarm_tuning.core.errors import NotFoundError

@@ -28,7 +28,7 @@ from tunefarm_app.webhooks.register import (
     enable_webhook,
     try_webhook,
 )
-from tunefarm_db.webhook_values import DeliveryState, Webhook, WebhookStanding
+from tunefarm_db.values.webhooks import DeliveryState, Webhook, WebhookStanding
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)

@@ -24,10 +24,10 @@ from tunefarm_app.devices.peak import measure_device_peak
 from tunefarm_app.leases.device_hold import DeviceHold
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
+from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_db.repositories.devices import is_calibration
+from tunefarm_db.repositories.devices.devices import is_calibration
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
+from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.untrusted_text import clean

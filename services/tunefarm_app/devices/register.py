@@ -12,7 +12,7 @@ import structlog
 from tunefarm_app.devices.vitals import vitals_of
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError

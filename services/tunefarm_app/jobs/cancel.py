@@ -6,7 +6,7 @@ import structlog
 
 from tunefarm_app.jobs.phases import cancel
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 
 log = structlog.stdlib.get_logger(__name__)

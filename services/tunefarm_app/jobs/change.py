@@ -12,7 +12,7 @@ from tunefarm_app.jobs.submit import check_budget
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.leases.lanes import plan_round
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError

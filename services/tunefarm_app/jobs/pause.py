@@ -7,7 +7,7 @@ import structlog
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.leases.wait_reason import without_wait
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError
 

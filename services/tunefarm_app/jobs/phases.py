@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
 from tunefarm_tuning.workload import revisions

@@ -6,7 +6,7 @@ import structlog
 
 from tunefarm_app.jobs.pause import STATE_OF_STEP
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 from tunefarm_tuning.core.errors import ConflictError
 

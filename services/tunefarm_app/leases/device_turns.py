@@ -13,7 +13,7 @@ import structlog
 
 from tunefarm_app.leases.lanes import ends_without_device
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER
-from tunefarm_db.repositories.turns import Ahead
+from tunefarm_db.repositories.jobs.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts, Step
 

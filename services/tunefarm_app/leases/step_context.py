@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tunefarm_app.engines.interface import Engine
 from tunefarm_app.leases.step_lease import JobPausedError, StepLease
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, Step, StepKind
 from tunefarm_tuning.core.cancellation import Cancellation

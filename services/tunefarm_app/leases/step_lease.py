@@ -11,8 +11,8 @@ import structlog
 
 from tunefarm_app.leases.device_turns import may_take, wake_next
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Step, StepState
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -13,7 +13,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.runtime.dispatch import queue_of
 from tunefarm_db import schema
 from tunefarm_db.engine import parse_url
-from tunefarm_db.repositories.statistics import OpenSteps
+from tunefarm_db.repositories.farm.statistics import OpenSteps
 from tunefarm_db.values import StepState
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 

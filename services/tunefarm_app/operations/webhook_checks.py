@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_app.operations.findings import Finding, failed, ok, warning
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.webhook_values import WebhookStanding
+from tunefarm_db.values.webhooks import WebhookStanding
 from tunefarm_tuning.core.untrusted_text import clean
 
 OVERDUE_SEC = 60.0

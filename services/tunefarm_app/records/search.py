@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Page, Record
 from tunefarm_tuning.core.errors import InvalidInputError

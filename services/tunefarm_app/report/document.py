@@ -22,7 +22,7 @@ from tunefarm_app.report.parts import (
     ReportTiming,
     ReportUntunable,
 )
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 
 FORMAT: Literal["tunefarm-job-report"] = "tunefarm-job-report"
 FORMAT_VERSION: Literal[1] = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.parts import ReportLatency, ReportPrecision, ReportStored, ReportTiming
 from tunefarm_app.report.quantities import count, error, percent, ratio, seconds, size
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 
 _ROUGH = 0.5
 """The spread from which on a latency is called rough."""

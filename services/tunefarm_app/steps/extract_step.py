@@ -9,8 +9,8 @@ import structlog
 from tunefarm_app.jobs.phases import begin_compiling
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, ModelTask, StepKind
 from tunefarm_tuning.target.target import Target

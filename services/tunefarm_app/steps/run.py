@@ -34,8 +34,8 @@ from tunefarm_app.steps.source_step import run_source
 from tunefarm_app.tuning.commit import run_tune
 from tunefarm_app.tuning.confirm_step import run_confirm
 from tunefarm_app.tuning.prefetch import AheadSlot
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
     CancelledError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceLease
 from tunefarm_tuning.core.errors import DeviceLostError, TransientError
 from tunefarm_tuning.core.outcome import Outcome

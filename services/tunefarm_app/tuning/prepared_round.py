@@ -13,7 +13,7 @@ from tunefarm_app.tuning.claiming import Claim, ClaimingTuner
 from tunefarm_app.tuning.progress import TaskRow
 from tunefarm_app.tuning.record_cache import KEPT
 from tunefarm_app.tuning.transfer import like_histories
-from tunefarm_db.repositories.trials import Tried
+from tunefarm_db.repositories.jobs.trials import Tried
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
 from tunefarm_tuning.core.outcome import Outcome

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tunefarm_app.tuning.task_grouping import Costed, grouped
-from tunefarm_db.repositories.job_tasks import JobTaskChanges
+from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.values import JobTask, Json
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.tune.scheduler import RoundSummary, TaskState

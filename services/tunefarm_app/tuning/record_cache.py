@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from tunefarm_app.storage.rows import engine_record, engine_space
-from tunefarm_db.repositories.transfer import Outline
+from tunefarm_db.repositories.records.transfer import Outline
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config_space import ConfigSpace

@@ -12,8 +12,8 @@ import pytest
 from migrated_database import upgrade
 from sqlalchemy import Engine, make_url
 
-from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_db.values import Device, Job, Model, NewRecord, NewTrial, Step, StepKind
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.repositories.device_slots import COARSE_SEC, FINE_SEC, parts
+from tunefarm_db.repositories.devices.slots import COARSE_SEC, FINE_SEC, parts
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_db.values import DeviceState
+from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
 
 LEASE_SEC = 600.0
 AT = 1_800_000_000 // 28_800 * 28_800

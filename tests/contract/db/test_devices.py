@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_db.device_state import TRANSITIONS, DeviceEvent
+from tunefarm_db.states.device import TRANSITIONS, DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import NotFoundError

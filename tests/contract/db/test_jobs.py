@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tunefarm_db.job_state import TRANSITIONS, JobState
-from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
+from tunefarm_db.states.job import TRANSITIONS, JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Job, Workload
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError

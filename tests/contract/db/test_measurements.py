@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.overview import JobOrder
+from tunefarm_db.repositories.farm.overview import JobOrder
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState, ModelState, StepKind, Workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Space, Workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import text
 
-from tunefarm_db.source_values import SourceState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Workload
+from tunefarm_db.values.sources import SourceState
 
 SHA256 = "ab" * 32
 

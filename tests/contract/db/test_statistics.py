@@ -11,8 +11,8 @@ from sqlalchemy import event, text
 
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import DeviceState, StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError

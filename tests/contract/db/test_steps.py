@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.turns import Ahead, Rivals
+from tunefarm_db.repositories.jobs.turns import Ahead, Rivals
+from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, InvariantError, LeaseLostError, NotFoundError

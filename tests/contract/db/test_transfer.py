@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from tunefarm_db.repositories.transfer import HistoryLimits, Outline
+from tunefarm_db.repositories.records.transfer import HistoryLimits, Outline
 from tunefarm_db.unit_of_work import UnitOfWork
 from tunefarm_db.values import Record, Space, Workload
 

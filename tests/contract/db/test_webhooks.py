@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.webhook_values import ClaimedDelivery, DeliveryState, Webhook, WebhookStanding
+from tunefarm_db.values.webhooks import ClaimedDelivery, DeliveryState, Webhook, WebhookStanding
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 URL = "https://hooks.example.org/"

@@ -12,7 +12,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.pause import pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 from tunefarm_tuning.tune.budget import Budget
 

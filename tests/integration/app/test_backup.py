@@ -22,8 +22,8 @@ from tunefarm_app.operations.restore import check_backup, restore
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import Base, TrialRow
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 

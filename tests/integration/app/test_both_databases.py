@@ -24,7 +24,7 @@ from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_steps
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, StepState
 from tunefarm_tuning.core.errors import TransientError
 from tunefarm_tuning.measure.interfaces import Failure

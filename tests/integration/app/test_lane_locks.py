@@ -19,7 +19,7 @@ from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps import run as running
 from tunefarm_app.steps.run import run_step
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, Step, StepKind, StepState
 from tunefarm_tuning.core.errors import CancelledError, TunefarmError
 

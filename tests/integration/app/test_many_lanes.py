@@ -20,7 +20,7 @@ from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.operations.reconcile import reap, send_due
 from tunefarm_app.steps.run import run_steps
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, StepState
 from tunefarm_tuning.core.errors import ConflictError
 

@@ -23,7 +23,7 @@ from tunefarm_app.records.kernel_sources import Progress, source_of
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
 from tunefarm_app.tuning.prepared_round import TaskRound
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model

@@ -9,7 +9,7 @@ from typing import Any
 from noted_peak import noted_peak
 
 from tunefarm.client import Client
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 
 
 def test_a_device_and_what_it_did(run: Any, farm: Any, client: Client, tmp_path: Path) -> None:

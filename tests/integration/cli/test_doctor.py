@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tunefarm.cli.main import make_app
 from tunefarm_db import schema
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 
 
 @pytest.fixture

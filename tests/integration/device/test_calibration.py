@@ -20,7 +20,7 @@ from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_dev
 from tunefarm_app.devices.peak import peaks_of
 from tunefarm_app.engines.tvm import TvmEngine
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.process import ChildProcess

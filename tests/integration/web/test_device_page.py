@@ -8,9 +8,9 @@ from sqlalchemy import update
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.tables import DeviceRow
 from tunefarm_db.values import DeviceState
+from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
 
 INFO = {
     "cpu": "Quick <b>CPU</b>",

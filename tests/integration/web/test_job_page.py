@@ -8,7 +8,7 @@ from sqlalchemy import event, insert, update
 from tunefarm_api.web import job_page
 from tunefarm_api.web.curve import Curves
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
 from tunefarm_tuning.tune.budget import Budget
 

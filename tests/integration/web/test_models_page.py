@@ -7,7 +7,7 @@ from page_browser import ORIGIN, Browser
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 
 
 def upload(browser: Browser, content: bytes, shapes: str = ""):

@@ -6,7 +6,7 @@ import pytest
 from page_browser import Browser
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_db.repositories.records import RecordFilter
+from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_tuning.records.record import TuningRecord
 
 

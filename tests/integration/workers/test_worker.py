@@ -13,7 +13,7 @@ from pathlib import Path
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState
 
 

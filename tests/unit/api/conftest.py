@@ -17,7 +17,7 @@ from tunefarm_api.problem_kinds import PROBLEM_KINDS
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Model
 
 with warnings.catch_warnings():

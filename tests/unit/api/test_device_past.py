@@ -10,9 +10,9 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.device_history_values import CalibrationOutcome, NewCalibration
 from tunefarm_db.ids import new_id
 from tunefarm_db.values import NewRecord, NewTrial
+from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
 
 AGENT = {"load": [1.5, 1, 1], "temperature_celsius": 61.0, "clock_mhz": 3410}
 

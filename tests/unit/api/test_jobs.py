@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from tunefarm_app.jobs.phases import fail_subject
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.repositories.job_tasks import NewJobTask
+from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload
 from tunefarm_tuning.core.errors import TransientError
 

@@ -12,9 +12,9 @@ from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.request import Attempt
 from tunefarm_app.webhooks.sender import Patience, settle
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import NewTrial, StepKind
-from tunefarm_db.webhook_values import BY_A_PERSON, WEBHOOK_STATES
+from tunefarm_db.values.webhooks import BY_A_PERSON, WEBHOOK_STATES
 
 
 def read(client: TestClient) -> dict[tuple[str, ...], float]:

@@ -10,7 +10,7 @@ from app_farm import Farm, farm_settings, make_farm
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.settings import Settings
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
 
 

@@ -12,7 +12,7 @@ from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.jobs.retry import retry_job
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.outcome import Outcome

@@ -13,7 +13,7 @@ from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps.run import run_step
 from tunefarm_app.tuning.re_measurement import Doubt, first_that_fits
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Failure

@@ -16,7 +16,7 @@ from tunefarm_app.devices.orders import remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.engines.tvm import remote_device
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome

@@ -12,8 +12,8 @@ from waiting import wait_until
 from tunefarm_app.devices.orders import order_device, remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Device, DeviceState, Job
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 

@@ -14,7 +14,7 @@ from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.devices.vitals import vitals_of
 from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.operations.reconcile import Reconciler
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.calibration import CalibrationRun

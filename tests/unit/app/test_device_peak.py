@@ -13,7 +13,7 @@ from waiting import wait_until
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
 from tunefarm_app.devices.peak import known_peak, peaks_of
 from tunefarm_app.engines.replay import ReplayEngine
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.measure.calibration import CalibrationRun

@@ -10,8 +10,8 @@ from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.jobs.priority import PRIORITIES, parse_priority
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER, why_waiting
 from tunefarm_app.operations.reconcile import send_due
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 
 

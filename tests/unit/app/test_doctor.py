@@ -21,10 +21,10 @@ from tunefarm_app.operations.findings import Verdict, judge_clock
 from tunefarm_app.operations.version_check import judge_versions, pinned
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
-from tunefarm_db.device_state import DeviceEvent
 from tunefarm_db.engine import make_engine
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.webhook_values import BY_A_PERSON
+from tunefarm_db.values.webhooks import BY_A_PERSON
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import content_security_policy, report_page
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidModelError, NotFoundError
 from tunefarm_tuning.workload.task import Alternative, TuningTask
 

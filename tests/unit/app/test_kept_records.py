@@ -9,7 +9,7 @@ from sqlalchemy import event
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_app.tuning.record_cache import KeptRecords
-from tunefarm_db.repositories.transfer import Outline
+from tunefarm_db.repositories.records.transfer import Outline
 
 
 def tuned(farm: Any) -> tuple[list[Any], Outline]:

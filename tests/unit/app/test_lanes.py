@@ -21,8 +21,8 @@ from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.tuning.claiming import Claims
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.tune.scheduler import RoundSummary, TaskScheduler, TaskState

@@ -15,8 +15,8 @@ from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps import run as running
 from tunefarm_app.steps.run import run_steps
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import DeviceLostError
 

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.storage.rows import engine_space
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Record, Space
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask

@@ -13,7 +13,7 @@ from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_app.steps.run import run_step
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 

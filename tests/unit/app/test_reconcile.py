@@ -6,7 +6,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.models.delete import delete_model
 from tunefarm_app.models.store_sweep import sweep_blobs
 from tunefarm_app.operations.reconcile import Reconciler, send_due
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, ModelState
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.outcome import Outcome

@@ -15,7 +15,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.models.store_sweep import sweep_blobs
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.operations.retention import DAY_SEC, apply_retention
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Model, ModelState
 from tunefarm_tuning.core.errors import NotFoundError
 

@@ -18,7 +18,7 @@ from tunefarm_app.leases.lanes import InFlight, with_in_flight
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.tuning.plan import _may_be_taken
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, Builds, DeviceInfo, Failure, MeasureOption

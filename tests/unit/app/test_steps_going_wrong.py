@@ -21,9 +21,9 @@ from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.operations.reconcile import Reconciler, reap, send_due
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_step
-from tunefarm_db.device_state import DeviceEvent
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.counters import Counter
+from tunefarm_db.repositories.farm.counters import Counter
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceState, NewTrial, StepKind, StepState
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.errors import TransientError

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_db.job_state import JobState
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import ModelState, StepKind, StepState
 from tunefarm_tuning.records.coverage import Coverage, CoveredTask
 from tunefarm_tuning.tune.budget import Budget

@@ -7,8 +7,8 @@ from sqlalchemy import Dialect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql import ClauseElement
 
-from tunefarm_db.columns import db_now
 from tunefarm_db.tables import StepRow, table_of
+from tunefarm_db.tables.columns import db_now
 
 STATEMENTS = [
     select(StepRow.id).where(StepRow.not_before <= db_now() - 5.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_db.job_state import OPEN_STATES, TRANSITIONS, JobState, sources
+from tunefarm_db.states.job import OPEN_STATES, TRANSITIONS, JobState, sources
 
 
 def test_every_state_is_in_the_table_and_can_be_reached() -> None:

@@ -14,7 +14,7 @@ from app_farm import farm_settings, make_farm
 
 from tunefarm_api.metrics import render_metrics
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_db.device_state import DeviceEvent
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceState
 
 DEPLOY = Path(__file__).parents[3] / "deploy"

@@ -9,8 +9,8 @@ import pytest
 
 from tunefarm_api.web.device_view import MOST_POINTS, agent_facts, calibration_chart, interval_chart, use_of
 from tunefarm_app.devices.history import Span
-from tunefarm_db.device_history_values import DeviceInterval
 from tunefarm_db.values import Device
+from tunefarm_db.values.device_history import DeviceInterval
 
 
 def test_use_is_of_the_time_that_the_device_is_known() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tunefarm_api.web.failures import MOST_CHARACTERS, MOST_GROUPS, group_failures
-from tunefarm_db.repositories.searches import FailedTrial
+from tunefarm_db.repositories.records.searches import FailedTrial
 
 
 def failed(message: str, *, outcome: str = "run-error", number: int = 0) -> FailedTrial:

@@ -24,8 +24,8 @@ from tunefarm_api.web.scatter import histogram, scatter
 from tunefarm_api.web.schedule import KnobLine, schedule_lines
 from tunefarm_api.web.sparkline import FALL_HEIGHT, FALL_WIDTH, HEIGHT, WIDTH, fall, staircase
 from tunefarm_api.web.task_view import task_lines
-from tunefarm_db.job_state import JobState
-from tunefarm_db.repositories.overview import JobHead
+from tunefarm_db.repositories.farm.overview import JobHead
+from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Event, Job, JobTask, Space
 
 JOB = Job(

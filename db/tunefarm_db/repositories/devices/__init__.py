@@ -1,0 +1,1 @@
+"""Devices, their calibrations, peaks and history."""

@@ -1,0 +1,125 @@
+"""What became of devices: changes of their states, calibrations, and what they measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from sqlalchemy import and_, delete, insert, select
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.states.device import DeviceEvent
+from tunefarm_db.tables import CalibrationRow, DeviceChangeRow, JobTaskRow, RecordRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Device, DeviceState, Page
+from tunefarm_db.values.device_history import Calibration, DeviceChange, MeasuredHere, NewCalibration
+
+_CHANGES = table_of(DeviceChangeRow)
+_CALIBRATIONS = table_of(CalibrationRow)
+_ORDERS = (DeviceEvent.DRAIN, DeviceEvent.QUARANTINE, DeviceEvent.RELEASE, DeviceEvent.REMOVE)
+
+
+class DeviceHistory(Repository):
+    def note(self, device: Device, event: DeviceEvent) -> None:
+        """Keep that the device changed its state by the event, if it did, and any order that a person gave.
+
+        A check that was due, and that the device passes, is no change: its history would be of little else. So what
+        counts is whether the state is another than the last one that was kept.
+        """
+        state = DeviceState.ONLINE if device.state is DeviceState.LEASED else device.state
+        last = (
+            select(DeviceChangeRow.state)
+            .where(DeviceChangeRow.device_id == device.id)
+            .order_by(DeviceChangeRow.id.desc())
+            .limit(1)
+        )
+        if event not in _ORDERS and self._run(last).scalar_one_or_none() is state:
+            return
+        values = {
+            "id": new_id("dch"),
+            "device_id": device.id,
+            "event": event.value,
+            "state": state,
+            "reason": device.reason,
+        }
+        self._run(insert(_CHANGES).values(values))
+
+    def changes(self, device_id: str, *, cursor: str | None = None, limit: int = 50) -> Page[DeviceChange]:
+        """Return changes of the device's state, newest first."""
+        limit = checked_limit(limit)
+        query = select(_CHANGES).where(DeviceChangeRow.device_id == device_id)
+        if cursor is not None:
+            query = query.where(DeviceChangeRow.id < cursor)
+        found = self._all(DeviceChange, query.order_by(DeviceChangeRow.id.desc()).limit(limit + 1))
+        return page_of(found, limit, lambda change: change.id)
+
+    def add_calibration(self, device_id: str, calibration: NewCalibration) -> None:
+        """Keep how a calibration went."""
+        values = {"id": new_id("cal"), "device_id": device_id, **asdict(calibration)}
+        self._run(insert(_CALIBRATIONS).values(values))
+
+    def calibrations(
+        self, device_id: str, *, cursor: str | None = None, limit: int = 50
+    ) -> Page[Calibration]:
+        """Return the device's calibrations, newest first."""
+        limit = checked_limit(limit)
+        query = select(_CALIBRATIONS).where(CalibrationRow.device_id == device_id)
+        if cursor is not None:
+            query = query.where(CalibrationRow.id < cursor)
+        found = self._all(Calibration, query.order_by(CalibrationRow.id.desc()).limit(limit + 1))
+        return page_of(found, limit, lambda calibration: calibration.id)
+
+    def calibration_times(
+        self, device_id: str, *, most: int
+    ) -> list[tuple[float, str, float | None, float | None]]:
+        """Return when, outcome, time and what that was held against, of the newest calibrations, oldest first."""
+        query = (
+            select(
+                CalibrationRow.created_at,
+                CalibrationRow.outcome,
+                CalibrationRow.time_sec,
+                CalibrationRow.reference_sec,
+            )
+            .where(CalibrationRow.device_id == device_id)
+            .order_by(CalibrationRow.id.desc())
+            .limit(most)
+        )
+        return [(row[0], row[1], row[2], row[3]) for row in reversed(self._run(query).all())]
+
+    def measured(self, device_id: str, *, cursor: str | None = None, limit: int = 50) -> Page[MeasuredHere]:
+        """Return what was measured on the device, newest first."""
+        limit = checked_limit(limit)
+        place = and_(
+            JobTaskRow.job_id == RecordRow.job_id,
+            JobTaskRow.workload_key == RecordRow.workload_key,
+            JobTaskRow.toolchain == RecordRow.toolchain,
+        )
+        query = (
+            select(
+                RecordRow.id,
+                RecordRow.workload_key,
+                JobTaskRow.name,
+                RecordRow.job_id,
+                JobTaskRow.position,
+                RecordRow.outcome,
+                RecordRow.cost_sec,
+                RecordRow.confirmed,
+                RecordRow.message,
+                RecordRow.measured_at,
+            )
+            .select_from(table_of(RecordRow).outerjoin(table_of(JobTaskRow), place))
+            .where(RecordRow.device_id == device_id)
+            .order_by(RecordRow.id.desc())
+            .limit(limit + 1)
+        )
+        if cursor is not None:
+            query = query.where(RecordRow.id < cursor)
+        return page_of(self._all(MeasuredHere, query), limit, lambda record: record.id)
+
+    def forget(self, age_sec: float, *, limit: int) -> int:
+        """Delete changes and calibrations that are older, so many of each at most; return how many went."""
+        gone = 0
+        for table in (_CHANGES, _CALIBRATIONS):
+            old = select(table.c.id).where(table.c.created_at < db_now() - age_sec).limit(limit)
+            gone += int(self._run(delete(table).where(table.c.id.in_(old))).rowcount)
+        return gone

@@ -1,0 +1,54 @@
+"""What devices can do at their best, as it was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, select
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.devices.devices import held_under
+from tunefarm_db.tables import DevicePeakRow, DeviceRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json
+from tunefarm_db.values.peaks import DevicePeak
+
+_PEAKS = table_of(DevicePeakRow)
+_KNOWN = (
+    *_PEAKS.c,
+    DeviceRow.name.label("device_name"),
+    DeviceRow.device_key.label("device_key"),
+    DeviceRow.device_model.label("device_model"),
+)
+
+
+class Peaks(Repository):
+    """The newest peak of each device. One of a device that was removed stays: its records do as well."""
+
+    def put(self, device_id: str, fence: int, key: str, peak: Json) -> bool:
+        """Note a device's peak, in place of the one before; False where the device is no longer held under the fence."""
+        if self._run(select(DeviceRow.id).where(held_under(device_id, fence))).first() is None:
+            return False
+        changes = {"key": key, "peak": peak, "measured_at": db_now()}
+        self._run(
+            self._insert(_PEAKS)
+            .values(device_id=device_id, **changes)
+            .on_conflict_do_update(index_elements=["device_id"], set_=changes)
+        )
+        return True
+
+    def get(self, device_id: str) -> DevicePeak | None:
+        return self._first(DevicePeak, self._query().where(DevicePeakRow.device_id == device_id))
+
+    def of_pool(self, device_key: str) -> tuple[DevicePeak, ...]:
+        """Return the peaks of a pool's devices, removed ones included, the oldest first."""
+        query = self._query().where(DeviceRow.device_key == device_key)
+        return self._all(DevicePeak, query.order_by(DevicePeakRow.measured_at, DevicePeakRow.device_id))
+
+    def of_devices(self, device_ids: list[str]) -> dict[str, DevicePeak]:
+        """Return the peaks that are known of these devices."""
+        query = self._query().where(DevicePeakRow.device_id.in_(device_ids))
+        return {one.device_id: one for one in self._all(DevicePeak, query)}
+
+    def _query(self) -> Select[*tuple[Any, ...]]:
+        return select(*_KNOWN).join(table_of(DeviceRow), DeviceRow.id == DevicePeakRow.device_id)

@@ -1,0 +1,1 @@
+"""The farm as a whole: API keys, counters, statistics, retention."""

@@ -1,0 +1,101 @@
+"""API keys: hashes and scopes, by public id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, insert, or_, select, update
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import ApiKeyRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import ApiKey
+from tunefarm_tuning.core.errors import NotFoundError
+
+_KEYS = table_of(ApiKeyRow)
+
+
+class ApiKeys(Repository):
+    def add(
+        self,
+        *,
+        key_id: str,
+        name: str,
+        secret_sha256: str,
+        scopes: Sequence[str],
+        valid_sec: float | None = None,
+        device_name: str | None = None,
+        device_key: str | None = None,
+    ) -> ApiKey:
+        """Store a key; see `ApiKey` for what binds it. Raises `ConflictError` if the id is taken."""
+        values = {
+            "id": key_id,
+            "name": name,
+            "secret_sha256": secret_sha256,
+            "scopes": list(scopes),
+            "expires_at": None if valid_sec is None else db_now() + valid_sec,
+            "device_name": device_name,
+            "device_key": device_key,
+        }
+        key = self._first(ApiKey, insert(_KEYS).values(values).returning(_KEYS))
+        assert key is not None
+        return key
+
+    def find(self, key_id: str) -> ApiKey | None:
+        """Return the key, revoked or not."""
+        return self._first(ApiKey, select(_KEYS).where(ApiKeyRow.id == key_id))
+
+    def list(self, *, lock: bool = False) -> tuple[ApiKey, ...]:
+        """Return all keys, oldest first.
+
+        Args:
+            lock: Hold their rows until the end of the unit of work (SQLite holds the whole database anyway).
+        """
+        query = select(_KEYS).order_by(ApiKeyRow.created_at, ApiKeyRow.id)
+        return self._all(ApiKey, query.with_for_update() if lock else query)
+
+    def head(self) -> tuple[object, ...]:
+        """Return what is another one as soon as a list of keys would show something else."""
+        newest = (
+            func.max(column)
+            for column in (ApiKeyRow.created_at, ApiKeyRow.revoked_at, ApiKeyRow.last_used_at)
+        )
+        return tuple(self._run(select(func.count(), *newest)).one())
+
+    def touch(self, key_id: str) -> None:
+        """Note that the key was used now."""
+        self._run(update(_KEYS).where(ApiKeyRow.id == key_id).values(last_used_at=db_now()))
+
+    def revoke(self, key_id: str) -> ApiKey:
+        """Make the key worthless from now on; revoking again keeps the first time.
+
+        Raises:
+            NotFoundError: If there is no such key.
+        """
+        self._run(
+            update(_KEYS)
+            .where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None))
+            .values(revoked_at=db_now())
+        )
+        key = self.find(key_id)
+        if key is None:
+            raise NotFoundError("there is no such key", code="key-not-found", key_id=key_id)
+        return key
+
+    def use_up(self, key_id: str) -> bool:
+        """Revoke a key that is good for one use; False means that somebody used it before, or its time is over."""
+        good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
+        statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
+        return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
+
+    def revoke_of_device(self, device_name: str) -> int:
+        """Revoke every key that speaks for this device alone; return how many."""
+        statement = update(_KEYS).where(ApiKeyRow.device_name == device_name, ApiKeyRow.revoked_at.is_(None))
+        return int(self._run(statement.values(revoked_at=db_now())).rowcount)
+
+    def forget_expired(self, names: Sequence[str], after_sec: float) -> int:
+        """Delete the keys of these names whose time has been over for so long; return how many."""
+        statement = delete(_KEYS).where(
+            ApiKeyRow.name.in_(list(names)), ApiKeyRow.expires_at < db_now() - after_sec
+        )
+        return int(self._run(statement).rowcount)

@@ -1,0 +1,252 @@
+"""What the dashboard shows of many things at once: queries that only read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, or_, select
+
+from tunefarm_db.repositories.base import Repository, checked_limit
+from tunefarm_db.repositories.devices.devices import shown_state
+from tunefarm_db.states.job import OPEN_STATES, JobState
+from tunefarm_db.tables import ArtifactRow, DeviceRow, EventRow, JobRow, ModelRow, StepRow, table_of
+from tunefarm_db.values import DeviceState, Event, Job, Json, ModelState, StepKind
+
+_JOBS = table_of(JobRow)
+_EVENTS = table_of(EventRow)
+_NEWEST = 20
+
+
+class JobOrder(StrEnum):
+    """What a list of jobs can be sorted by."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    CHANGED = "changed"
+    MODEL = "model"
+    TRIALS = "trials"
+    LATENCY = "latency"
+
+
+_ORDERS: dict[JobOrder, tuple[ColumnElement[Any], ...]] = {
+    JobOrder.NEWEST: (),
+    JobOrder.OLDEST: (_JOBS.c.id.asc(),),
+    JobOrder.CHANGED: (_JOBS.c.updated_at.desc(),),
+    JobOrder.MODEL: (func.lower(table_of(ModelRow).c.name).asc(),),
+    JobOrder.TRIALS: (_JOBS.c.trials.desc(),),
+    JobOrder.LATENCY: (_JOBS.c.best_latency_sec.asc().nulls_last(),),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedJob:
+    """A job, with its model's name."""
+
+    job: Job
+    model_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHead:
+    """What tells whether a job has changed."""
+
+    id: str
+    state: JobState
+    event_seq: int
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelHead:
+    id: str
+    state: ModelState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHead:
+    """What tells whether a device has changed. Signs of life are no change."""
+
+    id: str
+    state: DeviceState
+    reason: str
+    ready: bool
+    held: bool
+    fence: int
+    calibrate_at: float | None
+
+
+class Overview(Repository):
+    def jobs(
+        self,
+        *,
+        states: Collection[JobState] = (),
+        model_text: str = "",
+        device_key: str | None = None,
+        order: JobOrder = JobOrder.NEWEST,
+        limit: int = 25,
+        offset: int = 0,
+    ) -> tuple[tuple[ListedJob, ...], int]:
+        """Return some of the jobs that match, and how many do in all.
+
+        Args:
+            states: In one of these; in any where it is empty.
+            model_text: Part of the model's name, in whatever case.
+            device_key: On this pool.
+            order: What they are sorted by; equal ones newest first.
+            limit: Most to return.
+            offset: How many to leave out before.
+        """
+        where: list[ColumnElement[bool]] = []
+        if states:
+            where.append(JobRow.state.in_(sorted(states)))
+        if model_text:
+            where.append(ModelRow.name.icontains(model_text, autoescape=True))
+        if device_key is not None:
+            where.append(JobRow.device_key == device_key)
+        joined = _JOBS.join(table_of(ModelRow), ModelRow.id == JobRow.model_id)
+        query: Select[Any] = (
+            select(_JOBS)
+            .select_from(joined)
+            .where(*where)
+            .order_by(*_ORDERS[order], JobRow.id.desc())
+            .limit(checked_limit(limit))
+            .offset(offset)
+        )
+        total = self._run(select(func.count()).select_from(joined).where(*where)).scalar_one()
+        jobs = self._all(Job, query)
+        named = select(ModelRow.id, ModelRow.name).where(ModelRow.id.in_({job.model_id for job in jobs}))
+        names = {row[0]: row[1] for row in self._run(named)}
+        return tuple(ListedJob(job=job, model_name=names[job.model_id]) for job in jobs), total
+
+    def pools(self) -> tuple[str, ...]:
+        """Return every pool that a job was measured on."""
+        return tuple(self._run(select(JobRow.device_key).distinct().order_by(JobRow.device_key)).scalars())
+
+    def count_jobs(self, model_ids: Sequence[str]) -> dict[str, int]:
+        """Return how many jobs each of the models has; those without one are left out."""
+        query = (
+            select(JobRow.model_id, func.count())
+            .where(JobRow.model_id.in_(list(model_ids)))
+            .group_by(JobRow.model_id)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def search_rate(self, device_key: str) -> float | None:
+        """Return how many trials a second the pool's newest jobs made; None where none has searched yet."""
+        newest = (
+            select(JobRow.trials, JobRow.tuned_sec)
+            .where(JobRow.device_key == device_key, JobRow.trials > 0, JobRow.tuned_sec > 0)
+            .order_by(JobRow.id.desc())
+            .limit(_NEWEST)
+            .subquery()
+        )
+        trials, sec = self._run(select(func.sum(newest.c.trials), func.sum(newest.c.tuned_sec))).one()
+        return None if not sec else float(trials) / float(sec)
+
+    def reports(self, job_ids: Sequence[str]) -> dict[str, Json]:
+        """Return the reports of the jobs that have one."""
+        query = select(ArtifactRow.job_id, ArtifactRow.report).where(ArtifactRow.job_id.in_(list(job_ids)))
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def earlier_report(self, job: Job) -> Json | None:
+        """Return the newest report on the same model for the same target and pool, of a job before this one."""
+        query = (
+            select(ArtifactRow.report)
+            .join(JobRow, JobRow.id == ArtifactRow.job_id)
+            .where(
+                JobRow.model_id == job.model_id,
+                JobRow.target_key == job.target_key,
+                JobRow.device_key == job.device_key,
+                JobRow.id < job.id,
+            )
+            .order_by(JobRow.id.desc())
+            .limit(1)
+        )
+        found: Json | None = self._run(query).scalar_one_or_none()
+        return found
+
+    def jobs_of_steps(self, step_ids: Sequence[str]) -> dict[str, str]:
+        """Return the jobs that these steps work for, by step."""
+        query = select(StepRow.id, StepRow.job_id).where(
+            StepRow.id.in_(list(step_ids)), StepRow.job_id.is_not(None)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def job_heads(self, also: Collection[str] = ()) -> tuple[JobHead, ...]:
+        """Return the heads of the jobs that are open, of the newest ones, and of `also`."""
+        newest = select(JobRow.id).order_by(JobRow.id.desc()).limit(_NEWEST).subquery()
+        query = select(JobRow.id, JobRow.state, JobRow.event_seq, JobRow.updated_at).where(
+            or_(
+                JobRow.state.in_(sorted(OPEN_STATES)),
+                JobRow.id.in_(select(newest.c.id)),
+                JobRow.id.in_(list(also)),
+            )
+        )
+        return self._all(JobHead, query)
+
+    def model_heads(self) -> tuple[ModelHead, ...]:
+        """Return the heads of the models that are being imported, and of the newest ones."""
+        newest = select(ModelRow.id).order_by(ModelRow.id.desc()).limit(_NEWEST).subquery()
+        wanted = or_(ModelRow.state == ModelState.IMPORTING, ModelRow.id.in_(select(newest.c.id)))
+        return self._all(ModelHead, select(ModelRow.id, ModelRow.state).where(wanted))
+
+    def device_heads(self) -> tuple[DeviceHead, ...]:
+        """Return the heads of all devices that were not removed."""
+        columns = (
+            DeviceRow.id,
+            shown_state().label("state"),
+            DeviceRow.reason,
+            DeviceRow.ready,
+            DeviceRow.held,
+            DeviceRow.fence,
+            DeviceRow.calibrate_at,
+        )
+        query = select(*columns).where(DeviceRow.state != DeviceState.REMOVED).order_by(DeviceRow.id)
+        return self._all(DeviceHead, query)
+
+    def curve(self, job_id: str, after: int = 0) -> list[tuple[int, float, Json]]:
+        """Return number, time and data of the events above `after` that tell how fast the job's kernels are, in order."""
+        query = (
+            select(EventRow.seq, EventRow.created_at, EventRow.data)
+            .where(EventRow.job_id == job_id, EventRow.seq > after, EventRow.kind.in_(["round", "confirmed"]))
+            .order_by(EventRow.seq)
+        )
+        return [(row[0], row[1], row[2]) for row in self._run(query)]
+
+    def milestones(self, job_id: str) -> tuple[Event, ...]:
+        """Return the events at which the job's phases begin and end, in order."""
+        kinds = ["queued", "phase", "paused", "resumed", "retried", "finished"]
+        query = select(_EVENTS).where(EventRow.job_id == job_id, EventRow.kind.in_(kinds))
+        return self._all(Event, query.order_by(EventRow.seq))
+
+    def newest_events(
+        self, job_id: str, *, before: int | None = None, rounds: bool = True, limit: int = 50
+    ) -> tuple[Event, ...]:
+        """Return the job's newest events, newest first.
+
+        Args:
+            job_id: The job.
+            before: Only those below this number.
+            rounds: Whether rounds of the search are among them.
+            limit: Most to return.
+        """
+        query = select(_EVENTS).where(EventRow.job_id == job_id)
+        if before is not None:
+            query = query.where(EventRow.seq < before)
+        if not rounds:
+            query = query.where(EventRow.kind != "round")
+        return self._all(Event, query.order_by(EventRow.seq.desc()).limit(checked_limit(limit)))
+
+    def import_times(self, model_id: str) -> tuple[float, float | None] | None:
+        """Return when the model's import was asked for and when it ended; None where that is no longer known."""
+        query = (
+            select(StepRow.created_at, StepRow.finished_at)
+            .where(StepRow.kind == StepKind.IMPORT, StepRow.subject_id == model_id)
+            .order_by(StepRow.round.desc())
+            .limit(1)
+        )
+        row = self._run(query).first()
+        return None if row is None else (row[0], row[1])

@@ -1,0 +1,90 @@
+"""What has not been used for some time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import exists, func, or_, select, update
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import ArtifactRow, JobRow, ModelRow, RecordRow, TrialRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Model, ModelState
+from tunefarm_tuning.core.outcome import Outcome
+
+_MODELS = table_of(ModelRow)
+
+
+class Retention(Repository):
+    """Ages are by the database's clock."""
+
+    def unused_models(self, age_sec: float, *, after: str = "", limit: int) -> tuple[Model, ...]:
+        """Return models that are ready or failed, and had no job at work within `age_sec`, oldest first.
+
+        Args:
+            age_sec: For how long no job has used them.
+            after: Only models with a later id.
+            limit: At most so many.
+        """
+        since = db_now() - age_sec
+        used = exists().where(
+            JobRow.model_id == ModelRow.id, or_(JobRow.finished_at.is_(None), JobRow.finished_at >= since)
+        )
+        query = (
+            select(_MODELS)
+            .where(
+                ModelRow.state.in_([ModelState.READY, ModelState.FAILED]), ModelRow.updated_at < since, ~used
+            )
+            .where(ModelRow.id > after)
+        )
+        return self._all(Model, query.order_by(ModelRow.id).limit(limit))
+
+    def old_artifacts(self, age_sec: float) -> tuple[str, ...]:
+        """Return the hashes that only artifacts older than `age_sec` have."""
+        query = (
+            select(ArtifactRow.sha256)
+            .group_by(ArtifactRow.sha256)
+            .having(func.max(ArtifactRow.created_at) < db_now() - age_sec)
+        )
+        return tuple(self._run(query).scalars())
+
+    def is_needed(self, sha256: str, age_sec: float) -> bool:
+        """Return whether a younger artifact, or a model that is not deleted or failed, has these bytes."""
+        useless = (ModelState.FAILED, ModelState.DELETED)
+        models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
+        artifacts = exists().where(ArtifactRow.sha256 == sha256, ArtifactRow.created_at >= db_now() - age_sec)
+        return bool(self._run(select(or_(models, artifacts))).scalar_one())
+
+    def told_failures(
+        self, age_sec: float, *, trials_after: str = "", records_after: str = "", limit: int
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the next failed trials and failed records that still say why, in the order of their ids.
+
+        Args:
+            age_sec: How long ago a trial's job must have ended, and a record have been made.
+            trials_after: Only later trials.
+            records_after: Only later records.
+            limit: At most so many of each.
+        """
+        since = db_now() - age_sec
+        trials = (
+            select(TrialRow.id)
+            .join(JobRow, JobRow.id == TrialRow.job_id)
+            .where(JobRow.finished_at < since, TrialRow.outcome != Outcome.OK, TrialRow.message != "")
+            .where(TrialRow.id > trials_after)
+            .order_by(TrialRow.id)
+            .limit(limit)
+        )
+        records = (
+            select(RecordRow.id)
+            .where(RecordRow.created_at < since, RecordRow.outcome != Outcome.OK, RecordRow.message != "")
+            .where(RecordRow.id > records_after)
+            .order_by(RecordRow.id)
+            .limit(limit)
+        )
+        return tuple(self._run(trials).scalars()), tuple(self._run(records).scalars())
+
+    def forget_messages(self, trial_ids: Sequence[str], record_ids: Sequence[str]) -> None:
+        """Let these no longer say why they failed; that they did, and how, stays."""
+        self._run(update(table_of(TrialRow)).where(TrialRow.id.in_(trial_ids)).values(message=""))
+        self._run(update(table_of(RecordRow)).where(RecordRow.id.in_(record_ids)).values(message=""))

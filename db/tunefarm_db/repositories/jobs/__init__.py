@@ -1,0 +1,1 @@
+"""Jobs, their steps, tasks, trials and events."""

@@ -1,0 +1,43 @@
+"""Events: what happened to a job, numbered."""
+
+from __future__ import annotations
+
+from sqlalchemy import insert, select, update
+
+from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
+from tunefarm_db.repositories.webhooks.deliveries import Deliveries
+from tunefarm_db.tables import EventRow, JobRow, table_of
+from tunefarm_db.values import Event, Json
+from tunefarm_tuning.core.errors import NotFoundError
+
+_EVENTS = table_of(EventRow)
+_JOBS = table_of(JobRow)
+
+
+class Events(Repository):
+    """Numbers are given out under the job's row lock: whoever has seen number n will never miss one below it."""
+
+    def add(self, job_id: str, kind: str, data: Json) -> Event:
+        """Append an event, and have the webhooks told that want it.
+
+        Raises:
+            NotFoundError: If there is no such job.
+        """
+        seq = self._run(
+            update(_JOBS)
+            .where(JobRow.id == job_id)
+            .values(event_seq=JobRow.event_seq + 1)
+            .returning(JobRow.event_seq)
+        ).scalar_one_or_none()
+        if seq is None:
+            raise NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
+        values = {"job_id": job_id, "seq": seq, "kind": kind, "data": data}
+        event = self._first(Event, insert(_EVENTS).values(values).returning(_EVENTS))
+        assert event is not None
+        Deliveries(self._connection).queue(event)
+        return event
+
+    def after(self, job_id: str, seq: int = 0, *, limit: int = MAX_LIMIT) -> tuple[Event, ...]:
+        """Return the events above `seq`, in order, at most `limit`."""
+        query = select(_EVENTS).where(EventRow.job_id == job_id, EventRow.seq > seq)
+        return self._all(Event, query.order_by(EventRow.seq).limit(checked_limit(limit)))

@@ -1,0 +1,151 @@
+"""Steps of whole jobs: what pausing, changing and retrying a job mean for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.tables import StepRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json, Step, StepKind, StepState
+
+_STEPS = table_of(StepRow)
+NOT_LEASED: dict[str, None] = {"lease_owner": None, "lease_until": None, "in_flight": None}
+"""What an UPDATE sets of a step that nobody holds any more."""
+
+OPEN = (StepState.READY, StepState.LEASED, StepState.PAUSED)
+
+
+class JobSteps(Repository):
+    """Part of `Steps`.
+
+    Concurrency: workers lock a step's row before its job's; whoever needs both does so in that order, and locks several
+        steps in the order of their ids. Where the job's row is locked already, or steps of another job are, rows that
+        somebody has locked are passed over: to wait for them could be to wait for each other.
+    """
+
+    def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
+        """Return the step that each of these jobs is at; jobs without an open one are left out.
+
+        Of several it is one that a worker is at, if there is such a one.
+        """
+        query = select(_STEPS).where(
+            StepRow.job_id.in_(list(job_ids)),
+            StepRow.state.in_(OPEN),
+        )
+        query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
+        return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
+
+    def told(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
+        """Return kind and job of each of these steps; those that are gone are left out."""
+        query = select(StepRow.id, StepRow.kind, StepRow.job_id).where(StepRow.id.in_(sorted(step_ids)))
+        return {row[0]: (row[1], row[2]) for row in self._run(query)}
+
+    def open_ids(self, job_id: str) -> frozenset[str]:
+        """Return the ids of all steps of the job that are not finished."""
+        query = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state.in_(OPEN))
+        return frozenset(self._run(query).scalars())
+
+    def at_work(self, job_id: str) -> bool:
+        """Return whether a worker is at a step of the job."""
+        query = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state == StepState.LEASED)
+        return self._run(query.limit(1)).first() is not None
+
+    def in_trouble(self, job_id: str) -> bool:
+        """Return whether one of the job's open steps went wrong, or lost its worker, when it was last tried."""
+        again = or_(StepRow.attempts > 1, and_(StepRow.attempts > 0, StepRow.state == StepState.READY))
+        query = select(StepRow.id).where(
+            StepRow.job_id == job_id, StepRow.state.in_(OPEN), or_(again, StepRow.error.is_not(None))
+        )
+        return self._run(query.limit(1)).first() is not None
+
+    def in_flight(self, job_id: str) -> dict[str, Json]:
+        """Return, by step, what the job's leased steps are at, as far as they told."""
+        query = select(StepRow.id, StepRow.in_flight).where(
+            StepRow.job_id == job_id, StepRow.state == StepState.LEASED, StepRow.in_flight.is_not(None)
+        )
+        return {row[0]: row[1] for row in self._run(query.order_by(StepRow.id))}
+
+    def cancel_ready(self, job_id: str) -> None:
+        """Cancel the job's steps that no worker is at.
+
+        Rows that somebody has locked are passed over: unlike elsewhere, the job's row is locked already.
+        """
+        ready = self._lock(StepRow.job_id == job_id, StepRow.state == StepState.READY, skip_locked=True)
+        self._change(ready, state=StepState.CANCELLED, finished_at=db_now())
+
+    def lock_open(self, job_id: str) -> tuple[Step, ...]:
+        """Return the job's open steps, their rows locked until the end of the unit of work."""
+        ids = self._lock(StepRow.job_id == job_id, StepRow.state.in_(OPEN))
+        return self._all(Step, select(_STEPS).where(StepRow.id.in_(ids)).order_by(StepRow.id))
+
+    def next_round(self, kind: StepKind, subject_id: str) -> int:
+        """Return the first round that no step of this kind has had."""
+        query = select(func.max(StepRow.round)).where(StepRow.kind == kind, StepRow.subject_id == subject_id)
+        newest = self._run(query).scalar_one_or_none()
+        return 0 if newest is None else int(newest) + 1
+
+    def newest_failed(self, job_id: str) -> Step | None:
+        """Return the step that the job failed with; None where there is none."""
+        query = select(_STEPS).where(StepRow.job_id == job_id, StepRow.state == StepState.FAILED)
+        return self._first(Step, query.order_by(StepRow.finished_at.desc(), StepRow.id.desc()).limit(1))
+
+    def reopen(self, step_id: str) -> Step | None:
+        """Make a failed step due now, as if it had never been tried, noting that it is being sent."""
+        statement = (
+            update(_STEPS)
+            .where(StepRow.id == step_id, StepRow.state == StepState.FAILED)
+            .values(
+                state=StepState.READY,
+                attempts=0,
+                faults=0,
+                error=None,
+                finished_at=None,
+                not_before=db_now(),
+                sent_at=db_now(),
+            )
+        )
+        return self._first(Step, statement.returning(_STEPS))
+
+    def pause(self, job_id: str) -> tuple[Step, ...]:
+        """Keep the job's open steps from being claimed until `resume`; leased ones are taken from their holders.
+
+        Whoever holds one learns it at the next look, and cannot write any more. That counts as no try.
+        """
+        return self._pause(StepRow.job_id == job_id)
+
+    def pause_one(self, step_id: str) -> None:
+        """Do so with one step; its job is paused, and its row is locked."""
+        self._pause(StepRow.id == step_id)
+
+    def _pause(self, which: ColumnElement[bool]) -> tuple[Step, ...]:
+        held = StepRow.state == StepState.LEASED
+        return self._change(
+            self._lock(which, StepRow.state.in_([StepState.READY, StepState.LEASED])),
+            state=StepState.PAUSED,
+            **NOT_LEASED,
+            attempts=case((held, StepRow.attempts - 1), else_=StepRow.attempts),
+        )
+
+    def resume(self, job_id: str) -> tuple[Step, ...]:
+        """Make the job's paused steps due now, noting that they are being sent."""
+        paused = self._lock(StepRow.job_id == job_id, StepRow.state == StepState.PAUSED)
+        return self._change(paused, state=StepState.READY, not_before=db_now(), sent_at=db_now())
+
+    def _lock(self, *which: ColumnElement[bool], skip_locked: bool = False) -> list[str]:
+        """Lock the rows of these steps until the end of the unit of work; return their ids.
+
+        Always in the same order: two that lock some of the same steps must not wait for each other.
+        """
+        query = select(StepRow.id).where(*which).order_by(StepRow.id)
+        # SQLite leaves FOR UPDATE out: BEGIN IMMEDIATE has locked already.
+        return list(self._run(query.with_for_update(skip_locked=skip_locked)).scalars())
+
+    def _change(self, step_ids: Sequence[str], **values: Any) -> tuple[Step, ...]:
+        if not step_ids:
+            return ()
+        statement = update(_STEPS).where(StepRow.id.in_(step_ids)).values(**values)
+        return self._all(Step, statement.returning(_STEPS))

@@ -1,0 +1,206 @@
+"""Tuning jobs."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Select, func, insert, select, update
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import checked_limit, page_of
+from tunefarm_db.repositories.jobs.job_tasks import JobTasks
+from tunefarm_db.states.job import OPEN_STATES, TURN_STATES, JobState, sources
+from tunefarm_db.tables import JobRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Job, Json, Page
+from tunefarm_tuning.core.errors import ConflictError, NotFoundError
+
+_JOBS = table_of(JobRow)
+
+
+class JobChanges(TypedDict, total=False):
+    """The columns of a job that its work changes. What is left out stays as it is."""
+
+    error: Json | None
+    started_tuning_at: float | None
+    tuned_sec: float
+    counted_until: float | None
+    trials: int
+    failures: int
+    trials_since_improvement: int
+    best_latency_sec: float | None
+    stop_reason: str | None
+    priority: int
+    budget: Json
+    progress: Json
+    artifact_id: str | None
+
+
+class Jobs(JobTasks):
+    def add(
+        self,
+        *,
+        model_id: str,
+        target: Json,
+        target_key: str,
+        device_key: str,
+        tuner: str,
+        seed: int,
+        budget: Json,
+        options: Json | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+        request_digest: str | None = None,
+    ) -> Job:
+        """Add a job in state queued.
+
+        Raises:
+            ConflictError: If the idempotency key is taken (look with `find_by_idempotency_key` first; this is
+                what remains of a race).
+        """
+        values = {
+            "id": new_id("job"),
+            "model_id": model_id,
+            "target": target,
+            "target_key": target_key,
+            "device_key": device_key,
+            "tuner": tuner,
+            "seed": seed,
+            "budget": budget,
+            "options": options or {},
+            "priority": priority,
+            "state": JobState.QUEUED,
+            "progress": {},
+            "idempotency_key": idempotency_key,
+            "request_digest": request_digest,
+        }
+        job = self._first(Job, insert(_JOBS).values(values).returning(_JOBS))
+        assert job is not None
+        return job
+
+    def get(self, job_id: str, *, lock: bool = False) -> Job:
+        """Return a job.
+
+        Args:
+            job_id: Its id.
+            lock: Hold its row until the end of the unit of work (SQLite holds the whole database anyway).
+
+        Raises:
+            NotFoundError: ``job-not-found``.
+        """
+        query = select(_JOBS).where(JobRow.id == job_id)
+        job = self._first(Job, query.with_for_update() if lock else query)
+        if job is None:
+            raise NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
+        return job
+
+    def find_by_idempotency_key(self, key: str) -> Job | None:
+        return self._first(Job, select(_JOBS).where(JobRow.idempotency_key == key))
+
+    def list(
+        self,
+        *,
+        state: JobState | None = None,
+        model_id: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Job]:
+        """Return jobs, newest first."""
+        limit = checked_limit(limit)
+        query: Select[Any] = select(_JOBS).order_by(JobRow.id.desc()).limit(limit + 1)
+        if state is not None:
+            query = query.where(JobRow.state == state)
+        if model_id is not None:
+            query = query.where(JobRow.model_id == model_id)
+        if cursor is not None:
+            query = query.where(JobRow.id < cursor)
+        return page_of(self._all(Job, query), limit, lambda job: job.id)
+
+    def open(self, *, model_id: str | None = None, cancel_requested: bool | None = None) -> tuple[Job, ...]:
+        """Return the jobs that are not finished, oldest first."""
+        query = select(_JOBS).where(JobRow.state.in_(sorted(OPEN_STATES))).order_by(JobRow.id)
+        if model_id is not None:
+            query = query.where(JobRow.model_id == model_id)
+        if cancel_requested is not None:
+            query = query.where(JobRow.cancel_requested.is_(cancel_requested))
+        return self._all(Job, query)
+
+    def move(
+        self, job_id: str, to: JobState, *, expected: JobState | None = None, **changes: Unpack[JobChanges]
+    ) -> Job:
+        """Move the job to another state, by compare-and-set through the table in `job_state`.
+
+        Args:
+            job_id: The job.
+            to: The next state. A final one sets `finished_at`, any other clears it.
+            expected: Move only from this state, where the table allows several.
+            changes: Columns to set along with it.
+
+        Raises:
+            ConflictError: ``job-state`` if the job's state does not allow it.
+            NotFoundError: If there is no such job.
+        """
+        allowed = sources(to) if expected is None else sources(to) & {expected}
+        ended = db_now() if to.is_finished else None
+        values: dict[str, Any] = {"state": to, "finished_at": ended, **changes}
+        statement = update(_JOBS).where(JobRow.id == job_id, JobRow.state.in_(sorted(allowed)))
+        job = self._first(Job, statement.values(values).returning(_JOBS))
+        if job is None:
+            present = self.get(job_id).state
+            raise ConflictError(
+                f"the job is {present}, so it cannot become {to}", code="job-state", state=present.value
+            )
+        return job
+
+    def update(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
+        """Set columns of a job that is not finished.
+
+        Raises:
+            ConflictError: ``job-state`` if it is finished.
+            NotFoundError: If there is no such job.
+        """
+        statement = update(_JOBS).where(JobRow.id == job_id, JobRow.state.in_(sorted(OPEN_STATES)))
+        job = (
+            self._first(Job, statement.values({**changes}).returning(_JOBS)) if changes else self.get(job_id)
+        )
+        if job is None:
+            present = self.get(job_id).state
+            raise ConflictError(f"the job is {present} already", code="job-state", state=present.value)
+        return job
+
+    def charge(self, job_id: str, device_sec: float) -> None:
+        """Add device time that the job had to its `turn_sec`."""
+        self._run(
+            update(_JOBS).where(JobRow.id == job_id).values(turn_sec=JobRow.turn_sec + max(device_sec, 0.0))
+        )
+
+    def catch_up(self, job_id: str) -> None:
+        """Raise the job's `turn_sec` to the least of the jobs that it now takes turns with.
+
+        For a job that comes, or comes back: without this it would have the devices to itself until it made up for all
+        that the others ever had.
+        """
+        job = self.get(job_id)
+        least = self._run(
+            select(func.min(JobRow.turn_sec)).where(
+                JobRow.id != job_id,
+                JobRow.device_key == job.device_key,
+                JobRow.priority == job.priority,
+                JobRow.state.in_(sorted(TURN_STATES)),
+            )
+        ).scalar_one_or_none()
+        if least is not None and least > job.turn_sec:
+            self._run(update(_JOBS).where(JobRow.id == job_id).values(turn_sec=least))
+
+    def request_cancel(self, job_id: str) -> Job:
+        """Note that the user wants it to stop; a finished job stays as it is.
+
+        Raises:
+            NotFoundError: If there is no such job.
+        """
+        self._run(
+            update(_JOBS)
+            .where(JobRow.id == job_id, JobRow.state.in_(sorted(OPEN_STATES)))
+            .values(cancel_requested=True)
+        )
+        return self.get(job_id)

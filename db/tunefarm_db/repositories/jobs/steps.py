@@ -1,0 +1,290 @@
+"""Steps: the queue. The database holds it; Celery only rings the bell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy.sql.dml import ReturningUpdate
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import MAX_LIMIT
+from tunefarm_db.repositories.jobs.job_steps import NOT_LEASED, OPEN, JobSteps
+from tunefarm_db.tables import StepRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json, Step, StepKind, StepState
+from tunefarm_tuning.core.errors import InvariantError, LeaseLostError, NotFoundError, TransientError
+
+_STEPS = table_of(StepRow)
+
+
+class Steps(JobSteps):
+    """Claims, leases and fences of steps.
+
+    Concurrency: any number of workers may call anything at once. Exactly one of them holds a step; each claim
+        raises its `fence`, and nothing is written under an old one.
+    Failure: a worker that dies keeps its lease until `lease_until` (by the database's clock). Then the step can be
+        claimed again, or `reap_expired` makes it ready.
+    """
+
+    def add(
+        self,
+        kind: StepKind,
+        *,
+        subject_id: str,
+        model_id: str,
+        job_id: str | None = None,
+        round: int = 0,  # noqa: A002  (the column's name)
+        delay_sec: float = 0.0,
+    ) -> Step:
+        """Plan a step; it is due at once, or after `delay_sec`.
+
+        Raises:
+            ConflictError: If the same (kind, subject, round) was planned before.
+        """
+        values = {
+            "id": new_id("stp"),
+            "kind": kind,
+            "subject_id": subject_id,
+            "model_id": model_id,
+            "job_id": job_id,
+            "round": round,
+            "not_before": db_now() + delay_sec,
+        }
+        step = self._first(Step, insert(_STEPS).values(values).returning(_STEPS))
+        assert step is not None
+        return step
+
+    def get(self, step_id: str) -> Step:
+        """Return a step. Raises `NotFoundError` if there is no such one."""
+        step = self._first(Step, select(_STEPS).where(StepRow.id == step_id))
+        if step is None:
+            raise NotFoundError("there is no such step", code="step-not-found", step_id=step_id)
+        return step
+
+    def find(self, kind: StepKind, subject_id: str, round: int = 0) -> Step | None:  # noqa: A002
+        return self._first(
+            Step,
+            select(_STEPS).where(
+                StepRow.kind == kind, StepRow.subject_id == subject_id, StepRow.round == round
+            ),
+        )
+
+    def for_job(self, job_id: str) -> tuple[Step, ...]:
+        """Return the job's steps, oldest first."""
+        return self._all(Step, select(_STEPS).where(StepRow.job_id == job_id).order_by(StepRow.id))
+
+    def claim(self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int = 3) -> Step | None:
+        """Take the step for `lease_sec`, under a new fence.
+
+        Returns:
+            The step as claimed, or None where it is not to be had: not due, done, held by another,
+            or tried `max_attempts` times (then `reap_expired` fails it).
+        """
+        statement = update(_STEPS).where(StepRow.id == step_id, _claimable(max_attempts))
+        return self._first(Step, _taken(statement, owner, lease_sec))
+
+    def claim_next(
+        self, kinds: Sequence[StepKind], owner: str, lease_sec: float, *, max_attempts: int = 3
+    ) -> Step | None:
+        """Take the step of these kinds that has been due the longest; None where there is none."""
+        chosen = (
+            select(StepRow.id)
+            .where(StepRow.kind.in_(list(kinds)), _claimable(max_attempts))
+            .order_by(StepRow.not_before, StepRow.id)
+            .limit(1)
+            .with_for_update(skip_locked=True)  # SQLite leaves it out: BEGIN IMMEDIATE has locked already
+            .scalar_subquery()
+        )
+        return self._first(Step, _taken(update(_STEPS).where(StepRow.id == chosen), owner, lease_sec))
+
+    def renew(self, step_id: str, fence: int, lease_sec: float) -> bool:
+        """Hold the step for another `lease_sec` from now; False means that it is no longer ours."""
+        statement = update(_STEPS).where(_held(step_id, fence)).values(lease_until=db_now() + lease_sec)
+        return self._run(statement).rowcount == 1
+
+    def hold(self, step_id: str, fence: int) -> Step:
+        """Make sure, and keep until the end of this unit of work, that the step is ours.
+
+        The first statement of every unit of work that writes on a step's behalf.
+
+        Raises:
+            LeaseLostError: If it is not; let it end the unit of work, so that nothing is written.
+        """
+        # An UPDATE that changes nothing: it takes the row's lock on both databases.
+        statement = update(_STEPS).where(_held(step_id, fence)).values(fence=StepRow.fence)
+        step = self._first(Step, statement.returning(_STEPS))
+        if step is None:
+            raise _lease_lost(step_id, fence)
+        return step
+
+    def finish(
+        self, step_id: str, fence: int, *, state: StepState = StepState.DONE, error: Json | None = None
+    ) -> Step:
+        """End the step: done, failed or cancelled.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours; let it end the unit of work.
+        """
+        if state not in (StepState.DONE, StepState.FAILED, StepState.CANCELLED):
+            raise InvariantError(f"a step does not finish as {state}")
+        statement = (
+            update(_STEPS)
+            .where(_held(step_id, fence))
+            .values(state=state, error=error, finished_at=db_now(), **NOT_LEASED)
+        )
+        step = self._first(Step, statement.returning(_STEPS))
+        if step is None:
+            raise _lease_lost(step_id, fence)
+        return step
+
+    def release(
+        self,
+        step_id: str,
+        fence: int,
+        *,
+        delay_sec: float = 0.0,
+        count_attempt: bool = False,
+        fault: bool = False,
+        error: Json | None = None,
+    ) -> Step:
+        """Hand the step back: due again after `delay_sec`.
+
+        Args:
+            step_id: The step.
+            fence: The fence it is held under.
+            delay_sec: Back-off.
+            count_attempt: Whether this counts as a try (the step went wrong) or not (no device was free).
+            fault: Whether it went wrong by itself.
+            error: What went wrong.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours.
+        """
+        statement = (
+            update(_STEPS)
+            .where(_held(step_id, fence))
+            .values(
+                state=StepState.READY,
+                **NOT_LEASED,
+                not_before=db_now() + delay_sec,
+                sent_at=None,
+                attempts=StepRow.attempts if count_attempt else StepRow.attempts - 1,
+                faults=StepRow.faults + 1 if fault else StepRow.faults,
+                error=error,
+            )
+        )
+        step = self._first(Step, statement.returning(_STEPS))
+        if step is None:
+            raise _lease_lost(step_id, fence)
+        return step
+
+    def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
+        """Tell the other steps of its job what the step is at, for as long as it is leased.
+
+        Raises:
+            LeaseLostError: If the step is no longer ours; let it end the unit of work.
+        """
+        if self._run(update(_STEPS).where(_held(step_id, fence)).values(in_flight=in_flight)).rowcount != 1:
+            raise _lease_lost(step_id, fence)
+
+    def due(self, limit: int = 100, *, resend_after_sec: float = 30.0) -> tuple[Step, ...]:
+        """Return ready steps that are due and were not sent within `resend_after_sec`, longest due first."""
+        query = select(_STEPS).where(
+            StepRow.state == StepState.READY,
+            StepRow.not_before <= db_now(),
+            or_(StepRow.sent_at.is_(None), StepRow.sent_at <= db_now() - resend_after_sec),
+        )
+        return self._all(
+            Step, query.order_by(StepRow.not_before, StepRow.id).limit(max(1, min(limit, MAX_LIMIT)))
+        )
+
+    def mark_sent(self, step_ids: Sequence[str]) -> None:
+        """Note that these were just sent to the broker; those that somebody is at are passed over."""
+        if step_ids:
+            self._change(self._lock(StepRow.id.in_(list(step_ids)), skip_locked=True), sent_at=db_now())
+
+    def expedite(self, step_id: str) -> Step | None:
+        """Make a ready step due now, noting that it is being sent; None where it is not ready, or somebody is at it."""
+        found = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
+        return next(iter(self._change(found, not_before=db_now(), sent_at=db_now())), None)
+
+    def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
+        """Take back every step whose lease ran out, or that is ready but used up its attempts, unless somebody is at it.
+
+        Returns:
+            The steps, in their new state: ready again, or failed with ``step-abandoned`` after `max_attempts`.
+        """
+        expired = and_(StepRow.state == StepState.LEASED, StepRow.lease_until < db_now())
+        spent = StepRow.attempts >= max_attempts
+        error = TransientError(
+            f"the step was tried {max_attempts} times, and each time its worker died or stopped answering",
+            code="step-abandoned",
+        )
+        tried_often = and_(or_(expired, StepRow.state == StepState.READY), spent)
+        failed = {"state": StepState.FAILED, "finished_at": db_now(), **NOT_LEASED}
+        # Its own error, where it left one, says more than ours.
+        told = self._lock(tried_often, StepRow.error.is_not(None), skip_locked=True)
+        silent = self._lock(tried_often, StepRow.error.is_(None), skip_locked=True)
+        ready = self._lock(expired, ~spent, skip_locked=True)
+        return (
+            self._change(told, **failed)
+            + self._change(silent, **failed, error=error.to_json())
+            + self._change(ready, state=StepState.READY, not_before=db_now(), sent_at=None, **NOT_LEASED)
+        )
+
+    def cancel_open(
+        self, *, job_id: str | None = None, subject_id: str | None = None, skip_locked: bool = False
+    ) -> tuple[Step, ...]:
+        """Cancel every step of the job (or the subject) that is not finished, leased ones too.
+
+        Whoever holds one learns it at the next `renew`, and cannot write any more.
+
+        Args:
+            job_id: Whose steps.
+            subject_id: Whose steps.
+            skip_locked: Pass over those that somebody is at: the job's row is locked already.
+        """
+        if (job_id is None) == (subject_id is None):
+            raise InvariantError("cancel_open takes job_id or subject_id")
+        whose = StepRow.job_id == job_id if job_id is not None else StepRow.subject_id == subject_id
+        found = self._lock(whose, StepRow.state.in_(OPEN), skip_locked=skip_locked)
+        return self._change(found, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
+
+    def count_by_state(self) -> dict[StepState, int]:
+        """Return how many steps are in each state that is not final."""
+        query = (
+            select(StepRow.state, func.count())
+            .where(StepRow.state.in_([StepState.READY, StepState.LEASED]))
+            .group_by(StepRow.state)
+        )
+        return {row[0]: row[1] for row in self._run(query)}
+
+
+def _claimable(max_attempts: int) -> ColumnElement[bool]:
+    ready = and_(StepRow.state == StepState.READY, StepRow.not_before <= db_now())
+    expired = and_(StepRow.state == StepState.LEASED, StepRow.lease_until < db_now())
+    return and_(or_(ready, expired), StepRow.attempts < max_attempts)
+
+
+def _held(step_id: str, fence: int) -> ColumnElement[bool]:
+    return and_(StepRow.id == step_id, StepRow.fence == fence, StepRow.state == StepState.LEASED)
+
+
+def _taken(statement: Any, owner: str, lease_sec: float) -> ReturningUpdate[Any]:
+    taken: ReturningUpdate[Any] = statement.values(
+        state=StepState.LEASED,
+        fence=StepRow.fence + 1,
+        attempts=StepRow.attempts + 1,
+        lease_owner=owner,
+        lease_until=db_now() + lease_sec,
+        in_flight=None,
+    ).returning(_STEPS)
+    return taken
+
+
+def _lease_lost(step_id: str, fence: int) -> LeaseLostError:
+    return LeaseLostError(
+        "the step's lease was lost; nothing of this try is kept", step_id=step_id, fence=fence
+    )

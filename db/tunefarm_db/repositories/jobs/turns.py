@@ -1,0 +1,97 @@
+"""Turns: in which order jobs get the devices of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, and_, case, func, or_, select
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.states.job import TURN_STATES
+from tunefarm_db.tables import JobRow, StepRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Job, Step, StepKind, StepState
+
+_JOBS = table_of(JobRow)
+_STEPS = table_of(StepRow)
+
+ON_DEVICES = (StepKind.TUNE, StepKind.CONFIRM, StepKind.COMPILE)
+"""The kinds of steps that need a device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """How many jobs that wait for a device come before another: because of their priority, and in all."""
+
+    higher: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rivals:
+    """How many other jobs take turns on devices of the same pool: of a higher priority, and of the same one."""
+
+    higher: int
+    equal: int
+
+
+class Turns(Repository):
+    """A job with a higher `priority` comes first; among equals, the one with the least `turn_sec`; then the older one.
+
+    A step waits for a device if it is ready, due or not: whoever frees a device makes it due. One that went wrong is
+    left to its back-off.
+    """
+
+    def next_of(self, device_key: str, devices: int = 1) -> tuple[Step, ...]:
+        """Return the steps whose turn it is on so many devices of this pool, the first one first."""
+        query = select(_STEPS).join(_JOBS, JobRow.id == StepRow.job_id).where(_waits(device_key))
+        order = (JobRow.priority.desc(), JobRow.turn_sec, JobRow.id, StepRow.not_before, StepRow.id)
+        return self._all(Step, query.order_by(*order).limit(devices))
+
+    def ahead_of(self, job_id: str, device_key: str) -> Ahead:
+        """Return how many steps of other jobs that wait for a device of this pool come before those of the job."""
+        own = select(JobRow.priority, JobRow.turn_sec).where(JobRow.id == job_id).subquery()
+        higher = JobRow.priority > own.c.priority
+        sooner = or_(
+            JobRow.turn_sec < own.c.turn_sec,
+            and_(JobRow.turn_sec == own.c.turn_sec, JobRow.id < job_id),
+        )
+        query = (
+            select(func.coalesce(func.sum(case((higher, 1), else_=0)), 0), func.count())
+            .select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id), own)
+            .where(
+                _waits(device_key),
+                JobRow.id != job_id,
+                or_(higher, and_(JobRow.priority == own.c.priority, sooner)),
+            )
+        )
+        row = self._run(query).one()
+        return Ahead(higher=int(row[0]), total=int(row[1]))
+
+    def waiting(self, device_key: str) -> int:
+        """Return how many steps wait for a device of this pool."""
+        query = select(func.count()).select_from(_STEPS.join(_JOBS, JobRow.id == StepRow.job_id))
+        return int(self._run(query.where(_waits(device_key))).scalar_one())
+
+    def rivals(self, job: Job) -> Rivals:
+        """Return whom the job shares its pool of devices with."""
+        higher = JobRow.priority > job.priority
+        query = select(
+            func.coalesce(func.sum(case((higher, 1), else_=0)), 0),
+            func.coalesce(func.sum(case((JobRow.priority == job.priority, 1), else_=0)), 0),
+        ).where(
+            JobRow.device_key == job.device_key,
+            JobRow.id != job.id,
+            JobRow.state.in_(sorted(TURN_STATES)),
+        )
+        row = self._run(query).one()
+        return Rivals(higher=int(row[0]), equal=int(row[1]))
+
+
+def _waits(device_key: str) -> ColumnElement[bool]:
+    return and_(
+        StepRow.state == StepState.READY,
+        or_(StepRow.error.is_(None), StepRow.not_before <= db_now()),
+        StepRow.kind.in_(ON_DEVICES),
+        JobRow.device_key == device_key,
+    )

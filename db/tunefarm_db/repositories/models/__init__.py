@@ -1,0 +1,1 @@
+"""Models, blobs and uploads."""

@@ -1,0 +1,1 @@
+"""Tuning records, and what is looked up in them."""

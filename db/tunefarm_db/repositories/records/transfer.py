@@ -1,0 +1,159 @@
+"""What is on record elsewhere that a task can learn from. Every query is bounded, however much there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, select, tuple_, union
+
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.records.records import Records
+from tunefarm_db.tables import RecordRow, SpaceRow
+from tunefarm_tuning.records.nearness import distance
+
+_MAX_OUTLINES = 500  # spaces looked at for nearness: three short columns each
+_MAX_CANDIDATES = 64  # of these, the nearest whose records are looked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """Which records of one workload on one target, device model and toolchain to learn from: their ids, oldest first.
+
+    Records never change, nor does a space of the same key: whoever has them need not read them again.
+    """
+
+    workload_key: str
+    target_key: str
+    device_model: str
+    toolchain: str
+    space_key: str
+    record_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryLimits:
+    """How much of each kind is read: histories, and records of each."""
+
+    same_workload: int = 3
+    same_workload_records: int = 160
+    same_family: int = 8
+    same_family_records: int = 96
+    others: int = 3
+    others_records: int = 40
+
+
+_Place = tuple[str, str, str]  # target, device model, toolchain
+
+
+class Transfer(Repository):
+    def outlines(
+        self,
+        workload_key: str,
+        *,
+        target_key: str,
+        device_model: str,
+        toolchain: str,
+        family: str,
+        extents: Sequence[int],
+        limits: HistoryLimits | None = None,
+    ) -> tuple[Outline, ...]:
+        """Return what a task can learn from, of whatever jobs, the most alike first.
+
+        First the same workload as measured elsewhere (another target, device model or toolchain); then, measured in
+        the task's own place, workloads of the same family, the nearest in size first; then some of other families.
+        Of each the fastest standing records are taken, and the oldest: those were tried before a model knew what is
+        good, and so are of all kinds.
+        """
+        limits = limits or HistoryLimits()
+        here = (target_key, device_model, toolchain)
+        found = [
+            (workload_key, place, limits.same_workload_records)
+            for place in self._places(workload_key, limits.same_workload + 1)
+            if place != here
+        ]
+        spaces = self._space_keys(found)
+        found = [one for one in found if (one[0], one[1][0], one[1][2]) in spaces][: limits.same_workload]
+        for is_family, most, num_records in (
+            (True, limits.same_family, limits.same_family_records),
+            (False, limits.others, limits.others_records),
+        ):
+            candidates = self._candidates(workload_key, here, family, extents, is_family)
+            on_record = Records(self._connection).best_costs(
+                list(candidates), target_key=target_key, device_model=device_model, toolchain=toolchain
+            )
+            for key in [key for key in candidates if key in on_record][:most]:
+                spaces[key, target_key, toolchain] = candidates[key]
+                found.append((key, here, num_records))
+        outlines = [
+            self._outline(key, place, spaces[key, place[0], place[2]], num_records)
+            for key, place, num_records in found
+        ]
+        return tuple(outline for outline in outlines if outline.record_ids)
+
+    def _places(self, workload_key: str, most: int) -> list[_Place]:
+        """Return where the workload was measured: one seek in the index for each place."""
+        columns = (RecordRow.target_key, RecordRow.device_model, RecordRow.toolchain)
+        places: list[_Place] = []
+        while len(places) < most:
+            query = select(*columns).where(RecordRow.workload_key == workload_key).order_by(*columns).limit(1)
+            if places:
+                query = query.where(tuple_(*columns) > places[-1])
+            row = self._run(query).first()
+            if row is None:
+                break
+            places.append((row[0], row[1], row[2]))
+        return places
+
+    def _space_keys(self, wanted: Sequence[tuple[str, _Place, int]]) -> dict[tuple[str, str, str], str]:
+        """Return the keys of spaces that are on record, by workload, target and toolchain."""
+        if not wanted:
+            return {}
+        query = select(SpaceRow.target_key, SpaceRow.toolchain, SpaceRow.space_key).where(
+            SpaceRow.workload_key == wanted[0][0]
+        )
+        return {(wanted[0][0], row[0], row[1]): row[2] for row in self._run(query)}
+
+    def _candidates(
+        self, workload_key: str, here: _Place, family: str, extents: Sequence[int], is_family: bool
+    ) -> dict[str, str]:
+        """Return other workloads with a space on the target, and its key: the nearest first, or else the newest."""
+        if is_family and not family:
+            return {}
+        of_family: ColumnElement[bool] = SpaceRow.family == family
+        query = select(SpaceRow.workload_key, SpaceRow.space_key, SpaceRow.extents).where(
+            SpaceRow.target_key == here[0],
+            SpaceRow.toolchain == here[2],
+            SpaceRow.workload_key != workload_key,
+        )
+        if is_family:
+            query = query.where(of_family).order_by(SpaceRow.workload_key).limit(_MAX_OUTLINES)
+            near = sorted((distance(extents, row[2]), row[0], row[1]) for row in self._run(query))
+            return {key: space_key for _, key, space_key in near[:_MAX_CANDIDATES]}
+        if family:
+            query = query.where(SpaceRow.family != family)
+        query = query.order_by(SpaceRow.created_at.desc(), SpaceRow.workload_key).limit(_MAX_CANDIDATES)
+        return {row[0]: row[1] for row in self._run(query)}
+
+    def _outline(self, workload_key: str, place: _Place, space_key: str, most: int) -> Outline:
+        target_key, device_model, toolchain = place
+        ids = select(RecordRow.id).where(
+            RecordRow.workload_key == workload_key,
+            RecordRow.target_key == target_key,
+            RecordRow.device_model == device_model,
+            RecordRow.toolchain == toolchain,
+            RecordRow.space_key == space_key,
+            ~RecordRow.superseded,
+        )
+        fastest = ids.where(RecordRow.cost_sec.is_not(None)).order_by(RecordRow.cost_sec).limit(most // 2)
+        oldest = ids.order_by(RecordRow.id).limit(most - most // 2)
+        # Subqueries for SQLite, which takes no LIMIT inside a UNION otherwise.
+        both = union(select(fastest.subquery("fastest")), select(oldest.subquery("oldest")))
+        return Outline(
+            workload_key=workload_key,
+            target_key=target_key,
+            device_model=device_model,
+            toolchain=toolchain,
+            space_key=space_key,
+            record_ids=tuple(sorted(row[0] for row in self._run(both))),
+        )

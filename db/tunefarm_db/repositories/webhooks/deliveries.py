@@ -1,0 +1,310 @@
+"""Deliveries: which webhook has to be told of which event, and how that went.
+
+They are written with the event, in its transaction: none is lost, and none is of what never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import (
+    ColumnElement,
+    Subquery,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import Repository, checked_limit, page_of
+from tunefarm_db.repositories.farm.counters import Counter, Counters
+from tunefarm_db.repositories.webhooks.webhooks import Webhooks
+from tunefarm_db.tables import CounterRow, EventRow, WebhookDeliveryRow, WebhookRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Event, Page
+from tunefarm_db.values.webhooks import (
+    ClaimedDelivery,
+    Delivery,
+    DeliveryState,
+    WebhookHead,
+    WebhookStanding,
+)
+from tunefarm_tuning.core.errors import NotFoundError
+
+_DELIVERIES = table_of(WebhookDeliveryRow)
+_WEBHOOKS = table_of(WebhookRow)
+_Row = WebhookDeliveryRow
+_EARLIER = _DELIVERIES.alias("earlier")
+
+_RESULTS = {
+    DeliveryState.DELIVERED: "delivered",
+    DeliveryState.PENDING: "retried",
+    DeliveryState.FAILED: "given-up",
+}
+
+TEST = "test"
+"""The kind of a delivery that belongs to no event."""
+
+
+class Deliveries(Repository):
+    """One webhook's deliveries of one job are sent in the order of the events: each waits for the one before it."""
+
+    def queue(self, event: Event) -> None:
+        """Have every webhook told that wants the event; in the event's own transaction."""
+        rows = [
+            {
+                "id": new_id("whd"),
+                "webhook_id": webhook_id,
+                "job_id": event.job_id,
+                "seq": event.seq,
+                "kind": event.kind,
+            }
+            for webhook_id in Webhooks(self._connection).told_of(event)
+        ]
+        if rows:
+            self._run(insert(_DELIVERIES), rows)
+
+    def queue_test(self, webhook_id: str) -> Delivery:
+        """Have the webhook told of nothing in particular."""
+        values = {"id": new_id("whd"), "webhook_id": webhook_id, "kind": TEST}
+        delivery = self._first(Delivery, insert(_DELIVERIES).values(values).returning(_DELIVERIES))
+        assert delivery is not None
+        return delivery
+
+    def get(self, webhook_id: str, delivery_id: str) -> Delivery:
+        """Return one delivery of the webhook.
+
+        Raises:
+            NotFoundError: If it has no such delivery.
+        """
+        delivery = self._first(
+            Delivery,
+            select(_DELIVERIES).where(_Row.id == delivery_id, _Row.webhook_id == webhook_id),
+        )
+        if delivery is None:
+            raise NotFoundError("there is no such delivery", code="delivery-not-found")
+        return delivery
+
+    def page(
+        self,
+        webhook_id: str,
+        *,
+        state: DeliveryState | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[Delivery]:
+        """Return deliveries of the webhook, newest first."""
+        query = select(_DELIVERIES).where(_Row.webhook_id == webhook_id)
+        if state is not None:
+            query = query.where(_Row.state == state)
+        if cursor is not None:
+            query = query.where(_Row.id < cursor)
+        found = self._all(Delivery, query.order_by(_Row.id.desc()).limit(checked_limit(limit) + 1))
+        return page_of(found, limit, lambda delivery: delivery.id)
+
+    def due(
+        self, limit: int, *, busy: Collection[str] = (), only: Collection[str] | None = None
+    ) -> tuple[str, ...]:
+        """Return the ids of deliveries to be sent now: the longest due of each webhook, and of these the longest due first.
+
+        Args:
+            limit: At most so many.
+            busy: Webhooks that are left out.
+            only: Webhooks that are looked at; None for all.
+        """
+        # Webhooks that are gone have deliveries left where an event came at the same time; nobody sends them.
+        wanted = [WebhookRow.disabled_at.is_(None), WebhookRow.id.not_in(list(busy))]
+        if only is not None:
+            wanted.append(WebhookRow.id.in_(list(only)))
+        sendable = _sendable_now()
+        rank = func.row_number().over(
+            partition_by=sendable.c.webhook_id, order_by=(sendable.c.not_before, sendable.c.id)
+        )
+        first = (
+            select(sendable.c.id, sendable.c.not_before, rank.label("rank"))
+            .join(_WEBHOOKS, WebhookRow.id == sendable.c.webhook_id)
+            .where(*wanted)
+            .subquery()
+        )
+        query = (
+            select(first.c.id).where(first.c.rank == 1).order_by(first.c.not_before, first.c.id).limit(limit)
+        )
+        return tuple(self._run(query).scalars())
+
+    def claim(self, delivery_id: str, lease_sec: float) -> ClaimedDelivery | None:
+        """Take a delivery that is due; None where somebody else was faster."""
+        statement = (
+            update(_DELIVERIES)
+            .where(_Row.id == delivery_id, _sendable())
+            .values(attempts=_Row.attempts + 1, lease_until=db_now() + lease_sec)
+            .returning(_DELIVERIES)
+        )
+        delivery = self._first(Delivery, statement)
+        if delivery is None:
+            return None
+        webhook = self._run(
+            select(WebhookRow.url, WebhookRow.secret).where(WebhookRow.id == delivery.webhook_id)
+        ).first()
+        if webhook is None:
+            return None
+        data = self._run(
+            select(EventRow.data).where(EventRow.job_id == delivery.job_id, EventRow.seq == delivery.seq)
+        ).scalar_one_or_none()
+        return ClaimedDelivery(delivery=delivery, url=webhook.url, secret=webhook.secret, data=data or {})
+
+    def settle(
+        self,
+        delivery: Delivery,
+        *,
+        state: DeliveryState,
+        status: int | None,
+        latency_sec: float,
+        error: str,
+        retry_after_sec: float = 0.0,
+    ) -> bool:
+        """Write down how an attempt went.
+
+        Args:
+            delivery: As it was claimed.
+            state: Still pending means that it is sent again.
+            status: HTTP status of the answer, None where there was none.
+            latency_sec: How long it took.
+            error: Why it failed.
+            retry_after_sec: When it is sent again.
+
+        Returns:
+            False where somebody else has taken it since, or it was given up: then nothing is written.
+        """
+        final = state is not DeliveryState.PENDING
+        statement = (
+            update(_DELIVERIES)
+            .where(
+                _Row.id == delivery.id,
+                _Row.state == DeliveryState.PENDING,
+                _Row.attempts == delivery.attempts,
+            )
+            .values(
+                state=state,
+                status=status,
+                latency_sec=latency_sec,
+                error=error,
+                lease_until=None,
+                not_before=db_now() + retry_after_sec,
+                finished_at=db_now() if final else None,
+            )
+        )
+        if self._run(statement).rowcount != 1:
+            return False
+        result = _RESULTS[state]
+        Counters(self._connection).add(Counter.DELIVERIES, {result: 1}, of=delivery.webhook_id)
+        return True
+
+    def standings(self) -> tuple[WebhookStanding, ...]:
+        """Return how each webhook does, oldest first."""
+        pending = (
+            select(
+                _Row.webhook_id,
+                func.count().label("pending"),
+                (db_now() - func.min(_Row.created_at)).label("oldest_sec"),
+                func.max(case((_Row.lease_until > db_now(), 1), else_=0)).label("busy"),
+            )
+            .where(_Row.state == DeliveryState.PENDING)
+            .group_by(_Row.webhook_id)
+            .subquery()
+        )
+        sendable = _sendable_now()
+        due = (
+            select(sendable.c.webhook_id, (db_now() - func.min(sendable.c.not_before)).label("overdue_sec"))
+            .group_by(sendable.c.webhook_id)
+            .subquery()
+        )
+        query = (
+            select(
+                WebhookRow.id,
+                WebhookRow.failures,
+                (db_now() - WebhookRow.failing_since).label("failing_sec"),
+                WebhookRow.disabled_reason,
+                func.coalesce(pending.c.pending, 0).label("pending"),
+                func.coalesce(pending.c.oldest_sec, 0.0).label("oldest_sec"),
+                case((pending.c.busy == 0, func.coalesce(due.c.overdue_sec, 0.0)), else_=0.0).label(
+                    "overdue_sec"
+                ),
+            )
+            .select_from(_WEBHOOKS)
+            .outerjoin(pending, pending.c.webhook_id == WebhookRow.id)
+            .outerjoin(due, due.c.webhook_id == WebhookRow.id)
+            .order_by(WebhookRow.id)
+        )
+        return self._all(WebhookStanding, query)
+
+    def heads(self) -> tuple[WebhookHead, ...]:
+        """Return the heads of all webhooks. It is asked for all the time: it counts nothing of what waits."""
+        newest = select(func.max(_Row.id)).where(_Row.webhook_id == WebhookRow.id).scalar_subquery()
+        attempts = (
+            select(func.coalesce(func.sum(CounterRow.value), 0.0))
+            .where(CounterRow.name == Counter.DELIVERIES.value)
+            .scalar_subquery()
+        )
+        query = select(
+            WebhookRow.id,
+            WebhookRow.failures,
+            WebhookRow.disabled_at,
+            newest.label("newest"),
+            attempts.label("attempts"),
+        ).order_by(WebhookRow.id)
+        return self._all(WebhookHead, query)
+
+    def forget(self, age_sec: float, *, limit: int) -> int:
+        """Delete deliveries that ended so long ago, and those of webhooks that are gone; return how many."""
+        orphaned = ~exists().where(WebhookRow.id == _Row.webhook_id)
+        old = select(_Row.id).where(or_(_Row.finished_at < db_now() - age_sec, orphaned)).limit(limit)
+        return int(self._run(delete(_DELIVERIES).where(_Row.id.in_(old))).rowcount)
+
+
+def _is_due() -> ColumnElement[bool]:
+    return and_(
+        _Row.state == DeliveryState.PENDING,
+        _Row.not_before <= db_now(),
+        or_(_Row.lease_until.is_(None), _Row.lease_until < db_now()),
+    )
+
+
+def _sendable() -> ColumnElement[bool]:
+    """Return the condition for one delivery; for many, `_sendable_now` is quicker."""
+    earlier = exists().where(
+        _EARLIER.c.webhook_id == _Row.webhook_id,
+        _EARLIER.c.job_id == _Row.job_id,
+        _EARLIER.c.seq < _Row.seq,
+        _EARLIER.c.state == DeliveryState.PENDING,
+    )
+    return and_(_is_due(), ~earlier)
+
+
+def _sendable_now() -> Subquery:
+    """Return all that can be sent now: of what waits for a webhook, the first of each job. A day's backlog is long."""
+    columns = (_Row.id, _Row.webhook_id, _Row.not_before)
+    first = (
+        select(_Row.webhook_id, _Row.job_id, func.min(_Row.seq).label("seq"))
+        .where(_Row.state == DeliveryState.PENDING, _Row.job_id.is_not(None))
+        .group_by(_Row.webhook_id, _Row.job_id)
+        .subquery()
+    )
+    of_jobs = (
+        select(*columns)
+        .join(
+            first,
+            and_(
+                first.c.webhook_id == _Row.webhook_id, first.c.job_id == _Row.job_id, first.c.seq == _Row.seq
+            ),
+        )
+        .where(_is_due())
+    )
+    tests = select(*columns).where(_is_due(), _Row.job_id.is_(None))
+    return union_all(of_jobs, tests).subquery()

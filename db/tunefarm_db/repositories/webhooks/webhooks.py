@@ -1,0 +1,135 @@
+"""Webhooks: who is told of what happens to jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, func, insert, or_, select, update
+
+from tunefarm_db.ids import new_id
+from tunefarm_db.repositories.base import Repository
+from tunefarm_db.repositories.farm.counters import Counter, Counters
+from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Event
+from tunefarm_db.values.webhooks import DeliveryState, Webhook
+from tunefarm_tuning.core.errors import NotFoundError
+
+_WEBHOOKS = table_of(WebhookRow)
+_DELIVERIES = table_of(WebhookDeliveryRow)
+
+DISABLED = "the webhook is disabled"
+
+
+def names_of(event: Event) -> tuple[str, ...]:
+    """Return the names that a webhook may ask for the event by: its kind, and how a job ended that has (``failed``)."""
+    state = event.data.get("state") if event.kind == "finished" else None
+    return (event.kind, state) if isinstance(state, str) else (event.kind,)
+
+
+class Webhooks(Repository):
+    def add(self, *, url: str, kinds: Sequence[str], job_id: str | None, secret: str) -> Webhook:
+        """Store a webhook; it is told of what happens from now on. Raises `ConflictError` for an unknown job."""
+        values = {
+            "id": new_id("whk"),
+            "url": url,
+            "kinds": list(kinds),
+            "job_id": job_id,
+            "secret": secret,
+        }
+        webhook = self._first(Webhook, insert(_WEBHOOKS).values(values).returning(_WEBHOOKS))
+        assert webhook is not None
+        return webhook
+
+    def get(self, webhook_id: str) -> Webhook:
+        """Return the webhook.
+
+        Raises:
+            NotFoundError: If there is no such webhook.
+        """
+        webhook = self._first(Webhook, select(_WEBHOOKS).where(WebhookRow.id == webhook_id))
+        if webhook is None:
+            raise NotFoundError("there is no such webhook", code="webhook-not-found", webhook_id=webhook_id)
+        return webhook
+
+    def count(self) -> int:
+        return int(self._run(select(func.count()).select_from(_WEBHOOKS)).scalar_one())
+
+    def told_of(self, event: Event) -> tuple[str, ...]:
+        """Return the ids of the webhooks that want the event."""
+        query = select(WebhookRow.id, WebhookRow.kinds).where(
+            WebhookRow.disabled_at.is_(None),
+            or_(WebhookRow.job_id.is_(None), WebhookRow.job_id == event.job_id),
+        )
+        names = set(names_of(event))
+        return tuple(id_ for id_, kinds in self._run(query) if not kinds or names & set(kinds))
+
+    def succeeded(self, webhook_id: str) -> None:
+        """Forget the failures: an attempt went well."""
+        self._run(
+            update(_WEBHOOKS)
+            .where(WebhookRow.id == webhook_id, WebhookRow.failures > 0)
+            .values(failures=0, failing_since=None)
+        )
+
+    def failed(self, webhook_id: str) -> Webhook | None:
+        """Count a failed attempt; None where the webhook is gone."""
+        statement = (
+            update(_WEBHOOKS)
+            .where(WebhookRow.id == webhook_id)
+            .values(
+                failures=WebhookRow.failures + 1,
+                failing_since=func.coalesce(WebhookRow.failing_since, db_now()),
+            )
+        )
+        return self._first(Webhook, statement.returning(_WEBHOOKS))
+
+    def disable(self, webhook_id: str, reason: str) -> bool:
+        """Tell the webhook of nothing any more, what is waiting included; False where that was so before."""
+        disabled = self._run(
+            update(_WEBHOOKS)
+            .where(WebhookRow.id == webhook_id, WebhookRow.disabled_at.is_(None))
+            .values(disabled_at=db_now(), disabled_reason=reason)
+        )
+        if disabled.rowcount == 0:
+            return False
+        given_up = self._run(
+            update(_DELIVERIES)
+            .where(
+                WebhookDeliveryRow.webhook_id == webhook_id,
+                WebhookDeliveryRow.state == DeliveryState.PENDING,
+            )
+            .values(state=DeliveryState.FAILED, error=DISABLED, finished_at=db_now(), lease_until=None)
+        ).rowcount
+        if given_up:
+            Counters(self._connection).add(Counter.DELIVERIES, {"given-up": given_up}, of=webhook_id)
+        return True
+
+    def enable(self, webhook_id: str) -> Webhook:
+        """Let the webhook be told again, of what happens from now on; one that is good stays as it is.
+
+        Raises:
+            NotFoundError: If there is no such webhook.
+        """
+        self._run(
+            update(_WEBHOOKS)
+            .where(WebhookRow.id == webhook_id, WebhookRow.disabled_at.is_not(None))
+            .values(disabled_at=None, disabled_reason="", failures=0, failing_since=None)
+        )
+        return self.get(webhook_id)
+
+    def delete(self, webhook_id: str) -> None:
+        """Forget the webhook and its deliveries.
+
+        Raises:
+            NotFoundError: If there is no such webhook.
+        """
+        self.get(webhook_id)
+        # The webhook first, as whoever settles a delivery: else they could wait for each other.
+        self._run(delete(_WEBHOOKS).where(WebhookRow.id == webhook_id))
+        self._run(delete(_DELIVERIES).where(WebhookDeliveryRow.webhook_id == webhook_id))
+
+    # The last one: below it, `list` would be this method.
+    def list(self) -> tuple[Webhook, ...]:
+        """Return all webhooks, oldest first."""
+        return self._all(Webhook, select(_WEBHOOKS).order_by(WebhookRow.id))

@@ -1,0 +1,47 @@
+"""The tables. Rows never leave this package: repositories return `tunefarm_db.values`.
+
+No relationships: every query is written out in a repository, so none can hide in an attribute access.
+"""
+
+from __future__ import annotations
+
+from tunefarm_db.tables.base import Base, table_of
+from tunefarm_db.tables.devices import (
+    CalibrationRow,
+    DeviceChangeRow,
+    DevicePeakRow,
+    DeviceRow,
+    DeviceSlotRow,
+)
+from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow
+from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, UploadRow
+from tunefarm_db.tables.records import CounterRow, RecordRow, SourceRow, SpaceRow, TrialRow, WorkloadRow
+from tunefarm_db.tables.webhooks import ApiKeyRow, WebhookDeliveryRow, WebhookRow
+
+__all__ = [
+    "ApiKeyRow",
+    "ArtifactRow",
+    "Base",
+    "BlobRow",
+    "CalibrationRow",
+    "CounterRow",
+    "DeviceChangeRow",
+    "DevicePeakRow",
+    "DeviceRow",
+    "DeviceSlotRow",
+    "EventRow",
+    "JobRow",
+    "JobTaskRow",
+    "ModelRow",
+    "ModelTaskRow",
+    "RecordRow",
+    "SourceRow",
+    "SpaceRow",
+    "StepRow",
+    "TrialRow",
+    "UploadRow",
+    "WebhookDeliveryRow",
+    "WebhookRow",
+    "WorkloadRow",
+    "table_of",
+]

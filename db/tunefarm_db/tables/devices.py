@@ -1,0 +1,93 @@
+"""The tables of devices, and of what they did: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.tables.base import Base
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import DeviceState, Json
+from tunefarm_db.values.device_history import CalibrationOutcome
+
+
+class DeviceRow(Base):
+    __tablename__ = "devices"
+    __table_args__ = (Index(None, "device_key", "state"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    device_key: Mapped[str]
+    target: Mapped[Json]
+    info: Mapped[Json]
+    device_model: Mapped[str]
+    tracker_host: Mapped[str]
+    tracker_port: Mapped[int]
+    rpc_key: Mapped[str]
+    state: Mapped[DeviceState]
+    reason: Mapped[str] = mapped_column(default="")
+    ready: Mapped[bool] = mapped_column(default=False)
+    held: Mapped[bool] = mapped_column(default=False)
+    calibration: Mapped[Json | None]
+    calibrate_at: Mapped[float | None]
+    last_seen_at: Mapped[float] = mapped_column(default=db_now())
+    state_since: Mapped[float | None] = mapped_column(default=db_now())
+    lease_owner: Mapped[str | None]
+    leased_at: Mapped[float | None]
+    lease_until: Mapped[float | None]
+    fence: Mapped[int] = mapped_column(default=0)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DevicePeakRow(Base):
+    __tablename__ = "device_peaks"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
+    key: Mapped[str]
+    peak: Mapped[Json]
+    measured_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DeviceChangeRow(Base):
+    __tablename__ = "device_changes"
+    __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    event: Mapped[str]
+    state: Mapped[DeviceState]
+    reason: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class CalibrationRow(Base):
+    __tablename__ = "calibrations"
+    __table_args__ = (Index(None, "device_id", "id"), Index(None, "created_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"))
+    outcome: Mapped[CalibrationOutcome]
+    reason: Mapped[str]
+    key: Mapped[str | None]
+    time_sec: Mapped[float | None]
+    reference_sec: Mapped[float | None]
+    all_cores_sec: Mapped[float | None]
+    all_cores_reference_sec: Mapped[float | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class DeviceSlotRow(Base):
+    """What a device did in `width_sec` seconds from `slot_at` on. Slots are a minute wide, and become wider with age."""
+
+    __tablename__ = "device_slots"
+
+    device_id: Mapped[str] = mapped_column(ForeignKey("devices.id"), primary_key=True)
+    slot_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    width_sec: Mapped[int]
+    work_sec: Mapped[float] = mapped_column(default=0.0)
+    calibration_sec: Mapped[float] = mapped_column(default=0.0)
+    measured_sec: Mapped[float] = mapped_column(default=0.0)
+    beats: Mapped[int] = mapped_column(default=0)
+    load: Mapped[float | None]
+    temperature_celsius: Mapped[float | None]
+    clock_mhz: Mapped[float | None]

@@ -1,0 +1,127 @@
+"""The tables of jobs and of the steps that do their work: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.states.job import JobState
+from tunefarm_db.tables.base import Base
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json, StepKind, StepState
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+    __table_args__ = (Index(None, "state", "id"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), index=True)
+    target: Mapped[Json]
+    target_key: Mapped[str]
+    device_key: Mapped[str]
+    tuner: Mapped[str]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    budget: Mapped[Json]
+    options: Mapped[Json]
+    state: Mapped[JobState]
+    error: Mapped[Json | None]
+    idempotency_key: Mapped[str | None] = mapped_column(unique=True)
+    request_digest: Mapped[str | None]
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    turn_sec: Mapped[float] = mapped_column(default=0.0, server_default="0")
+    started_tuning_at: Mapped[float | None]
+    tuned_sec: Mapped[float] = mapped_column(default=0.0)
+    counted_until: Mapped[float | None]
+    trials: Mapped[int] = mapped_column(default=0)
+    failures: Mapped[int] = mapped_column(default=0)
+    trials_since_improvement: Mapped[int] = mapped_column(default=0)
+    best_latency_sec: Mapped[float | None]
+    stop_reason: Mapped[str | None]
+    progress: Mapped[Json]
+    event_seq: Mapped[int] = mapped_column(default=0)
+    # No foreign key: artifacts point at jobs, and a circle of keys cannot be created in one pass on SQLite.
+    artifact_id: Mapped[str | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+    finished_at: Mapped[float | None]
+
+
+class JobTaskRow(Base):
+    __tablename__ = "job_tasks"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+    )
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    toolchain: Mapped[str]
+    weight: Mapped[int]
+    alternative: Mapped[Json | None]
+    name: Mapped[str]
+    space_key: Mapped[str | None]
+    trials: Mapped[int] = mapped_column(default=0)
+    failures: Mapped[int] = mapped_column(default=0)
+    best_cost_sec: Mapped[float | None]
+    untuned_cost_sec: Mapped[float | None]
+    spent_sec: Mapped[float] = mapped_column(default=0.0)
+    exhausted: Mapped[bool] = mapped_column(default=False)
+    rounds: Mapped[int] = mapped_column(default=0)
+    confirmations: Mapped[int] = mapped_column(default=0, server_default="0")
+    history: Mapped[list[Any]] = mapped_column(default=list)
+
+
+class StepRow(Base):
+    __tablename__ = "steps"
+    __table_args__ = (
+        # A second barrier: the same step cannot be planned twice, whoever plans it.
+        UniqueConstraint("kind", "subject_id", "round"),
+        Index(None, "state", "not_before"),
+        Index(None, "job_id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[StepKind]
+    subject_id: Mapped[str]
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    round: Mapped[int]
+    state: Mapped[StepState] = mapped_column(default=StepState.READY)
+    fence: Mapped[int] = mapped_column(default=0)
+    lease_owner: Mapped[str | None]
+    lease_until: Mapped[float | None]
+    attempts: Mapped[int] = mapped_column(default=0)
+    faults: Mapped[int] = mapped_column(default=0, server_default="0")
+    not_before: Mapped[float] = mapped_column(default=db_now())
+    sent_at: Mapped[float | None]
+    error: Mapped[Json | None]
+    in_flight: Mapped[Json | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    finished_at: Mapped[float | None]
+
+
+class EventRow(Base):
+    __tablename__ = "events"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ArtifactRow(Base):
+    __tablename__ = "artifacts"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), unique=True)
+    sha256: Mapped[str] = mapped_column(ForeignKey("blobs.sha256"))
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    name: Mapped[str]
+    manifest: Mapped[Json]
+    report: Mapped[Json]
+    created_at: Mapped[float] = mapped_column(default=db_now())

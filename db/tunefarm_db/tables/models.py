@@ -1,0 +1,92 @@
+"""The tables of what was uploaded, and of the blobs of the store: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.tables.base import Base
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json, ModelState
+from tunefarm_db.values.uploads import UploadState
+
+
+class BlobRow(Base):
+    __tablename__ = "blobs"
+
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    media_type: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class ModelRow(Base):
+    __tablename__ = "models"
+    __table_args__ = (
+        Index(
+            "uq_models_sha256_shapes_key",
+            "sha256",
+            "shapes_key",
+            unique=True,
+            sqlite_where=text("state != 'deleted'"),
+            postgresql_where=text("state != 'deleted'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    # No foreign key: a deleted model remembers its hash when the blob is gone.
+    sha256: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    shapes: Mapped[Json]
+    shapes_key: Mapped[str]
+    state: Mapped[ModelState]
+    error: Mapped[Json | None]
+    inputs: Mapped[list[Any]]
+    outputs: Mapped[list[Any]]
+    operators: Mapped[list[Any]]
+    opset: Mapped[int | None]
+    num_params: Mapped[int | None] = mapped_column(BigInteger)
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now(), onupdate=db_now())
+
+
+class UploadRow(Base):
+    __tablename__ = "uploads"
+    __table_args__ = (Index(None, "api_key_id", "id"), Index(None, "expires_at"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    # No foreign keys: it outlives neither its time nor its use, and nothing hangs on it.
+    api_key_id: Mapped[str]
+    name: Mapped[str]
+    shapes: Mapped[Json]
+    # The attribute cannot have the column's name: the base class has that one.
+    metadata_: Mapped[str] = mapped_column("metadata")
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str | None]
+    offset_bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    state: Mapped[UploadState] = mapped_column(default=UploadState.OPEN)
+    digest: Mapped[str | None]
+    model_id: Mapped[str | None]
+    error: Mapped[Json | None]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    expires_at: Mapped[float]
+
+
+class ModelTaskRow(Base):
+    __tablename__ = "model_tasks"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+    )
+
+    model_id: Mapped[str] = mapped_column(ForeignKey("models.id"), primary_key=True)
+    pipeline: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    weight: Mapped[int]
+    alternative: Mapped[Json | None]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -1,0 +1,167 @@
+"""The tables of what was measured: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint, false, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.tables.base import Base
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json
+from tunefarm_db.values.sources import SourceState
+
+
+class WorkloadRow(Base):
+    __tablename__ = "workloads"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    flops: Mapped[float]
+    args: Mapped[list[Any]]
+    ir: Mapped[str]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class SpaceRow(Base):
+    __tablename__ = "config_spaces"
+    __table_args__ = (
+        ForeignKeyConstraint(["workload_key", "toolchain"], ["workloads.key", "workloads.toolchain"]),
+        Index(None, "target_key", "toolchain", "family"),
+    )
+
+    workload_key: Mapped[str] = mapped_column(primary_key=True)
+    target_key: Mapped[str] = mapped_column(primary_key=True)
+    toolchain: Mapped[str] = mapped_column(primary_key=True)
+    space: Mapped[Json]
+    space_key: Mapped[str]
+    family: Mapped[str | None]
+    extents: Mapped[list[Any]]
+    revision: Mapped[int] = mapped_column(default=0, server_default="0")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class RecordRow(Base):
+    __tablename__ = "records"
+    __table_args__ = (
+        # The best record of a workload is this index's first entry, however many records there are.
+        Index(
+            "ix_records_best",
+            "workload_key",
+            "target_key",
+            "device_model",
+            "toolchain",
+            "cost_sec",
+            sqlite_where=text("cost_sec IS NOT NULL AND superseded = 0"),
+            postgresql_where=text("cost_sec IS NOT NULL AND NOT superseded"),
+        ),
+        Index(
+            "ix_records_confirmed",
+            "workload_key",
+            "target_key",
+            "device_model",
+            "toolchain",
+            sqlite_where=text("confirmed = 1"),
+            postgresql_where=text("confirmed"),
+        ),
+        Index("ix_records_history", "workload_key", "target_key", "device_model", "toolchain", "id"),
+        Index(None, "job_id", "id"),
+        # The newest of a kind, also where none of the newer ones is of it.
+        Index(None, "target_key", "id"),
+        Index(None, "device_model", "id"),
+        Index(None, "device_id", "id"),
+        Index(None, "toolchain", "id"),
+        Index(
+            "ix_records_failed",
+            "outcome",
+            "id",
+            sqlite_where=text("outcome != 'ok'"),
+            postgresql_where=text("outcome != 'ok'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    workload_key: Mapped[str]
+    target_key: Mapped[str]
+    device_model: Mapped[str]
+    toolchain: Mapped[str]
+    space_key: Mapped[str]
+    config: Mapped[list[Any]]
+    outcome: Mapped[str]
+    cost_sec: Mapped[float | None]
+    samples_sec: Mapped[list[Any]]
+    build_sec: Mapped[float]
+    measured_at: Mapped[float]
+    tuner: Mapped[str]
+    message: Mapped[str]
+    extra: Mapped[Json | None]
+    confirmed: Mapped[bool] = mapped_column(default=False, server_default=false())
+    superseded: Mapped[bool] = mapped_column(default=False, server_default=false())
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("devices.id"))
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class TrialRow(Base):
+    __tablename__ = "trials"
+    __table_args__ = (
+        # A failure of the infrastructure says nothing about the config: it may be tried again.
+        Index(
+            "uq_trials_job_id_position_config_key",
+            "job_id",
+            "position",
+            "config_key",
+            unique=True,
+            sqlite_where=text("outcome != 'infrastructure-error'"),
+            postgresql_where=text("outcome != 'infrastructure-error'"),
+        ),
+        # With the index above, all trials of one task of a job: what a tuner is told before every round.
+        Index(
+            "ix_trials_lost",
+            "job_id",
+            "position",
+            sqlite_where=text("outcome = 'infrastructure-error'"),
+            postgresql_where=text("outcome = 'infrastructure-error'"),
+        ),
+        UniqueConstraint("job_id", "round", "ordinal"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    position: Mapped[int]
+    round: Mapped[int]
+    ordinal: Mapped[int]
+    config_key: Mapped[str]
+    asked_key: Mapped[str]
+    outcome: Mapped[str]
+    cost_sec: Mapped[float | None]
+    message: Mapped[str]
+    build_sec: Mapped[float]
+    run_sec: Mapped[float]
+    measured_at: Mapped[float]
+    record_id: Mapped[str | None] = mapped_column(ForeignKey("records.id"))
+
+
+class SourceRow(Base):
+    __tablename__ = "kernel_sources"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    record_id: Mapped[str] = mapped_column(ForeignKey("records.id"))
+    target: Mapped[Json]
+    state: Mapped[SourceState]
+    error: Mapped[Json | None]
+    sha256: Mapped[str | None] = mapped_column(ForeignKey("blobs.sha256"))
+    size_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    updated_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class CounterRow(Base):
+    __tablename__ = "counters"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    label: Mapped[str] = mapped_column(primary_key=True)
+    slot: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    value: Mapped[float]

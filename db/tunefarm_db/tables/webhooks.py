@@ -1,0 +1,73 @@
+"""The tables of who may come in, and of whom we tell: `tunefarm_db.tables` has their names as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from tunefarm_db.tables.base import Base
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values.webhooks import DeliveryState
+
+
+class ApiKeyRow(Base):
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    secret_sha256: Mapped[str]
+    scopes: Mapped[list[Any]]
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    last_used_at: Mapped[float | None]
+    revoked_at: Mapped[float | None]
+    expires_at: Mapped[float | None]
+    device_name: Mapped[str | None]
+    device_key: Mapped[str | None]
+
+
+class WebhookRow(Base):
+    __tablename__ = "webhooks"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    url: Mapped[str]
+    kinds: Mapped[list[Any]]
+    job_id: Mapped[str | None] = mapped_column(ForeignKey("jobs.id"))
+    secret: Mapped[str]
+    failures: Mapped[int] = mapped_column(default=0)
+    failing_since: Mapped[float | None]
+    disabled_at: Mapped[float | None]
+    disabled_reason: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class WebhookDeliveryRow(Base):
+    __tablename__ = "webhook_deliveries"
+    __table_args__ = (
+        Index(None, "webhook_id", "id"),
+        Index(
+            "ix_webhook_deliveries_pending",
+            "webhook_id",
+            "job_id",
+            "seq",
+            sqlite_where=text("state = 'pending'"),
+            postgresql_where=text("state = 'pending'"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    # No foreign key: a webhook that is deleted while a job writes an event must not make that fail.
+    webhook_id: Mapped[str]
+    job_id: Mapped[str | None]
+    seq: Mapped[int | None]
+    kind: Mapped[str]
+    state: Mapped[DeliveryState] = mapped_column(default=DeliveryState.PENDING)
+    attempts: Mapped[int] = mapped_column(default=0)
+    not_before: Mapped[float] = mapped_column(default=db_now())
+    lease_until: Mapped[float | None]
+    status: Mapped[int | None]
+    latency_sec: Mapped[float | None]
+    error: Mapped[str] = mapped_column(default="")
+    created_at: Mapped[float] = mapped_column(default=db_now())
+    finished_at: Mapped[float | None]
