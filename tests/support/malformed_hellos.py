@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_workers.device.rpc_wire import INT, RPC_MAGIC, pack_hello
+from tunefarm_workers.device.rpc.wire import INT, RPC_MAGIC, pack_hello
 
 HELLOS = {
     "wrong magic": b"GET / HTTP/1.1\r\n\r\n",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 
-from tunefarm_workers.device import rpc_wire
 from tunefarm_workers.device.hardened_server import tvm_private
+from tunefarm_workers.device.rpc import wire as rpc_wire
 
 
 def test_the_private_names_are_there() -> None:

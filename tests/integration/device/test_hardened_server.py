@@ -18,8 +18,8 @@ from malformed_hellos import HELLOS
 from rpc_client import connect
 from waiting import wait_gone, wait_until
 
-from tunefarm_workers.device import probe
-from tunefarm_workers.device.rpc_wire import CODE_MISMATCH, INT, RPC_MAGIC, pack_hello, receive_exactly
+from tunefarm_workers.device.rpc import probe
+from tunefarm_workers.device.rpc.wire import CODE_MISMATCH, INT, RPC_MAGIC, pack_hello, receive_exactly
 
 
 def test_a_session_runs_and_leaves_nothing(server: Any, client: Any) -> None:

@@ -13,7 +13,7 @@ from device_processes import Child
 from rpc_client import connect
 from waiting import gone
 
-from tunefarm_workers.device.rpc_wire import CODE_MISMATCH, INT, pack_hello, receive_exactly
+from tunefarm_workers.device.rpc.wire import CODE_MISMATCH, INT, pack_hello, receive_exactly
 
 
 class Holder(Child):

@@ -13,7 +13,7 @@ import pytest
 from tunefarm_tuning.artifact.cuda_runtime import RUNTIME
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.gpu.nvml import ANSWERS
-from tunefarm_workers.device.cuda_check import check_cuda
+from tunefarm_workers.device.gpu.cuda_check import check_cuda
 
 compiler = shutil.which("cc")
 USE = f"""

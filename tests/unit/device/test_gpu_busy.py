@@ -13,7 +13,7 @@ from tunefarm_tuning.measure.gpu.nvml import open_nvml
 from tunefarm_tuning.measure.gpu.reading import GpuProcess, GpuReading, read
 from tunefarm_tuning.measure.gpu.state import GpuState
 from tunefarm_tuning.measure.gpu.users import is_ours_or_gone
-from tunefarm_workers.device.gpu_busy import BusyGpu
+from tunefarm_workers.device.gpu.busy import BusyGpu
 
 OURS, THEIRS = 100, 200
 LONG_SEC = 1e9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefarm_workers.device.keeper import ServerKeeper, ServerState
+from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
 
 
 class ScriptedServer:

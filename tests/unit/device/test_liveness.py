@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_workers.device.liveness import Liveness
+from tunefarm_workers.device.rpc.liveness import Liveness
 
 
 def judge() -> Liveness:

@@ -10,7 +10,7 @@ import pytest
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.registration import Registration
-from tunefarm_workers.device.rpc_wire import Address
+from tunefarm_workers.device.rpc.wire import Address
 
 STARTING = {"ready": False, "reason": "starting", "info": {}}
 SERVING = {"ready": True, "reason": "", "info": {}}

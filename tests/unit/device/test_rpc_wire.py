@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_workers.device.rpc_wire import WireError, pack_frame, parse_address, unpack_frame
+from tunefarm_workers.device.rpc.wire import WireError, pack_frame, parse_address, unpack_frame
 
 
 def test_frames_come_in_pieces() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
-from tunefarm_workers.device.rpc_process import server_environment
+from tunefarm_workers.device.rpc.process import server_environment
 from tunefarm_workers.device.settings import read_settings
 
 ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_secret"}

@@ -14,11 +14,11 @@ from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_workers.device.agent import Agent, lock_folder
-from tunefarm_workers.device.cuda_check import check_cuda
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.enrolment import credential, enrol_all
 from tunefarm_workers.device.fleet import EXIT_REFUSED, Fleet
-from tunefarm_workers.device.gpu_devices import LentDevice, devices_of
+from tunefarm_workers.device.gpu.cuda_check import check_cuda
+from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
 from tunefarm_workers.device.json_log import log_as_json
 from tunefarm_workers.device.settings import read_settings
 

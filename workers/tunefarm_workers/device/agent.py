@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.process.orphans import adopt_orphans
-from tunefarm_workers.device import probe
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
-from tunefarm_workers.device.gpu import Gpu
-from tunefarm_workers.device.gpu_watch import GpuWatch
-from tunefarm_workers.device.keeper import ServerKeeper, ServerState
+from tunefarm_workers.device.gpu.driver import Gpu
+from tunefarm_workers.device.gpu.watch import GpuWatch
 from tunefarm_workers.device.registration import Registration
-from tunefarm_workers.device.rpc_process import SERVER_MODULE, RpcProcess, server_command, server_environment
-from tunefarm_workers.device.rpc_wire import Address
+from tunefarm_workers.device.rpc import probe
+from tunefarm_workers.device.rpc.keeper import ServerKeeper, ServerState
+from tunefarm_workers.device.rpc.process import SERVER_MODULE, RpcProcess, server_command, server_environment
+from tunefarm_workers.device.rpc.wire import Address
 from tunefarm_workers.device.settings import AgentSettings
 from tunefarm_workers.device.vitals import Vitals
 

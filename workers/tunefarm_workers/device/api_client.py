@@ -22,7 +22,7 @@ import httpx
 
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_workers.device.rpc_wire import Address
+from tunefarm_workers.device.rpc.wire import Address
 
 _TIMEOUT_SEC = 5.0
 _NOT_NOW = {408, 425, 429}

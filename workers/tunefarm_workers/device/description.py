@@ -19,7 +19,7 @@ from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
-from tunefarm_workers.device.gpu import Gpu
+from tunefarm_workers.device.gpu.driver import Gpu
 from tunefarm_workers.device.settings import AgentSettings
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tunefarm_tuning.process.orphans import adopt_orphans, die_with_parent, end_orphans
 from tunefarm_workers.device.agent import STATE_FILE
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.gpu_devices import LentDevice
+from tunefarm_workers.device.gpu.devices import LentDevice
 from tunefarm_workers.device.settings import AgentSettings
 
 log = logging.getLogger("tunefarm.device")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError, TransientError
 from tunefarm_workers.device.api_client import Grant
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.rpc_wire import Address
+from tunefarm_workers.device.rpc.wire import Address
 
 log = logging.getLogger("tunefarm.device")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_workers.device.rpc_wire import Address, parse_address
+from tunefarm_workers.device.rpc.wire import Address, parse_address
 
 CREDENTIAL_FILE = "credential"
 """In the agent's folder: the API key that the device was given when it enrolled."""

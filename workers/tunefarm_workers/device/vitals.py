@@ -15,7 +15,7 @@ from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.nvml import Nvml, open_nvml
 from tunefarm_tuning.measure.gpu.reading import GpuReading
-from tunefarm_workers.device.gpu import Gpu
+from tunefarm_workers.device.gpu.driver import Gpu
 
 log = logging.getLogger("tunefarm.device")
 

@@ -14,7 +14,7 @@ from typing import Any
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
 from tunefarm_workers.device.hardened_server import session_functions, tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
-from tunefarm_workers.device.rpc_wire import parse_address
+from tunefarm_workers.device.rpc.wire import parse_address
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tunefarm_workers.device.rpc_wire import CODE_MISMATCH, INT, RPC_MAGIC
+from tunefarm_workers.device.rpc.wire import CODE_MISMATCH, INT, RPC_MAGIC
 
 _MAX_KEY_BYTES = 4096
 _HEADER_BYTES = 2 * INT.size

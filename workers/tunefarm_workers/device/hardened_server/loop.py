@@ -19,7 +19,7 @@ from tunefarm_workers.device.hardened_server.fences import Fences
 from tunefarm_workers.device.hardened_server.front_door import FrontDoor, Hello, refuse
 from tunefarm_workers.device.hardened_server.session import Session, SessionEnd, SessionEnding
 from tunefarm_workers.device.hardened_server.tracker_link import TrackerLink
-from tunefarm_workers.device.rpc_wire import Address, pack_welcome
+from tunefarm_workers.device.rpc.wire import Address, pack_welcome
 
 _TICK_SEC = 0.25
 _BACKLOG = 64

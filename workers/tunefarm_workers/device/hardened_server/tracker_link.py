@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from tunefarm_workers.device.rpc_wire import (
+from tunefarm_workers.device.rpc.wire import (
     INT,
     TRACKER_MAGIC,
     Address,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from tunefarm_workers.device.gpu_busy import BusyGpu
+from tunefarm_workers.device.gpu.busy import BusyGpu
 from tunefarm_workers.device.vitals import Vitals
 
 log = logging.getLogger("tunefarm.device")

@@ -16,7 +16,7 @@ from typing import Any
 
 from tunefarm_tuning.process.orphans import end_orphans
 from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
-from tunefarm_workers.device.rpc_wire import Address
+from tunefarm_workers.device.rpc.wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30
 """Address space that TVM and its threads take up without using memory."""

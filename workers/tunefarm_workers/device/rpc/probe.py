@@ -9,7 +9,7 @@ import secrets
 import socket
 from typing import Any
 
-from tunefarm_workers.device.rpc_wire import (
+from tunefarm_workers.device.rpc.wire import (
     CODE_MISMATCH,
     INT,
     TRACKER_MAGIC,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from tunefarm_workers.device.backoff import Backoff
-from tunefarm_workers.device.liveness import Liveness
+from tunefarm_workers.device.rpc.liveness import Liveness
 
 log = logging.getLogger("tunefarm.device")
 

@@ -1,0 +1,1 @@
+"""The device's RPC server: started, watched, restarted."""
