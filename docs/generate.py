@@ -216,7 +216,7 @@ def _api() -> str:
 
 
 def _problems() -> str:
-    from tunefarm_api.problem_kinds import PROBLEM_KINDS, URN
+    from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS, URN
 
     rows = [f"| `{code}` | {kind.status} | {kind.meaning} |" for code, kind in sorted(PROBLEM_KINDS.items())]
     return "\n".join(

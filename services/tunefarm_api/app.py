@@ -12,10 +12,10 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from tunefarm_api.auth import needs
+from tunefarm_api.errors.problems import install_handlers
 from tunefarm_api.gate import Gate
 from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
-from tunefarm_api.problems import install_handlers
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
     device_past,

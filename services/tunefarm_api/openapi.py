@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tunefarm_api.problems import MEDIA_TYPE, problem_of
+from tunefarm_api.errors.problems import MEDIA_TYPE, problem_of
 
 Document = dict[str, Any]
 

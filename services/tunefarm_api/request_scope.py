@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tunefarm_api.problems import response_to_error
+from tunefarm_api.errors.problems import response_to_error
 from tunefarm_db.ids import Prefix, is_id
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean

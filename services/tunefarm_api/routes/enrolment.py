@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.device import (
     DeviceCredential,
     Enrol,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
 from tunefarm_app.operations.doctor import examine
 from tunefarm_app.operations.findings import Verdict

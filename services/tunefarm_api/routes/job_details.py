@@ -10,15 +10,15 @@ from fastapi.responses import FileResponse, StreamingResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.download import Download
-from tunefarm_api.json_lines import MEDIA_TYPE as JSON_LINES
-from tunefarm_api.json_lines import job_records
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.methods import method_of
-from tunefarm_api.problems import problems
 from tunefarm_api.schemas.base import Cursor, Limit, Page, cursor_of
 from tunefarm_api.schemas.job import Event, JobTask, Trial
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.record import Record
+from tunefarm_api.transfer.download import Download
+from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
+from tunefarm_api.transfer.json_lines import job_records
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.tuning.task_grouping import grouped

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import content_security_policy, page_name, report_page

@@ -9,8 +9,8 @@ from fastapi.responses import PlainTextResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
-from tunefarm_api.source_text import source_response
+from tunefarm_api.errors.problems import problems
+from tunefarm_api.transfer.source_text import source_response
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.api_key import ApiKey, ApiKeyCreate, NewApiKey
 from tunefarm_api.schemas.base import Page
 from tunefarm_app.access.api_keys import create_api_key, list_api_keys, revoke_api_key

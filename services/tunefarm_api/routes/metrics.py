@@ -9,8 +9,8 @@ from fastapi.responses import PlainTextResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.metrics import render_metrics
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
+from tunefarm_api.metrics.farm import render_metrics
 
 router = APIRouter(tags=["health"])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.api_key import SignInLink
 from tunefarm_api.web.paths import SIGN_IN
 from tunefarm_app.access.browser_sessions import LINK_VALID_SEC, make_link

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.problems import problems
+from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.webhook import NewWebhook, Webhook, WebhookCreate, WebhookDelivery
 from tunefarm_app.webhooks.register import (

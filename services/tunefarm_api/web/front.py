@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tunefarm_api.problems import MEDIA_TYPE
+from tunefarm_api.errors.problems import MEDIA_TYPE
 from tunefarm_api.web.paths import SIGN_IN, is_page
 from tunefarm_api.web.rendering import render_text
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from tunefarm_api.web import (
     assets,
-    device_actions,
-    device_page,
-    devices_page,
-    job_actions,
-    job_page,
-    jobs_page,
     keys_page,
     live,
-    log_file,
     models_page,
     records_page,
     sign_in,
-    source_page,
-    task_page,
     uploads,
     webhooks_page,
 )
+from tunefarm_api.web.devices import device_actions, device_page, devices_page
+from tunefarm_api.web.jobs import job_actions, job_page, jobs_page, log_file, source_page, task_page
 
 PAGES = tuple(
     module.router

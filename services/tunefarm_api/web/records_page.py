@@ -12,12 +12,12 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.json_lines import job_records, json_lines, record_lines
 from tunefarm_api.schemas.base import cursor_of
+from tunefarm_api.transfer.json_lines import job_records, json_lines, record_lines
+from tunefarm_api.web.charts.sparkline import fall
+from tunefarm_api.web.jobs.schedule import schedule_lines
+from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.rendering import page
-from tunefarm_api.web.schedule import schedule_lines
-from tunefarm_api.web.sparkline import fall
-from tunefarm_api.web.task_view import shapes_text
 from tunefarm_app.records.search import RecordSearch, find_best, parse_shape
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.repositories.records.searches import KnownWorkload

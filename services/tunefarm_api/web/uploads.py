@@ -6,9 +6,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
-from tunefarm_api import tus
 from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
+from tunefarm_api.transfer import tus
 from tunefarm_api.web.paths import UPLOADS
 from tunefarm_app.models.uploads import end_upload, find_upload
 

@@ -30,8 +30,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tunefarm_api.app import create_app
+from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS, URN
 from tunefarm_api.openapi import describe
-from tunefarm_api.problem_kinds import PROBLEM_KINDS, URN
 from tunefarm_app.settings import Settings, load_settings
 
 DEEPER = int(os.environ.get("TUNEFARM_WALK_DEEPER", "0"))

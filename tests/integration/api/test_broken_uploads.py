@@ -114,7 +114,7 @@ def test_a_client_that_goes_away_leaves_what_came(tmp_path: Path) -> None:
 
 
 def test_a_client_that_falls_silent_loses_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunefarm_api.tus.STALLED_SEC", 0.5)
+    monkeypatch.setattr("tunefarm_api.transfer.tus.STALLED_SEC", 0.5)
     content = b"\x08\x0a" + bytes(5000)
     farm = make_farm(farm_settings(tmp_path))
     key = create_api_key(farm.services, name="test")[1]

@@ -5,8 +5,8 @@ from page_browser import Browser
 from page_tree import Element
 from sqlalchemy import event, insert, update
 
-from tunefarm_api.web import job_page
-from tunefarm_api.web.curve import Curves
+from tunefarm_api.web.charts.curve import Curves
+from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow

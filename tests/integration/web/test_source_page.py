@@ -9,7 +9,7 @@ import pytest
 from page_browser import Browser
 from page_tree import read_page
 
-from tunefarm_api.web.source_page import MOST_CHARACTERS, MOST_LINES, shown_text
+from tunefarm_api.web.jobs.source_page import MOST_CHARACTERS, MOST_LINES, shown_text
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_db.values import Job

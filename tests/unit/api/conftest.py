@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from migrated_database import upgrade
 
 from tunefarm_api.app import create_app
-from tunefarm_api.problem_kinds import PROBLEM_KINDS
+from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings

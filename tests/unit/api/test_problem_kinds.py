@@ -14,8 +14,8 @@ import tunefarm_api
 import tunefarm_app
 import tunefarm_db
 import tunefarm_tuning
-from tunefarm_api.problem_kinds import PROBLEM_KINDS
-from tunefarm_api.problems import status_of
+from tunefarm_api.errors.problem_kinds import PROBLEM_KINDS
+from tunefarm_api.errors.problems import status_of
 from tunefarm_tuning.core import errors
 
 NOT_ANSWERED = {

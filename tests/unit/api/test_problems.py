@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from tunefarm_api.auth import needs
-from tunefarm_api.problems import status_of
+from tunefarm_api.errors.problems import status_of
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_tuning.core import errors

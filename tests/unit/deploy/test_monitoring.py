@@ -12,7 +12,7 @@ import pytest
 import yaml
 from app_farm import farm_settings, make_farm
 
-from tunefarm_api.metrics import render_metrics
+from tunefarm_api.metrics.farm import render_metrics
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceState

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tunefarm_api.web.device_view import MOST_POINTS, agent_facts, calibration_chart, interval_chart, use_of
+from tunefarm_api.web.devices.device_view import (
+    MOST_POINTS,
+    agent_facts,
+    calibration_chart,
+    interval_chart,
+    use_of,
+)
 from tunefarm_app.devices.history import Span
 from tunefarm_db.values import Device
 from tunefarm_db.values.device_history import DeviceInterval

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_api.web.failures import MOST_CHARACTERS, MOST_GROUPS, group_failures
+from tunefarm_api.web.jobs.failures import MOST_CHARACTERS, MOST_GROUPS, group_failures
 from tunefarm_db.repositories.records.searches import FailedTrial
 
 

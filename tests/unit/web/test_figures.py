@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from tunefarm_api.web import show
-from tunefarm_api.web.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
-from tunefarm_api.web.job_view import (
+from tunefarm_api.web.charts.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
+from tunefarm_api.web.charts.scatter import MOST_POINTS as MOST_TRIALS
+from tunefarm_api.web.charts.scatter import histogram, scatter
+from tunefarm_api.web.charts.sparkline import FALL_HEIGHT, FALL_WIDTH, HEIGHT, WIDTH, fall, staircase
+from tunefarm_api.web.jobs.job_view import (
     Speedup,
     latency_of,
     progress_words,
@@ -15,15 +18,12 @@ from tunefarm_api.web.job_view import (
     speedup_so_far,
     time_left,
 )
+from tunefarm_api.web.jobs.log_lines import log_line
+from tunefarm_api.web.jobs.phases import phases_of
+from tunefarm_api.web.jobs.schedule import KnobLine, schedule_lines
+from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.live import changes
-from tunefarm_api.web.log_lines import log_line
 from tunefarm_api.web.paths import is_local, is_page, is_public
-from tunefarm_api.web.phases import phases_of
-from tunefarm_api.web.scatter import MOST_POINTS as MOST_TRIALS
-from tunefarm_api.web.scatter import histogram, scatter
-from tunefarm_api.web.schedule import KnobLine, schedule_lines
-from tunefarm_api.web.sparkline import FALL_HEIGHT, FALL_WIDTH, HEIGHT, WIDTH, fall, staircase
-from tunefarm_api.web.task_view import task_lines
 from tunefarm_db.repositories.farm.overview import JobHead
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Event, Job, JobTask, Space

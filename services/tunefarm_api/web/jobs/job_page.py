@@ -11,8 +11,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.curve import Curves, chart
-from tunefarm_api.web.job_view import (
+from tunefarm_api.web.charts.curve import Curves, chart
+from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     latency_of,
     measured_speedup,
@@ -21,11 +21,11 @@ from tunefarm_api.web.job_view import (
     speedup_so_far,
     time_left,
 )
-from tunefarm_api.web.log_lines import log_line, words
-from tunefarm_api.web.phases import phases_of
+from tunefarm_api.web.jobs.log_lines import log_line, words
+from tunefarm_api.web.jobs.phases import phases_of
+from tunefarm_api.web.jobs.report_view import latency_lines
+from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
-from tunefarm_api.web.report_view import latency_lines
-from tunefarm_api.web.task_view import task_lines
 from tunefarm_app.leases.wait_reason import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_db.states.job import JobState

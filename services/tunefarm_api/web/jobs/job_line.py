@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_api.web.job_view import (
+from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     Latency,
     Left,

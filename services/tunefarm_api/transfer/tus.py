@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from tunefarm_api.auth import key_of
 from tunefarm_api.schemas.upload import Upload as UploadSchema
-from tunefarm_api.upload import parse_shapes
+from tunefarm_api.transfer.upload import parse_shapes
 from tunefarm_api.web.paths import TUS_VERSION
 from tunefarm_app.models.upload_part import UploadPart
 from tunefarm_app.models.uploads import begin_upload

@@ -9,13 +9,13 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.failures import group_failures
+from tunefarm_api.web.charts.scatter import histogram, scatter
+from tunefarm_api.web.jobs.failures import group_failures
+from tunefarm_api.web.jobs.schedule import schedule_lines
+from tunefarm_api.web.jobs.source_page import NAMES as SOURCE_NAMES
+from tunefarm_api.web.jobs.source_page import source_kinds
+from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
-from tunefarm_api.web.scatter import histogram, scatter
-from tunefarm_api.web.schedule import schedule_lines
-from tunefarm_api.web.source_page import NAMES as SOURCE_NAMES
-from tunefarm_api.web.source_page import source_kinds
-from tunefarm_api.web.task_view import task_lines
 from tunefarm_app.records.kernel_sources import job_task, winner_of
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.report.words import OUTCOMES

@@ -6,7 +6,7 @@ from fastapi.responses import FileResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from tunefarm_api.problems import problem_response
+from tunefarm_api.errors.problems import problem_response
 
 _CODES = {400: "bad-range", 416: "range-not-satisfiable"}
 

@@ -11,9 +11,9 @@ from fastapi.responses import StreamingResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.json_lines import json_lines
+from tunefarm_api.transfer.json_lines import json_lines
 from tunefarm_api.web import show
-from tunefarm_api.web.log_lines import log_line
+from tunefarm_api.web.jobs.log_lines import log_line
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Event
 from tunefarm_tuning.core.untrusted_text import clean

@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from tunefarm_api.device_metrics import device_metrics
-from tunefarm_api.webhook_metrics import webhook_metrics
+from tunefarm_api.metrics.devices import device_metrics
+from tunefarm_api.metrics.webhooks import webhook_metrics
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.repositories.farm.statistics import OpenSteps

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
-from tunefarm_api.web.device_view import (
+from tunefarm_api.web.devices.device_view import (
     agent_facts,
     calibration_chart,
     facts_of,
@@ -17,8 +17,8 @@ from tunefarm_api.web.device_view import (
     use_of,
     versions_of,
 )
-from tunefarm_api.web.devices_page import device_lines
-from tunefarm_api.web.peak_facts import peak_facts
+from tunefarm_api.web.devices.devices_page import device_lines
+from tunefarm_api.web.devices.peak_facts import peak_facts
 from tunefarm_api.web.rendering import page
 from tunefarm_app.devices.history import Span, intervals_of
 from tunefarm_app.devices.holders import NOBODY, holders_of

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tunefarm_api.web import show
-from tunefarm_api.web.job_view import Speedup, first_cost_sec
-from tunefarm_api.web.sparkline import staircase
+from tunefarm_api.web.charts.sparkline import staircase
+from tunefarm_api.web.jobs.job_view import Speedup, first_cost_sec
 from tunefarm_app.report.evidence import Evidence, Timings
 from tunefarm_app.report.words import REASONS
 from tunefarm_app.tuning.task_grouping import grouped

@@ -1,0 +1,1 @@
+"""Problem documents (RFC 9457)."""

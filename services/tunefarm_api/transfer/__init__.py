@@ -1,0 +1,1 @@
+"""Bodies in and out: uploads, downloads, JSON lines."""
