@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.report import show_report
 
 IMAGES = Path(__file__).parent / "images"

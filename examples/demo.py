@@ -29,8 +29,8 @@ from resnet18 import build_resnet18
 from tiny_convnet import build_tiny_convnet
 
 import tunefarm
-from tunefarm.cli.edge import run
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.edge import run
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.client import Client, Job, JobHandle, Model

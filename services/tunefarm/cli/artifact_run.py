@@ -12,8 +12,8 @@ from zipfile import BadZipFile
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.output import Output
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 

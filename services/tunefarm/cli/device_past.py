@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tunefarm.cli import show
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 
 if TYPE_CHECKING:
     from tunefarm.client import (

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.completion import complete_device, complete_pool
-from tunefarm.cli.connect import Server
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.completion import complete_device, complete_pool
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.device_past import DevicePast
-from tunefarm.cli.output import Output
-from tunefarm.cli.roles import become, option
+from tunefarm.cli.farm.roles import become, option
 from tunefarm_tuning.core.errors import NotFoundError
 
 if TYPE_CHECKING:

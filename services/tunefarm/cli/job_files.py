@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli import job_orders
-from tunefarm.cli.commands import command
-from tunefarm.cli.connect import Server
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.whole_file import write_whole
 from tunefarm.cli.jobs import JobId
-from tunefarm.cli.output import Output
-from tunefarm.cli.whole_file import write_whole
 
 app = job_orders.app  # these come on top of what is there
 

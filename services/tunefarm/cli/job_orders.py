@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from tunefarm.cli import jobs
-from tunefarm.cli.commands import command
-from tunefarm.cli.connect import Server
-from tunefarm.cli.jobs import JobId, show_state
-from tunefarm.cli.options import (
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import (
     MinGain,
     Minutes,
     Patience,
@@ -16,7 +15,8 @@ from tunefarm.cli.options import (
     as_priority,
     wall_sec_of,
 )
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.jobs import JobId, show_state
 
 app = jobs.app  # these come on top of what is there
 

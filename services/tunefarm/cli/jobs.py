@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.completion import complete_job
-from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Limit
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.completion import complete_job
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import Limit
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.report import show_report
 
 if TYPE_CHECKING:

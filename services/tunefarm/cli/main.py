@@ -7,25 +7,9 @@ from collections.abc import Sequence
 
 import typer
 
-from tunefarm.cli import (
-    artifact_run,
-    backup,
-    dashboard,
-    database,
-    devices,
-    doctor,
-    job_files,
-    keys,
-    models,
-    records,
-    roles,
-    serve,
-    top,
-    tune,
-    version,
-    webhooks,
-)
-from tunefarm.cli.commands import group
+from tunefarm.cli import artifact_run, devices, job_files, models, records, top, tune, version
+from tunefarm.cli.base.commands import group
+from tunefarm.cli.farm import backup, dashboard, database, doctor, keys, roles, serve, webhooks
 
 
 def make_app() -> typer.Typer:

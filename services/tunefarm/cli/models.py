@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.completion import complete_model
-from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Limit, Shape
-from tunefarm.cli.output import Output
-from tunefarm.cli.parsing import parse_shapes
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.completion import complete_model
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import Limit, Shape
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.parsing import parse_shapes
 
 if TYPE_CHECKING:
     from tunefarm.client import Model, ModelTask

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.completion import complete_job
-from tunefarm.cli.connect import Server
-from tunefarm.cli.options import Limit
-from tunefarm.cli.output import Output
-from tunefarm.cli.whole_file import write_whole
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.completion import complete_job
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import Limit
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.whole_file import write_whole
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tunefarm.cli import show
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 
 _NAMES = 4
 _ROWS = (

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command
-from tunefarm.cli.connect import Server
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output, make_table
 from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Watcher
-from tunefarm.cli.output import Output, make_table
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:

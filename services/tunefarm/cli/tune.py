@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command
-from tunefarm.cli.completion import complete_pool
-from tunefarm.cli.connect import Server
-from tunefarm.cli.options import (
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.completion import complete_pool
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.options import (
     MinGain,
     Minutes,
     Patience,
@@ -25,8 +25,8 @@ from tunefarm.cli.options import (
     as_priority,
     wall_sec_of,
 )
-from tunefarm.cli.output import Output
-from tunefarm.cli.parsing import parse_shapes
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.parsing import parse_shapes
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.live.board import Board
@@ -180,7 +180,7 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
         with server.connect() as client:
             yield client
         return
-    from tunefarm.cli.local_farm import started_farm
+    from tunefarm.cli.farm.local_farm import started_farm
 
     out.note("no server is configured: starting a farm for this job")
     with started_farm(out, server.home) as farm, Client(farm.url, farm.api_key) as client:

@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import typer
 
-from tunefarm.cli.commands import command
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.output import Output
 
 _PARTS = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 

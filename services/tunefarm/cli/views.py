@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 from tunefarm.live.bars import Bars
 from tunefarm.live.board import PHASES, Board, Phase, Status
 

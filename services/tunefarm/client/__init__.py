@@ -12,7 +12,6 @@ from tunefarm.client.device_past import (
     DeviceRecord,
     DeviceTotals,
 )
-from tunefarm.client.device_results import Device, EnrolmentToken
 from tunefarm.client.errors import (
     AuthenticationError,
     ClientError,
@@ -29,10 +28,10 @@ from tunefarm.client.errors import (
     WaitTimeoutError,
 )
 from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
+from tunefarm.client.http.retry import NO_RETRY, RetryPolicy
 from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
-from tunefarm.client.peak_results import DevicePeak, Roofline
-from tunefarm.client.report_page import ReportPage
-from tunefarm.client.results import (
+from tunefarm.client.results.devices import Device, EnrolmentToken
+from tunefarm.client.results.jobs import (
     Event,
     Job,
     JobTask,
@@ -43,7 +42,8 @@ from tunefarm.client.results import (
     Tensor,
     Trial,
 )
-from tunefarm.client.retry import NO_RETRY, RetryPolicy
+from tunefarm.client.results.peaks import DevicePeak, Roofline
+from tunefarm.client.results.report_page import ReportPage
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from tunefarm.client.links import AsyncLink
+from tunefarm.client.http.links import AsyncLink
+from tunefarm.client.http.transport import Transport
 from tunefarm.client.making import MadeClient
 from tunefarm.client.server import AsyncServer
-from tunefarm.client.transport import Transport
 
 
 class AsyncClient(MadeClient, AsyncServer):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_as
 from tunefarm.client.farm import Devices, Records
 from tunefarm.client.handle import JobHandle
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_as
+from tunefarm.client.http.links import BlockingLink
+from tunefarm.client.http.transport import Transport
 from tunefarm.client.jobs import Jobs
 from tunefarm.client.keys import Keys
-from tunefarm.client.links import BlockingLink
 from tunefarm.client.making import MadeClient
 from tunefarm.client.models import Models
 from tunefarm.client.server import AsyncServer
-from tunefarm.client.transport import Transport
 from tunefarm.client.webhooks import Webhooks
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tunefarm.client.fields import Fields
-from tunefarm.client.paging import get_page
-from tunefarm.client.results import Page
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.http.paging import get_page
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.jobs import Page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

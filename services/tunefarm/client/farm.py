@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.device_past import AsyncDevicePast
-from tunefarm.client.device_results import Device, EnrolmentToken
-from tunefarm.client.paging import get_all, get_page, walk
-from tunefarm.client.results import Page, Record
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.paging import get_all, get_page, walk
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.devices import Device, EnrolmentToken
+from tunefarm.client.results.jobs import Page, Record
 
 
 class AsyncDevices(AsyncDevicePast):

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import ClientError, JobCancelledError, JobFailedError
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.streams import ByteProgress
+from tunefarm.client.http.waiting import AWAY_SEC, each_of, wait_until
 from tunefarm.client.jobs import AsyncJobs
-from tunefarm.client.report_page import ReportPage
-from tunefarm.client.results import Event, Job, JobTask, Record, Trial
-from tunefarm.client.shown import line
-from tunefarm.client.streams import ByteProgress
-from tunefarm.client.waiting import AWAY_SEC, each_of, wait_until
+from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
+from tunefarm.client.results.report_page import ReportPage
+from tunefarm.client.results.shown import line
 from tunefarm.live.waiting import OF_A_JOB, live_view, somebody_watches
 
 JobProgress = Callable[[Job], None]

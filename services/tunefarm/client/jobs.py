@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import ConflictError, InvalidRequestError, ProtocolError, WaitTimeoutError
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.links import Link
+from tunefarm.client.http.paging import get_all, get_page, walk
+from tunefarm.client.http.streams import ByteProgress, file_name
+from tunefarm.client.http.transport import Transport, segment
 from tunefarm.client.job_terms import budget_of, terms_of, wall_sec_of
-from tunefarm.client.links import Link
-from tunefarm.client.paging import get_all, get_page, walk
-from tunefarm.client.report_page import ReportPage
-from tunefarm.client.results import Event, Job, JobTask, Page, Record, Trial
-from tunefarm.client.streams import ByteProgress, file_name
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.results.jobs import Event, Job, JobTask, Page, Record, Trial
+from tunefarm.client.results.report_page import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
 

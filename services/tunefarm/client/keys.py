@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tunefarm.client.blocking import Blocking, blocking
-from tunefarm.client.fields import Fields
-from tunefarm.client.paging import get_all
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.http.blocking import Blocking, blocking
+from tunefarm.client.http.paging import get_all
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.fields import Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from tunefarm.client.connection import find_server
-from tunefarm.client.links import Link
-from tunefarm.client.retry import RetryPolicy
-from tunefarm.client.transport import Transport
+from tunefarm.client.http.connection import find_server
+from tunefarm.client.http.links import Link
+from tunefarm.client.http.retry import RetryPolicy
+from tunefarm.client.http.transport import Transport
 
 
 class MadeClient:

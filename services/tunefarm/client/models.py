@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import ModelFailedError
-from tunefarm.client.paging import get_all, get_page, walk
-from tunefarm.client.results import Model, ModelTask, Page
-from tunefarm.client.streams import ByteProgress
-from tunefarm.client.transport import Query, Transport, segment
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.paging import get_all, get_page, walk
+from tunefarm.client.http.streams import ByteProgress
+from tunefarm.client.http.transport import Query, Transport, segment
+from tunefarm.client.http.waiting import wait_until
+from tunefarm.client.results.jobs import Model, ModelTask, Page
 from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
-from tunefarm.client.waiting import wait_until
 
 Shapes = Mapping[str, Sequence[int]]
 

@@ -10,13 +10,13 @@ from tunefarm.client.checks import FarmChecks
 from tunefarm.client.errors import InvalidRequestError
 from tunefarm.client.farm import AsyncDevices, AsyncRecords
 from tunefarm.client.handle import AsyncJobHandle
+from tunefarm.client.http.streams import ByteProgress
+from tunefarm.client.http.transport import Transport
+from tunefarm.client.http.waiting import each_of
 from tunefarm.client.job_terms import wall_sec_of
 from tunefarm.client.jobs import AsyncJobs
 from tunefarm.client.keys import AsyncKeys
 from tunefarm.client.models import AsyncModels, Shapes
-from tunefarm.client.streams import ByteProgress
-from tunefarm.client.transport import Transport
-from tunefarm.client.waiting import each_of
 from tunefarm.client.webhooks import AsyncWebhooks
 from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 

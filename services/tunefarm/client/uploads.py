@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from tunefarm.client.errors import ClientError, InvalidRequestError, ProtocolError, UnavailableError
-from tunefarm.client.fields import Fields
-from tunefarm.client.links import CHUNK_BYTES
-from tunefarm.client.streams import ByteProgress
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.http.links import CHUNK_BYTES
+from tunefarm.client.http.streams import ByteProgress
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.fields import Fields
 
 PARTED_BYTES = 4 << 20
 """Files of more than this go in parts: a smaller one is soon sent again."""

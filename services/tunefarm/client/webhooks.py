@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tunefarm.client.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.errors import WaitTimeoutError
-from tunefarm.client.fields import Fields
-from tunefarm.client.paging import get_all, walk
-from tunefarm.client.transport import Transport, segment
+from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
+from tunefarm.client.http.paging import get_all, walk
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.fields import Fields
 
 _POLL_SEC = 0.2
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.views import view
-from tunefarm.client.results import Job, Model
+from tunefarm.client.results.jobs import Job, Model
 from tunefarm.live.bars import Bars
 from tunefarm.live.board import Board, Phase, Status, budget_used
 

@@ -13,8 +13,8 @@ from tflite_writer import TfliteWriter
 from typer.testing import CliRunner
 
 from tunefarm.cli import show
+from tunefarm.cli.base.parsing import parse_shapes
 from tunefarm.cli.main import main, make_app
-from tunefarm.cli.parsing import parse_shapes
 from tunefarm_tuning.core.errors import InvalidInputError
 
 APP = make_app()

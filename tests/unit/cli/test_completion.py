@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tunefarm.cli.completion import _offers
+from tunefarm.cli.base.completion import _offers
 from tunefarm.cli.main import make_app
 
 

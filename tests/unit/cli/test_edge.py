@@ -9,9 +9,9 @@ import signal
 
 import pytest
 
-from tunefarm.cli import edge
-from tunefarm.cli.exit_codes import exit_code
-from tunefarm.cli.output import Output
+from tunefarm.cli.base import edge
+from tunefarm.cli.base.exit_codes import exit_code
+from tunefarm.cli.base.output import Output
 from tunefarm.client import ClientError, InvalidRequestError, JobFailedError, NotFoundError, WaitTimeoutError
 from tunefarm_tuning.core.errors import (
     InvalidInputError,

@@ -13,7 +13,7 @@ from tuning_records import RECORD
 from typer.testing import CliRunner
 
 from tunefarm.cli.artifact_run import read_inputs, write_outputs
-from tunefarm.cli.connect import Server, read_key
+from tunefarm.cli.base.connect import Server, read_key
 from tunefarm.cli.main import make_app
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 from tunefarm.cli.report import show_report, trials_text
 
 REPORT: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 import tunefarm
 from tunefarm.client import AsyncClient, AsyncJobHandle, Client, JobHandle, farm, jobs, keys, models, webhooks
-from tunefarm.client.blocking import each, finish
+from tunefarm.client.http.blocking import each, finish
 
 LIMIT_SEC = 60.0
 MODEL = {"id": "mdl_1", "state": "ready", "name": "n"}

@@ -20,9 +20,9 @@ from tunefarm.client import (
     ModelFailedError,
     WaitTimeoutError,
 )
-from tunefarm.client.results import Job, Model
-from tunefarm.client.retry import RetryPolicy
-from tunefarm.client.streams import file_name
+from tunefarm.client.http.retry import RetryPolicy
+from tunefarm.client.http.streams import file_name
+from tunefarm.client.results.jobs import Job, Model
 
 MODEL = {
     "id": "mdl_1",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
-from tunefarm.client.results import Page, Whole
-from tunefarm.client.transport import Query, Transport
+from tunefarm.client.http.transport import Query, Transport
+from tunefarm.client.results.jobs import Page, Whole
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import httpx
 
-from tunefarm.client.blocking import each
+from tunefarm.client.http.blocking import each
 
 T = TypeVar("T")
 

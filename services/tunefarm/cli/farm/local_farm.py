@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tunefarm.cli.extras import require
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.extras import require
+from tunefarm.cli.base.output import Output
 
 if TYPE_CHECKING:
     from tunefarm.embedded import EmbeddedFarm, FarmEvent, FarmOptions

@@ -11,7 +11,7 @@ from typing import IO
 import httpx
 
 from tunefarm.client.errors import ProtocolError
-from tunefarm.client.links import CHUNK_BYTES, Link
+from tunefarm.client.http.links import CHUNK_BYTES, Link
 
 ByteProgress = Callable[[int, int], None]
 """Called with the bytes moved so far and the bytes in all (0 where that is not known)."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tunefarm.client.fields import Fields
-from tunefarm.client.peak_results import DevicePeak
-from tunefarm.client.shown import Shown
+from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.peaks import DevicePeak
+from tunefarm.client.results.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

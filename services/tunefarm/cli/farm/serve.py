@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli.commands import command
-from tunefarm.cli.edge import Terminated
-from tunefarm.cli.local_farm import started_farm
-from tunefarm.cli.options import Home
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.edge import Terminated
+from tunefarm.cli.base.options import Home
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.farm.local_farm import started_farm
 from tunefarm_tuning.core.errors import InvalidInputError
 
 _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tunefarm.cli.connect import Server
+from tunefarm.cli.base.connect import Server
 
 if TYPE_CHECKING:
     from tunefarm.client import Client

@@ -8,12 +8,12 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from tunefarm.cli import edge
-from tunefarm.cli.connect import Server
-from tunefarm.cli.exit_codes import EPILOG
-from tunefarm.cli.options import ApiKey, ApiKeyFile, Home, Url
-from tunefarm.cli.output import Output
-from tunefarm.cli.usage import Group
+from tunefarm.cli.base import edge
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.exit_codes import EPILOG
+from tunefarm.cli.base.options import ApiKey, ApiKeyFile, Home, Url
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.usage import Group
 
 F = TypeVar("F", bound=Callable[..., None])
 

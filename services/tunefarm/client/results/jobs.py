@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
-from tunefarm.client.fields import Fields
-from tunefarm.client.peak_results import Roofline
-from tunefarm.client.shown import Shown, html_table
+from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.peaks import Roofline
+from tunefarm.client.results.shown import Shown, html_table
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """Makes a blocking method of one that is awaited, so that no part of the client is written twice.
 
-What the client awaits is its link alone (`tunefarm.client.links`). Over a link that blocks, a coroutine of the client
+What the client awaits is its link alone (`tunefarm.client.http.links`). Over a link that blocks, a coroutine of the client
 therefore never suspends: its first step is its last one, and no event loop is needed.
 """
 

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.connect import Server
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output
 
 app = group("keys", "API keys: make them, list them, revoke them. Needs a key with the scope admin.")
 

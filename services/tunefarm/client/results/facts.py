@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import singledispatch
 
 from tunefarm.cli import show
-from tunefarm.client.device_results import Device
-from tunefarm.client.results import Event, Job, JobTask, Model, ModelTask, Record, Tensor, Trial
+from tunefarm.client.results.devices import Device
+from tunefarm.client.results.jobs import Event, Job, JobTask, Model, ModelTask, Record, Tensor, Trial
 
 
 @singledispatch

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli.commands import command
-from tunefarm.cli.extras import require
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.extras import require
+from tunefarm.cli.base.output import Output
 
 
 def register(app: typer.Typer) -> None:

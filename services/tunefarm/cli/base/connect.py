@@ -34,7 +34,7 @@ class Server:
             api_key = read_key(self.api_key_file)
         if self.url is not None:
             return self.url, api_key
-        from tunefarm.cli.local_farm import running_farm
+        from tunefarm.cli.farm.local_farm import running_farm
 
         found = running_farm(self.home)
         return None if found is None else (found.url, api_key or found.api_key)

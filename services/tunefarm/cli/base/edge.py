@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from tunefarm.cli import exit_codes
-from tunefarm.cli.extras import advice
-from tunefarm.cli.output import Output
+from tunefarm.cli.base import exit_codes
+from tunefarm.cli.base.extras import advice
+from tunefarm.cli.base.output import Output
 
 
 class Exit(BaseException):

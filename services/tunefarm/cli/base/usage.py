@@ -10,7 +10,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.output import Output
 
 
 class Group(TyperGroup):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tunefarm.client.fields import Fields
+from tunefarm.client.results.fields import Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

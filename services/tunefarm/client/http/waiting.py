@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
 from tunefarm.client.errors import UnavailableError, WaitTimeoutError
-from tunefarm.client.links import Link
+from tunefarm.client.http.links import Link
 
 P = ParamSpec("P")
 T = TypeVar("T")

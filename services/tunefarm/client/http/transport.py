@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import httpx
 
-from tunefarm.client.connection import base_url, link_options
 from tunefarm.client.errors import (
     AuthenticationError,
     ClientError,
@@ -23,9 +22,10 @@ from tunefarm.client.errors import (
     UnavailableError,
     error_from_answer,
 )
-from tunefarm.client.links import Link
-from tunefarm.client.retry import RETRIED_STATUSES, RetryPolicy
-from tunefarm.client.streams import ByteProgress, read_chunks, save
+from tunefarm.client.http.connection import base_url, link_options
+from tunefarm.client.http.links import Link
+from tunefarm.client.http.retry import RETRIED_STATUSES, RetryPolicy
+from tunefarm.client.http.streams import ByteProgress, read_chunks, save
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Transport:
     """Sends requests below ``<url>/v1``, over either link.
 
     Args:
-        make_link: Connects; a class of `tunefarm.client.links`.
+        make_link: Connects; a class of `tunefarm.client.http.links`.
         url: Where the API answers (``http://127.0.0.1:8000``).
         api_key: Bearer token; None sends none.
         timeout_sec: Longest silence of the server, per read.

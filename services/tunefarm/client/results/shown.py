@@ -1,4 +1,4 @@
-"""What a REPL and a notebook show of a value: a line, and a small table. The facts are in `tunefarm.client.facts`."""
+"""What a REPL and a notebook show of a value: a line, and a small table. The facts are in `tunefarm.client.results.facts`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _cell(tag: str, text: str) -> str:
 
 def _plain(value: Shown) -> dict[str, str]:
     """Return a value's facts without anything that a terminal would obey: names in them are a stranger's."""
-    from tunefarm.client.facts import facts
+    from tunefarm.client.results.facts import facts
 
     found: Mapping[str, str] = facts(value)
     return {

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command
-from tunefarm.cli.database import DatabaseUrl
-from tunefarm.cli.options import Home
-from tunefarm.cli.output import Output
-from tunefarm.cli.quiet import without_log
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.options import Home
+from tunefarm.cli.base.output import Output
+from tunefarm.cli.base.quiet import without_log
+from tunefarm.cli.farm.database import DatabaseUrl
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command
-from tunefarm.cli.connect import Server
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output
 
 
 def register(app: typer.Typer) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.options import Home
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.options import Home
+from tunefarm.cli.base.output import Output
 from tunefarm_tuning.core.errors import InvalidInputError
 
 app = group("db", "The database: upgrade its schema, check it, back it up.")
@@ -126,6 +126,6 @@ def back_up_database(
 def _url(database_url: str | None, home: Path | None) -> str:
     if database_url is not None:
         return database_url
-    from tunefarm.cli.local_farm import database_url as of_home
+    from tunefarm.cli.farm.local_farm import database_url as of_home
 
     return of_home(home)

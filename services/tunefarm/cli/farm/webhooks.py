@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli import show
-from tunefarm.cli.commands import command, group
-from tunefarm.cli.connect import Server
-from tunefarm.cli.output import Output
+from tunefarm.cli.base.commands import command, group
+from tunefarm.cli.base.connect import Server
+from tunefarm.cli.base.output import Output
 from tunefarm_tuning.core.errors import TransientError
 
 if TYPE_CHECKING:

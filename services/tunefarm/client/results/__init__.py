@@ -1,0 +1,1 @@
+"""What the client returns: frozen values read from the server's answers."""
