@@ -15,8 +15,8 @@ from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, open_nvml
 from tunefarm_tuning.measure.gpu.reading import read_state
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.names import parse_target
+from tunefarm_workers.device.gpu import driver as gpus
 from tunefarm_workers.device.gpu.driver import Gpu
-from tunefarm_workers.device.gpu.driver import driver as gpus
 
 _TIMEOUT_SEC = 60.0
 _TORCH = (

@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values.devices import UP_STATES as UP_STATES  # noqa: PLC0414  (also found here)
-from tunefarm_db.values.devices import Device as Device  # noqa: PLC0414  (also found here)
-from tunefarm_db.values.devices import DeviceLease as DeviceLease  # noqa: PLC0414  (also found here)
-from tunefarm_db.values.devices import DeviceState as DeviceState  # noqa: PLC0414  (also found here)
-from tunefarm_db.values.devices import PoolCounts as PoolCounts  # noqa: PLC0414  (also found here)
+from tunefarm_db.values.devices import UP_STATES as UP_STATES
+from tunefarm_db.values.devices import Device as Device
+from tunefarm_db.values.devices import DeviceLease as DeviceLease
+from tunefarm_db.values.devices import DeviceState as DeviceState
+from tunefarm_db.values.devices import PoolCounts as PoolCounts
 
 Json = dict[str, Any]
 

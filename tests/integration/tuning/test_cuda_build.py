@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from fake_nvcc import fake_nvcc
 from replayed_search import replayed_search
-from tunefarm_tuning.measure.interfaces.builder import worker as build_worker
 from waiting import wait_until
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
+from tunefarm_tuning.measure.builder import worker as build_worker
 from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
 from tunefarm_tuning.target.cuda_toolkit import find_nvcc
 from tunefarm_tuning.testing.workloads import sample_task

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from nvml_answers import RECORDED, Driver, uuid
-from tunefarm_tuning.measure.interfaces.runner import local
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.gpu.nvml import ANSWERS
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, TimingOption
-from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner, local
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 from nvml_answers import Driver, uuid
-from tunefarm_tuning.measure.interfaces.gpu import nvml
 
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.measure.gpu import nvml
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.fleet import child_environment, command_of
+from tunefarm_workers.device.gpu import driver as gpu
 from tunefarm_workers.device.gpu.devices import LentDevice, devices_of
-from tunefarm_workers.device.gpu.driver import driver as gpu
 from tunefarm_workers.device.settings import read_settings
 
 ENVIRONMENT = {"TUNEFARM_URL": "http://farm:8000", "TUNEFARM_API_KEY": "tfk_key"}

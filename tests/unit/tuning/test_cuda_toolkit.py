@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from fake_nvcc import fake_nvcc
 
-from tunefarm_tuning import Budget, compile, tune
+from tunefarm_tuning import Budget, compile, tune  # noqa: A004
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.target import cuda_toolkit
 from tunefarm_tuning.target.cuda_toolkit import architectures, check_can_build, find_nvcc, plain_arch
 from tunefarm_tuning.target.names import parse_target
-from tunefarm_tuning.target.target import cuda_toolkit
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TuningTask, Workload
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
-from tunefarm_tuning.measure.interfaces.gpu import reading as gpu_reading
 
 from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.gpu import reading as gpu_reading
 from tunefarm_tuning.measure.gpu.nvml import Nvml, open_nvml
 from tunefarm_tuning.measure.gpu.reading import GpuReading
 from tunefarm_workers.device.gpu.driver import Gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tunefarm_tuning.target.target import cuda_toolkit
+from tunefarm_tuning.target import cuda_toolkit
 from tunefarm_tuning.tvm.children import build as build_child
 
 cuda_toolkit._USUAL = Path(os.devnull)

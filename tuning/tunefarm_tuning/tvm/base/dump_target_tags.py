@@ -15,7 +15,7 @@ from tvm.target.target import _ffi_api
 
 from tunefarm_tuning.tvm.base.python_values import to_plain
 
-TABLE_PATH = Path(__file__).parents[1] / "target_tags.json"
+TABLE_PATH = Path(__file__).parents[2] / "target" / "target_tags.json"
 
 _KINDS = ("llvm", "cuda")
 _TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "armv7a-linux-gnueabihf", "riscv64-unknown-linux-gnu")
