@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from repository import EXAMPLES
 from waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "examples"
 PATIENCE_SEC = 600.0
 
 

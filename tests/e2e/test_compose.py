@@ -21,12 +21,12 @@ import psutil
 import pytest
 import yaml
 from farm_processes import free_port
+from repository import ROOT
 from waiting import wait_gone, wait_until
 
 from tunefarm.client import Client
 from tunefarm.embedded import valkey
 
-ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PATIENCE_SEC = 240.0

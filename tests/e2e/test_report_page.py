@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from app_farm import farm_settings, make_farm
 from reported_farm import HOSTILE, ReportingEngine
+from repository import ROOT
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.report.assemble import job_report
@@ -74,7 +75,7 @@ def test_it_is_shown_as_it_is_meant(browser: Any, page_file: Path, scheme: str, 
 
 
 def test_its_tables_fit_on_a_desk(browser: Any) -> None:
-    sample = Path(__file__).parents[2] / "docs" / "sample" / "report.html"
+    sample = ROOT / "docs" / "sample" / "report.html"
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(sample.as_uri())
     widths = page.eval_on_selector_all(

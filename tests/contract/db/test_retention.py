@@ -1,4 +1,4 @@
-"""What retention finds, on both databases; what it does with it: tests/unit/app/test_retention.py."""
+"""What retention finds, on both databases; what it does with it: tests/unit/app/operations/test_retention.py."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_the_spaces_of_jobs_survive_their_move(database_url: str) -> None:
 
 
 def test_what_an_older_release_found_is_of_no_present_revision(database_url: str) -> None:
-    """It is shown, and learned from, until a job makes it anew; see tests/unit/app/test_older_revisions.py."""
+    """It is shown, and learned from, until a job makes it anew; see tests/unit/app/steps/test_older_revisions.py."""
     schema.upgrade(database_url, "0014")
     engine = make_engine(database_url)
     with engine.begin() as connection:

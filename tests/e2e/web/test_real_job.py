@@ -11,12 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 from playwright.sync_api import expect
+from repository import ROOT
 from waiting import wait_until
 
 from tunefarm.client import Client
 from tunefarm.embedded import EmbeddedFarm, FarmOptions
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "tiny_convnet.py"
+EXAMPLE = ROOT / "examples" / "tiny_convnet.py"
 LONG_MS = 600_000.0
 
 COMPARE = """

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import defaults
-
-ROOT = Path(__file__).resolve().parents[3]
+from repository import ROOT
 
 
 def load(path: str) -> Any:

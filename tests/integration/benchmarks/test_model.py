@@ -10,8 +10,9 @@ import pytest
 from benchmarks.search import json_lines
 from benchmarks.search.model import known_half, main
 from benchmarks.search.model_table import make_table, model_runs
+from repository import ROOT
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny_convnet.py"
+EXAMPLE = ROOT / "examples" / "tiny_convnet.py"
 
 
 def write_tiny_model(path: Path) -> Path:

@@ -11,8 +11,7 @@ from pathlib import Path
 from benchmarks.models.kernel_records import KernelState
 from benchmarks.models.profile import call_table, make_table
 from benchmarks.models.vm_profile import Call, Kernel, NetworkProfile
-
-ROOT = Path(__file__).resolve().parents[3]
+from repository import ROOT
 
 
 def write_tiny_model(path: Path) -> Path:

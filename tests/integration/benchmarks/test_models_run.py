@@ -9,8 +9,7 @@ import pytest
 from benchmarks.models.run import main
 from benchmarks.models.table import make_table
 from benchmarks.search import json_lines
-
-ROOT = Path(__file__).resolve().parents[3]
+from repository import ROOT
 
 
 def write_tiny_model(path: Path) -> Path:

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HOW_TO = Path(__file__).parents[3] / "docs" / "how-to.md"
+from repository import ROOT
+
+HOW_TO = ROOT / "docs" / "how-to.md"
 
 
 def test_the_examples_of_the_client(farm: Any, tmp_path: Path) -> None:

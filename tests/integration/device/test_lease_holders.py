@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from device_processes import Child
+from repository import ROOT
 from rpc_client import connect
 from waiting import gone
 
@@ -20,7 +20,7 @@ class Holder(Child):
     """A worker under a lease."""
 
     def __init__(self, tracker_port: int, key: str, fence: int | str) -> None:
-        script = Path(__file__).parents[2] / "support" / "lease_client.py"
+        script = ROOT / "tests" / "support" / "lease_client.py"
         super().__init__([str(script), str(tracker_port), key, str(fence)])
         self.wait_for("started")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from repository import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "newcomer.md"
 
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunefarm_tuning.records.record import load_records
+from repository import ROOT
 
-ROOT = Path(__file__).parents[3]
+from tunefarm_tuning.records.record import load_records
 
 
 def example(name: str) -> str:

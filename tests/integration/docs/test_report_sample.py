@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from html_page import Page
+from repository import DOCS
 
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.page import report_page
 
-DOCS = Path(__file__).parents[3] / "docs"
 AGAIN = "run: python docs/make_report_sample.py"
 
 

@@ -10,10 +10,10 @@ import nbformat
 import pytest
 from notebook_kernel import outputs, run_notebook
 from replay_fixtures import client, farm
+from repository import EXAMPLES
 
 __all__ = ["client", "farm"]
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import replace
-from pathlib import Path
 
 import onnx
 import pytest
+from repository import ROOT
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, Coverage, apply_history_best, import_model
 from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.testing.records import TunedNet, applicable_records
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny_convnet.py"
+EXAMPLE = ROOT / "examples" / "tiny_convnet.py"
 
 
 def _build(seed: int) -> onnx.ModelProto:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-ROOT = str(Path(__file__).resolve().parents[3])
-if ROOT not in sys.path:
-    sys.path.insert(0, ROOT)
+from repository import ROOT
+
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))

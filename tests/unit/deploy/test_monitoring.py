@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from app_farm import farm_settings, make_farm
+from repository import ROOT
 
 from tunefarm_api.metrics.farm import render_metrics
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceState
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = ROOT / "deploy"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana/dashboards/tunefarm.json").read_text())
 ALERTS: dict[str, Any] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "monitoring.yml").read_text())

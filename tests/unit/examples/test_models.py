@@ -12,8 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+from repository import EXAMPLES
 
 
 @pytest.fixture(autouse=True)

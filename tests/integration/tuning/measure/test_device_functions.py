@@ -18,7 +18,7 @@ from nvml_answers import Driver, uuid
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact
-from tunefarm_tuning.compile.compile import job as compile_job
+from tunefarm_tuning.compile import job as compile_job
 from tunefarm_tuning.compile.session import CompileLimits
 from tunefarm_tuning.compile.verify import compare_on_device, packed_check
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plain_artifacts import plain_artifact
+from repository import EXAMPLES
 
 from tunefarm_tuning.artifact.loader import extract_library, load
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 COMPILER = os.environ.get("CXX") or next(
     (one for one in ("c++", "g++", "clang++") if shutil.which(one)), None
 )

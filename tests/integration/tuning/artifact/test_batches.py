@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,10 +12,11 @@ import pytest
 from odd_net import build_odd
 from onnx import TensorProto, helper
 from plain_artifacts import plain_artifact
+from repository import ROOT
 
 from tunefarm_tuning.artifact.loader import ArtifactInputError, TunedModel, load
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "tiny_convnet.py"
+EXAMPLE = ROOT / "examples" / "tiny_convnet.py"
 
 
 def examples() -> ModuleType:

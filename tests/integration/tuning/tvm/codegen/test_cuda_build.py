@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fake_nvcc import fake_nvcc
 from replayed_search import replayed_search
+from repository import ROOT
 from waiting import wait_until
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
@@ -35,7 +36,7 @@ def first_builds(builder: LocalBuilder, task: TuningTask, n: int, *, seed: int =
 
 def build_in(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Have children build with one of the modules in ``child_handlers``."""
-    folder = Path(__file__).parent / "child_handlers"
+    folder = ROOT / "tests/integration/tuning/child_handlers"
     known = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{known}" if known else str(folder))
     monkeypatch.setattr(build_worker, "_MODULE", module)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from repository import ROOT
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.process import call_in_child
@@ -207,7 +207,7 @@ def test_intrinsics_of_other_targets_are_not_imported() -> None:
         "loaded",
         {"ir": sample_workload("matmul", n=64).ir, "target": CPU.to_json()},
         timeout_sec=120,
-        env={"PYTHONPATH": str(Path(__file__).parent / "child_handlers")},
+        env={"PYTHONPATH": str(ROOT / "tests/integration/tuning/child_handlers")},
     )
     assert "tvm.s_tir.tensor_intrin.x86" in loaded
     assert "tvm.s_tir.tensor_intrin.cuda" not in loaded
