@@ -22,8 +22,8 @@ from tvm import te, tirx, topi
 
 from tunefarm_tuning import LocalBuilder, LocalRunner
 from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.search.round import run_round
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.round import run_round
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.tvm.base.ir_text import module_to_text
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights

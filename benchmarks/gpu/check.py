@@ -33,7 +33,7 @@ from tunefarm_tuning import Budget, History, extract_tasks, import_model, tune
 from tunefarm_tuning import compile as compile_model
 from tunefarm_tuning.artifact.container import LIBRARY, MANIFEST, ArtifactError, read_manifest
 from tunefarm_tuning.artifact.loader import load
-from tunefarm_tuning.compile.session import CompileLimits, CompileSession
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.target.names import parse_target

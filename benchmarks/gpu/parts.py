@@ -20,7 +20,7 @@ from benchmarks.search.machine import ROOT
 from numpy.typing import NDArray
 
 from tunefarm_tuning import import_model
-from tunefarm_tuning.compile.session import CompileLimits, CompileSession
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.reference.comparison import compare_arrays

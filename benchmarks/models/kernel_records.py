@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunefarm_tuning import History, TuningRecord, load_records
-from tunefarm_tuning.compile.session import CompileLimits, CompileSession
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target

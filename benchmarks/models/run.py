@@ -34,7 +34,7 @@ from benchmarks.search.machine import cores_target
 
 from tunefarm_tuning import Peak, import_model, measure_peak
 from tunefarm_tuning.artifact.loader import read_manifest
-from tunefarm_tuning.compile.session import CompileLimits, CompileSession
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.workload.model import Model
 

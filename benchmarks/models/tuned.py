@@ -26,11 +26,11 @@ from tunefarm_tuning import (
     load_records,
     tune,
 )
-from tunefarm_tuning.compile.job import Artifact
+from tunefarm_tuning.compiler.job import Artifact
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.roofline import kernel_dtype
+from tunefarm_tuning.search.events import RoundFinished, TuneEvent
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tune.events import RoundFinished, TuneEvent
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TuningTask
 

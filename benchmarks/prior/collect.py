@@ -27,9 +27,9 @@ from tunefarm_tuning import extract_tasks, import_model
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
+from tunefarm_tuning.search.round import run_round
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.round import run_round
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -31,7 +31,7 @@ from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.settings import Settings
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import ModelState
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 CHILDREN_PER_WORKER = 16
 WITHIN_SEC = 600.0

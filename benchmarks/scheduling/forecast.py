@@ -13,7 +13,7 @@ from collections import defaultdict
 import numpy as np
 from simulate import Search, recorded
 
-from tunefarm_tuning.tune.scheduler import TaskScheduler
+from tunefarm_tuning.search.scheduler import TaskScheduler
 
 ROUNDS = (1.5, 2, 3, 5, 8, 12)
 

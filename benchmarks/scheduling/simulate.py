@@ -27,8 +27,8 @@ from statistics import fmean
 
 import numpy as np
 
+from tunefarm_tuning.search.scheduler import RoundSummary, TaskScheduler, TaskState
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.scheduler import RoundSummary, TaskScheduler, TaskState
 
 HERE = Path(__file__).resolve().parent
 TRIALS = HERE.parent / "prior" / "trials.jsonl.xz"

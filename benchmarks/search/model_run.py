@@ -20,8 +20,8 @@ from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.tune import progress as task_progress
-from tunefarm_tuning.tune.events import BestConfirmed, RoundFinished, TuneEvent
+from tunefarm_tuning.search import progress as task_progress
+from tunefarm_tuning.search.events import BestConfirmed, RoundFinished, TuneEvent
 from tunefarm_tuning.workload.task import TuningTask
 
 

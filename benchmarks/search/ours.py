@@ -25,9 +25,9 @@ from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.search.round import run_round
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.target.toolchain import toolchain_key
-from tunefarm_tuning.tune.round import run_round
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import make_tuner
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -6,10 +6,10 @@ from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
+from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.result import TuneResult
+from tunefarm_tuning.search.tune import tune
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.budget import Budget
-from tunefarm_tuning.tune.result import TuneResult
-from tunefarm_tuning.tune.tune import tune
 from tunefarm_tuning.workload.task import TuningTask
 
 

@@ -6,21 +6,19 @@ Every public name can be had from here. Its module is imported when the name is 
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tunefarm_tuning.compile.compile import Artifact as Artifact
-    from tunefarm_tuning.compile.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
-    from tunefarm_tuning.compile.evaluate import Latency as Latency
-    from tunefarm_tuning.compile.evaluate import evaluate as evaluate
-    from tunefarm_tuning.compile.kernel_source import KernelSource as KernelSource
-    from tunefarm_tuning.compile.kernel_source import SourceText as SourceText
-    from tunefarm_tuning.compile.kernel_source import kernel_source as kernel_source
-    from tunefarm_tuning.compile.verify import VerifyReport as VerifyReport
-    from tunefarm_tuning.compile.verify import verify as verify
+    from tunefarm_tuning.compiler.compile import Artifact as Artifact
+    from tunefarm_tuning.compiler.compile import compile as compile  # noqa: A004  (AutoTVM users know it by this name)
+    from tunefarm_tuning.compiler.evaluate import Latency as Latency
+    from tunefarm_tuning.compiler.evaluate import evaluate as evaluate
+    from tunefarm_tuning.compiler.kernel_source import KernelSource as KernelSource
+    from tunefarm_tuning.compiler.kernel_source import SourceText as SourceText
+    from tunefarm_tuning.compiler.kernel_source import kernel_source as kernel_source
+    from tunefarm_tuning.compiler.verify import VerifyReport as VerifyReport
+    from tunefarm_tuning.compiler.verify import verify as verify
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
     from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
@@ -77,6 +75,16 @@ if TYPE_CHECKING:
     )
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
+    from tunefarm_tuning.search.budget import Budget as Budget
+    from tunefarm_tuning.search.confirm import confirm_best as confirm_best
+    from tunefarm_tuning.search.result import TuneResult as TuneResult
+    from tunefarm_tuning.search.round import PreparedRound as PreparedRound
+    from tunefarm_tuning.search.round import prepare_round as prepare_round
+    from tunefarm_tuning.search.round import run_round as run_round
+    from tunefarm_tuning.search.scheduler import TaskScheduler as TaskScheduler
+    from tunefarm_tuning.search.scheduler import TaskState as TaskState
+    from tunefarm_tuning.search.trial_outcome import TrialOutcome as TrialOutcome
+    from tunefarm_tuning.search.tune import tune as tune
     from tunefarm_tuning.space.config import Config as Config
     from tunefarm_tuning.space.config_space import ConfigSpace as ConfigSpace
     from tunefarm_tuning.space.config_space import Sketch as Sketch
@@ -88,16 +96,6 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.target import Target as Target
     from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.target.toolchain import versions as versions
-    from tunefarm_tuning.tune.budget import Budget as Budget
-    from tunefarm_tuning.tune.confirm import confirm_best as confirm_best
-    from tunefarm_tuning.tune.result import TuneResult as TuneResult
-    from tunefarm_tuning.tune.round import PreparedRound as PreparedRound
-    from tunefarm_tuning.tune.round import prepare_round as prepare_round
-    from tunefarm_tuning.tune.round import run_round as run_round
-    from tunefarm_tuning.tune.scheduler import TaskScheduler as TaskScheduler
-    from tunefarm_tuning.tune.scheduler import TaskState as TaskState
-    from tunefarm_tuning.tune.trial_outcome import TrialOutcome as TrialOutcome
-    from tunefarm_tuning.tune.tune import tune as tune
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
     from tunefarm_tuning.tuner.base import Tuner as Tuner
     from tunefarm_tuning.tuner.choice import TUNERS as TUNERS
@@ -114,15 +112,15 @@ if TYPE_CHECKING:
     from tunefarm_tuning.workload.task import Workload as Workload
 
 _HOMES = {
-    "Artifact": "compile.compile",
-    "compile": "compile.compile",
-    "Latency": "compile.evaluate",
-    "evaluate": "compile.evaluate",
-    "KernelSource": "compile.kernel_source",
-    "SourceText": "compile.kernel_source",
-    "kernel_source": "compile.kernel_source",
-    "VerifyReport": "compile.verify",
-    "verify": "compile.verify",
+    "Artifact": "compiler.compile",
+    "compile": "compiler.compile",
+    "Latency": "compiler.evaluate",
+    "evaluate": "compiler.evaluate",
+    "KernelSource": "compiler.kernel_source",
+    "SourceText": "compiler.kernel_source",
+    "kernel_source": "compiler.kernel_source",
+    "VerifyReport": "compiler.verify",
+    "verify": "compiler.verify",
     "TunefarmError": "core.errors",
     "Outcome": "core.outcome",
     "extract_tasks": "frontend.extraction",
@@ -168,16 +166,16 @@ _HOMES = {
     "Target": "target.target",
     "toolchain_key": "target.toolchain",
     "versions": "target.toolchain",
-    "Budget": "tune.budget",
-    "confirm_best": "tune.confirm",
-    "TuneResult": "tune.result",
-    "PreparedRound": "tune.round",
-    "prepare_round": "tune.round",
-    "run_round": "tune.round",
-    "TaskScheduler": "tune.scheduler",
-    "TaskState": "tune.scheduler",
-    "TrialOutcome": "tune.trial_outcome",
-    "tune": "tune.tune",
+    "Budget": "search.budget",
+    "confirm_best": "search.confirm",
+    "TuneResult": "search.result",
+    "PreparedRound": "search.round",
+    "prepare_round": "search.round",
+    "run_round": "search.round",
+    "TaskScheduler": "search.scheduler",
+    "TaskState": "search.scheduler",
+    "TrialOutcome": "search.trial_outcome",
+    "tune": "search.tune",
     "TrialResult": "tuner.base",
     "Tuner": "tuner.base",
     "TUNERS": "tuner.choice",
@@ -208,18 +206,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
-
-
-class _Package(ModuleType):
-    """Keeps ``tunefarm_tuning.tune`` the function.
-
-    Importing a submodule sets it as an attribute of its package, and `tune`, `compile`, `verify` and `evaluate` live
-    in modules of their own names; the function would turn into the module as soon as anybody imports that.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (isinstance(value, ModuleType) and name in _HOMES):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

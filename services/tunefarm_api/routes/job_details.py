@@ -25,7 +25,7 @@ from tunefarm_app.tuning.task_grouping import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
-from tunefarm_tuning.tune.task_groups import counting
+from tunefarm_tuning.search.task_groups import counting
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["jobs"])
 

@@ -19,7 +19,7 @@ from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.jobs.retry import retry_job
 from tunefarm_app.jobs.submit import JobRequest, JobTerms, check_terms, submit_job
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

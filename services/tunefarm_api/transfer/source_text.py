@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse
 
 from tunefarm_app.records.kernel_sources import Progress, SourceView, source_of
 from tunefarm_app.runtime.composition import Services
-from tunefarm_tuning.compile.kernel_source import SourceText
+from tunefarm_tuning.compiler.kernel_source import SourceText
 from tunefarm_tuning.core.errors import ConflictError
 
 _SUFFIX = {"schedule": "py", "llvm": "ll", "asm": "s", "cuda": "cu"}

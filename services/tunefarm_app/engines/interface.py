@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tunefarm_db.values import Device
-from tunefarm_tuning.compile.kernel_source import KernelSource
+from tunefarm_tuning.compiler.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.measure.calibration import CalibrationRun
 from tunefarm_tuning.measure.interfaces import MeasureOption

@@ -22,7 +22,7 @@ from typing import Any
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.engines.recorded_tasks import RecordedTask, replayed
 from tunefarm_db.values import Device
-from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation, Closing
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder

@@ -12,9 +12,9 @@ from typing import Any
 from tunefarm_app.engines.interface import CompiledFile, OnProgress
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import Device
-from tunefarm_tuning.compile.compile import compile as compile_model
-from tunefarm_tuning.compile.kernel_source import KernelSource, kernel_source
-from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.compiler.compile import compile as compile_model
+from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
+from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.measure.builder.pool import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate

@@ -16,7 +16,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, Step, StepKind
 from tunefarm_tuning.core.errors import ConflictError
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 log = structlog.stdlib.get_logger(__name__)
 

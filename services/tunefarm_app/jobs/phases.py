@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefarm_app.leases.step_context import StepContext
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, ModelState, Step, StepKind
@@ -61,3 +62,18 @@ def cancel(repos: Repositories, job_id: str) -> Job:
         job = repos.jobs.move(job.id, JobState.CANCELLED, progress={"phase": "cancelled"})
         repos.events.add(job.id, "finished", {"state": job.state.value})
     return job
+
+
+def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: int) -> None:
+    """Move the job on to tuning, and plan its first round."""
+    repos.jobs.move(
+        job.id, JobState.TUNING, started_tuning_at=repos.now(), progress={"phase": "tuning", "tasks": tasks}
+    )
+    repos.jobs.catch_up(job.id)
+    repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
+    context.plan(repos, StepKind.TUNE, job)
+
+
+def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:
+    """Move the job on to the compiler."""
+    context.follow_with(repos, begin_compiling(repos, job, stop_reason=stop_reason))

@@ -18,10 +18,10 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.target.cuda_toolkit import plain_arch
 from tunefarm_tuning.target.names import parse_target
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tune.budget import Budget
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 log = structlog.stdlib.get_logger(__name__)

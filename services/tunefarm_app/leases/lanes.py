@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts, Step, StepKind, StepState
-from tunefarm_tuning.tune.scheduler import TaskState
+from tunefarm_tuning.search.scheduler import TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

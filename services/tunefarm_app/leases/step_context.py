@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tunefarm_app.engines.interface import Engine
 from tunefarm_app.leases.step_lease import JobPausedError, StepLease
@@ -16,8 +16,52 @@ from tunefarm_db.values import DeviceLease, Job, Step, StepKind
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvariantError, TransientError
 
-if TYPE_CHECKING:
-    from tunefarm_app.tuning.prefetch import AheadSlot  # it imports this module
+
+class Prefetched(Protocol):
+    """What a step prepares for the next one of its job, in the background."""
+
+    def settle(self) -> None:
+        """Wait until it acts in the name of the present step no more."""
+        ...
+
+    def discard(self) -> None:
+        """End what is under way, and delete what was made. It does nothing once it was used."""
+        ...
+
+
+class PrefetchSlot:
+    """Holds what a step prepared until the next step of the same process takes it.
+
+    Args:
+        lasts: Tells whether the process is likely to run the next step as well.
+    """
+
+    def __init__(self, lasts: Callable[[], bool]) -> None:
+        self._lasts = lasts
+        self._held: Prefetched | None = None
+
+    def begin(self, make: Callable[[], Prefetched]) -> None:
+        """Prepare something, if the next step is likely to be ours."""
+        self.close()
+        if self._lasts():
+            self._held = make()
+
+    def settle(self) -> None:
+        """Let the present step end (`Prefetched.settle`); what will not be used is discarded."""
+        if not self._lasts():
+            self.close()
+        elif self._held is not None:
+            self._held.settle()
+
+    def take(self) -> Prefetched | None:
+        """Return what is held; from now on the caller uses or discards it."""
+        held, self._held = self._held, None
+        return held
+
+    def close(self) -> None:
+        """Discard what is held."""
+        if (held := self.take()) is not None:
+            held.discard()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,14 +69,14 @@ class StepContext:
     """A claimed step, what to do it with, and what is to be sent once it is committed.
 
     Attributes:
-        ahead: Where a round waits that was prepared for a next step; None where no step of a chain follows.
+        prefetch: Holds what is prepared for the next step; None where this process runs none.
     """
 
     services: Services
     step: Step
     lease: StepLease
     following: list[Step] = field(default_factory=list)
-    ahead: AheadSlot | None = None
+    prefetch: PrefetchSlot | None = None
 
     @property
     def engine(self) -> Engine:

@@ -14,7 +14,7 @@ from tunefarm_convert.stablehlo.file_form import begins_like_mlir
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.file_bytes import MLIR
+from tunefarm_tuning.frontend.file_bytes import MLIR
 from tunefarm_tuning.workload import revisions
 
 log = structlog.stdlib.get_logger(__name__)

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from tunefarm_app.engines.interface import CompiledFile
-from tunefarm_app.leases.device_turns import wait_for_device
+from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import structlog
 
-from tunefarm_app.jobs.phases import begin_compiling
+from tunefarm_app.jobs.phases import enter_compiling, enter_tuning
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Job, ModelTask, StepKind
+from tunefarm_db.values import Job, ModelTask
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.task import TuningTask
@@ -66,21 +66,6 @@ def run_extract(context: StepContext) -> None:
         else:
             enter_compiling(context, repos, job, stop_reason="no-tasks")
     log.info("tasks extracted", tasks=len(known))
-
-
-def enter_tuning(context: StepContext, repos: Repositories, job: Job, *, tasks: int) -> None:
-    """Move the job on to tuning, and plan its first round."""
-    repos.jobs.move(
-        job.id, JobState.TUNING, started_tuning_at=repos.now(), progress={"phase": "tuning", "tasks": tasks}
-    )
-    repos.jobs.catch_up(job.id)
-    repos.events.add(job.id, "phase", {"phase": "tuning", "tasks": tasks})
-    context.plan(repos, StepKind.TUNE, job)
-
-
-def enter_compiling(context: StepContext, repos: Repositories, job: Job, *, stop_reason: str) -> None:
-    """Move the job on to the compiler."""
-    context.follow_with(repos, begin_compiling(repos, job, stop_reason=stop_reason))
 
 
 def _known_tasks(

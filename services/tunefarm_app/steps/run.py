@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 import structlog
 
 from tunefarm_app.jobs.phases import fail_subject
-from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.step_context import PrefetchSlot, StepContext
 from tunefarm_app.leases.step_lease import TOO_LONG, JobPausedError, StepLease, WorkerStoppingError
 from tunefarm_app.models.store_sweep import remove_useless
 from tunefarm_app.runtime.composition import Services
@@ -33,7 +33,6 @@ from tunefarm_app.steps.import_step import run_import
 from tunefarm_app.steps.source_step import run_source
 from tunefarm_app.tuning.commit import run_tune
 from tunefarm_app.tuning.confirm_step import run_confirm
-from tunefarm_app.tuning.prefetch import AheadSlot
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState
@@ -77,14 +76,14 @@ def run_steps(step_id: str, services: Services) -> None:
         return _may_go_on(services, time.monotonic() - started)
 
     current: str | None = step_id
-    with closing(AheadSlot(lasts)) as ahead:
+    with closing(PrefetchSlot(lasts)) as prefetch:
         while current is not None:
-            following = run_step(current, services, ahead)
+            following = run_step(current, services, prefetch)
             current = None
             if len(following) == 1 and _goes_on_measuring(following[0]) and lasts():
                 current = following[0].id
                 if following[0].kind is not StepKind.TUNE:
-                    ahead.close()
+                    prefetch.close()
             else:
                 for step in following:
                     services.dispatcher.send(step.id, step.kind)
@@ -104,13 +103,13 @@ def _may_go_on(services: Services, spent_sec: float) -> bool:
     )
 
 
-def run_step(step_id: str, services: Services, ahead: AheadSlot | None = None) -> list[Step]:
+def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = None) -> list[Step]:
     """Run one step, if it is to be had; return the steps to start next, in order. Never raises for the step's own sake.
 
     Args:
         step_id: Which.
         services: What to run it with.
-        ahead: Holds what a step of a chain prepares for the next one.
+        prefetch: Holds what a step prepares for the next one.
 
     Raises:
         TransientError: If the database is away; the step's lease runs out then.
@@ -138,15 +137,15 @@ def run_step(step_id: str, services: Services, ahead: AheadSlot | None = None) -
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
     ):
         try:
-            return _run(step, services, ahead)
+            return _run(step, services, prefetch)
         finally:
             structlog.contextvars.unbind_contextvars(*OF_A_STEP)
 
 
-def _run(step: Step, services: Services, ahead: AheadSlot | None) -> list[Step]:
+def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[Step]:
     started = time.monotonic()
     with StepLease(services, step, limit_sec=deadline_sec(services.settings, step.kind)) as lease:
-        context = StepContext(services=services, step=step, lease=lease, ahead=ahead)
+        context = StepContext(services=services, step=step, lease=lease, prefetch=prefetch)
         try:
             _HANDLERS[step.kind](context)
             log.info("step done", attempt=step.attempts, seconds=round(time.monotonic() - started, 3))

@@ -22,8 +22,8 @@ from tunefarm_tuning.workload.precision import Precision, parse_precision
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
+    from tunefarm_tuning.search.trial_outcome import TrialOutcome
     from tunefarm_tuning.space.config_space import ConfigSpace
-    from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 
 CPU = "cpu"
 GPU = "gpu"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from tunefarm_app.leases.device_turns import wait_for_device
+from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.lanes import plan_round
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import record_rows, space_row
@@ -23,9 +23,9 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial
 from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.tune.budget import Budget
-from tunefarm_tuning.tune.contenders import without_confirming
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
+from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.contenders import without_confirming
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -38,7 +38,8 @@ def run_tune(context: StepContext) -> None:
             is an elsewhere.
         ConflictError: ``toolchain-changed`` if the worker's compiler is not the one that the tasks were made with.
     """
-    ahead = context.ahead.take() if context.ahead is not None else None
+    ahead = None if context.prefetch is None else context.prefetch.take()
+    assert ahead is None or isinstance(ahead, RoundAhead)
     try:
         _run_tune(context, ahead)
     finally:
@@ -71,8 +72,8 @@ def _run_tune(context: StepContext, ahead: RoundAhead | None) -> None:
     found = measure_round(context, job, task, device, choice.round, began, prepared)
     context.lease.check()
     check_measured(context, device, found.outcomes)
-    if context.ahead is not None:
-        context.ahead.settle()
+    if context.prefetch is not None:
+        context.prefetch.settle()
     _commit(context, device, choice, found)
 
 

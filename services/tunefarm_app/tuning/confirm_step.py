@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.leases.device_turns import wait_for_device
+from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_task, record_rows
 from tunefarm_app.tuning.device_trouble import check_measured
@@ -23,9 +23,9 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     reason_of,
 )
+from tunefarm_tuning.search.confirm import confirm_best
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tune.confirm import confirm_best
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)

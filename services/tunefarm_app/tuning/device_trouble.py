@@ -11,7 +11,7 @@ from tunefarm_tuning.core.errors import DeviceLostError, TransientError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
 from tunefarm_tuning.measure.gpu.state import BUSY, says_busy
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 
 _LOST_STEPS_BEFORE_QUARANTINE = 2
 _LOSSES_IN_A_ROW = 9

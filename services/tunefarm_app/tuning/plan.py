@@ -12,10 +12,10 @@ from tunefarm_app.tuning.claiming import Claims
 from tunefarm_app.tuning.progress import TaskRow, scheduler_states
 from tunefarm_app.tuning.re_measurement import find_doubts
 from tunefarm_db.values import DeviceLease, Job, JobTask, Step
+from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.contenders import without_confirming
+from tunefarm_tuning.search.scheduler import TaskScheduler, TaskState
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tune.budget import Budget
-from tunefarm_tuning.tune.contenders import without_confirming
-from tunefarm_tuning.tune.scheduler import TaskScheduler, TaskState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
 
 import structlog
 
@@ -109,38 +108,3 @@ class RoundAhead:
         chosen = TaskRound(self._context, self._job, task_row, self._device, self._claims.claim_ahead)
         chosen.prepare(self._option, ahead.trials)
         return chosen
-
-
-class AheadSlot:
-    """Holds the round that is prepared from one step of a chain to the next.
-
-    Args:
-        lasts: Tells whether the process is likely to run the next step as well.
-    """
-
-    def __init__(self, lasts: Callable[[], bool]) -> None:
-        self._lasts = lasts
-        self._held: RoundAhead | None = None
-
-    def begin(self, make: Callable[[], RoundAhead]) -> None:
-        """Prepare a round, if the next step is likely to be ours."""
-        self.close()
-        if self._lasts():
-            self._held = make()
-
-    def settle(self) -> None:
-        """See to it that the present step can end (`RoundAhead.settle`); nothing is waited for that is of no use."""
-        if not self._lasts():
-            self.close()
-        elif self._held is not None:
-            self._held.settle()
-
-    def take(self) -> RoundAhead | None:
-        """Return what is held; from now on it is the caller's to measure or discard."""
-        held, self._held = self._held, None
-        return held
-
-    def close(self) -> None:
-        """Discard what is held."""
-        if (held := self.take()) is not None:
-            held.discard()

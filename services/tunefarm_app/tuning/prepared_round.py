@@ -19,11 +19,11 @@ from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, Transien
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.search.round import PreparedRound, prepare_round
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tune.round import PreparedRound, prepare_round
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.tuner import TrialResult, Tuner, make_tuner, task_seed
 
 _LOSSES_BEFORE_SETTING_ASIDE = 3

@@ -9,9 +9,9 @@ from tunefarm_app.tuning.task_grouping import Costed, grouped
 from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.values import JobTask, Json
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.tune.scheduler import RoundSummary, TaskState
-from tunefarm_tuning.tune.task_groups import for_scheduler, latency_sec
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
+from tunefarm_tuning.search.scheduler import RoundSummary, TaskState
+from tunefarm_tuning.search.task_groups import for_scheduler, latency_sec
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

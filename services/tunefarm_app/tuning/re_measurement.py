@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tunefarm_app.jobs.phases import enter_compiling
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.steps.extract_step import enter_compiling
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
+from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.tune.budget import Budget
-from tunefarm_tuning.tune.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 
 _RECORDS_EACH = 16
 """Fastest records looked at: the few best configs, some of which several jobs may have measured."""

@@ -25,8 +25,8 @@ from tunefarm_tuning.core.errors import (
     reason_of,
 )
 from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.trial_outcome import TrialOutcome
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
@@ -95,8 +95,8 @@ def measure_round(
             info = option.runner.device
             if found is not prepared:
                 found.prepare(option, chosen.trials)
-            if context.ahead is not None and not option.runner.shares_host:
-                context.ahead.begin(lambda: RoundAhead(context, job, device, option, claims, after=found))
+            if context.prefetch is not None and not option.runner.shares_host:
+                context.prefetch.begin(lambda: RoundAhead(context, job, device, option, claims, after=found))
             outcomes = found.measure(context, option, best_sec=task_row.best_sec, at_most=chosen.trials)
             crowded = found.passed_over and not outcomes
     except (TransientError, LeaseLostError, CancelledError):

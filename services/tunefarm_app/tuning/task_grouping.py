@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tunefarm_db.values import Json
-from tunefarm_tuning.tune.task_groups import GroupedTask
+from tunefarm_tuning.search.task_groups import GroupedTask
 from tunefarm_tuning.workload.task import Alternative
 
 

@@ -13,8 +13,8 @@ from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_app.records.kernel_sources import MEDIA_TYPE, Progress, pack_source, source_key, source_of
 from tunefarm_db.values import Job
-from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.search.budget import Budget
 
 _LINE = "</code></pre><script>document.title = 'taken'</script> vfmadd231ps %zmm0, %zmm1, %zmm2\n"
 

@@ -14,7 +14,7 @@ from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 def paused_job(server: ReplayServer, name: str = "net.onnx") -> Job:

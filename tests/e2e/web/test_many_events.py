@@ -14,7 +14,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.pause import pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 RATE_PER_SEC = 200
 """What is aimed at; a busy machine writes fewer, and the page must keep up with what there is."""

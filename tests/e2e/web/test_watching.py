@@ -16,7 +16,7 @@ from tunefarm_app.jobs.pause import pause_job
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import Job
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 def model_of(server: ReplayServer, name: str = "net.onnx", **scenario) -> str:

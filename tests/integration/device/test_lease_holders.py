@@ -20,7 +20,7 @@ class Holder(Child):
     """A worker under a lease."""
 
     def __init__(self, tracker_port: int, key: str, fence: int | str) -> None:
-        script = ROOT / "tests" / "support" / "lease_client.py"
+        script = ROOT / "tests/support/devices/lease_client.py"
         super().__init__([str(script), str(tracker_port), key, str(fence)])
         self.wait_for("started")
 

@@ -11,7 +11,7 @@ from repository import ROOT
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, Coverage, apply_history_best, import_model
-from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.testing.records import TunedNet, applicable_records
 
 EXAMPLE = ROOT / "examples" / "tiny_convnet.py"

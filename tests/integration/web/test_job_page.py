@@ -10,7 +10,7 @@ from tunefarm_api.web.jobs import job_page
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables import ArtifactRow, EventRow, JobRow
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 REPORT = {
     "latency": {

@@ -8,7 +8,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.pause import pause_job
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 def names(browser: Browser, query: str = "") -> list[str]:

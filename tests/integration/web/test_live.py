@@ -18,7 +18,7 @@ from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.states.device import DeviceEvent
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 PATIENCE_SEC = 120
 

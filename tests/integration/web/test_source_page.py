@@ -13,7 +13,7 @@ from tunefarm_api.web.jobs.source_page import MOST_CHARACTERS, MOST_LINES, shown
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_db.values import Job
-from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.records.record import TuningRecord

@@ -19,7 +19,7 @@ from tunefarm_app.runtime.composition import Services, compose
 from tunefarm_app.settings import Settings
 from tunefarm_db.schema import upgrade
 from tunefarm_db.values import Job, Model, ModelState, Trial
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A farm in one process, without a compiler; see `tests/support/app_farm.py`."""
+"""A farm in one process, without a compiler; see `tests/support/farm/app_farm.py`."""
 
 from __future__ import annotations
 

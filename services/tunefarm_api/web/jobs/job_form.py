@@ -9,7 +9,7 @@ from tunefarm_app.jobs.submit import DEFAULT_TUNER, JobRequest
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from tunefarm_api.web.show import duration, plural
 from tunefarm_app.tuning.task_grouping import grouped
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
-from tunefarm_tuning.tune.task_groups import latency_sec
+from tunefarm_tuning.search.task_groups import latency_sec
 
 ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})
 

@@ -13,7 +13,7 @@ from tunefarm_api.routes.job_sources import SourceKind
 from tunefarm_api.transfer.source_text import source_response, why_not
 from tunefarm_api.web.rendering import page
 from tunefarm_app.records.kernel_sources import Progress, source_of
-from tunefarm_tuning.compile.kernel_source import SourceText
+from tunefarm_tuning.compiler.kernel_source import SourceText
 
 router = APIRouter(include_in_schema=False)
 

@@ -15,7 +15,7 @@ from tunefarm_app.report.words import REASONS
 from tunefarm_app.tuning.task_grouping import grouped
 from tunefarm_db.values import JobTask, ModelTask
 from tunefarm_tuning.measure.roofline import Roofline
-from tunefarm_tuning.tune.task_groups import counting
+from tunefarm_tuning.search.task_groups import counting
 
 _NO_TIMINGS: Timings = (None, None)
 

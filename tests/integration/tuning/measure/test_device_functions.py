@@ -18,9 +18,9 @@ from nvml_answers import Driver, uuid
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact
-from tunefarm_tuning.compile import job as compile_job
-from tunefarm_tuning.compile.session import CompileLimits
-from tunefarm_tuning.compile.verify import compare_on_device, packed_check
+from tunefarm_tuning.compiler import job as compile_job
+from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.compiler.verify import compare_on_device, packed_check
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
@@ -207,7 +207,7 @@ def test_a_compile_for_a_device_asks_it(
 
     monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
     monkeypatch.setattr(compile_job, "DeviceRun", on_cpu)
-    monkeypatch.setattr(sys.modules["tunefarm_tuning.compile.verify"], "compare_on_device", compared)
+    monkeypatch.setattr(sys.modules["tunefarm_tuning.compiler.verify"], "compare_on_device", compared)
     artifact = tunefarm_tuning.compile(tiny_net.model, output=tmp_path / "a.tunefarm", device=farm.device)
     latency = artifact.report["latency"]
     assert latency["torch_compile"]["median_sec"] >= 0.002

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx_models import GraphBuilder
 
 from tunefarm_tuning import import_model
-from tunefarm_tuning.compile.report import why_no_baseline
+from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.frontend.onnx import gpu_baseline_child

@@ -14,7 +14,7 @@ from tunefarm_api.app import create_app
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.values import Job
-from tunefarm_tuning.compile.kernel_source import KernelSource, SourceText
+from tunefarm_tuning.compiler.kernel_source import KernelSource, SourceText
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.records.record import TuningRecord

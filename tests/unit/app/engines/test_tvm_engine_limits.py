@@ -9,7 +9,7 @@ import pytest
 
 from tunefarm_app.engines import tvm as tvm_engine
 from tunefarm_app.settings import Settings
-from tunefarm_tuning.compile.compile import Artifact
+from tunefarm_tuning.compiler.compile import Artifact
 from tunefarm_tuning.core.cancellation import Cancellation
 
 

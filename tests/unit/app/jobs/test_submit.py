@@ -7,7 +7,7 @@ from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, JobRequest, submit_j
 from tunefarm_app.models.delete import delete_model
 from tunefarm_tuning import tuner
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 def test_the_names_of_tuners_are_the_engines() -> None:

@@ -25,7 +25,7 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.tune.scheduler import RoundSummary, TaskScheduler, TaskState
+from tunefarm_tuning.search.scheduler import RoundSummary, TaskScheduler, TaskState
 
 
 class GatedEngine(ReplayEngine):

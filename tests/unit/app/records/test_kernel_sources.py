@@ -17,7 +17,7 @@ from tunefarm_app.operations.retention import DAY_SEC, apply_retention
 from tunefarm_app.records.kernel_sources import TRY_AGAIN_SEC, Progress, SourceView, source_of
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.values import Job
-from tunefarm_tuning.compile.kernel_source import KernelSource
+from tunefarm_tuning.compiler.kernel_source import KernelSource
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
 from tunefarm_tuning.records.record import TuningRecord

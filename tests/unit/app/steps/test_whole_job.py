@@ -14,7 +14,7 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import ModelState, StepKind, StepState
 from tunefarm_tuning.records.coverage import Coverage, CoveredTask
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 
 
 def test_upload_tune_compile(farm) -> None:

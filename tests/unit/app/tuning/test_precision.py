@@ -16,7 +16,7 @@ from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
-from tunefarm_tuning.tune.budget import Budget
+from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.workload.task import TuningTask
 
 ERRORS = {"max_abs_error": 0.002, "max_rel_error": 0.0021, "mean_rel_error": 0.0004}

@@ -23,9 +23,9 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, Builds, DeviceInfo, Failure, MeasureOption
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
+from tunefarm_tuning.search.scheduler import TaskState
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.tune.scheduler import TaskState
 from tunefarm_tuning.workload.task import TuningTask
 
 LONG_SEC = 60.0

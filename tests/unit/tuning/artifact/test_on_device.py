@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.compile.session import CompileLimits
-from tunefarm_tuning.compile.verify import compare_on_device
+from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.compiler.verify import compare_on_device
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvalidInputError,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.onnx.file_bytes import check_bytes
+from tunefarm_tuning.frontend.file_bytes import check_bytes
 
 # The root table at 60, its vtable of 56 bytes before it, the module 4 bytes behind.
 JAX_EXPORT = b"<\0\0\0" + b"8\0`\0" + b"\4\0" * 26 + b"8\0\0\0" + b"\0" * 60

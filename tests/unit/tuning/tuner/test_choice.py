@@ -102,7 +102,7 @@ def test_space_filling_rows_follow_sampling_weights() -> None:
 
 def test_a_tuner_without_a_model_imports_neither_xgboost_nor_tvm() -> None:
     code = (
-        "import sys; from tunefarm_tuning.tune.tune import tune; from tunefarm_tuning.testing.synthetic import *;"
+        "import sys; from tunefarm_tuning.search.tune import tune; from tunefarm_tuning.testing.synthetic import *;"
         "from tunefarm_tuning.tuner import make_tuner;"
         "make_tuner('ga', synthetic_task(), tiny_space()).ask(4);"
         "assert not {'tvm', 'xgboost', 'onnx'} & set(sys.modules), 'heavy'"

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tunefarm_convert.tflite.flatfile import is_tflite
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.frontend.file_bytes import check_bytes
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_inputs, real_inputs
-from tunefarm_tuning.frontend.onnx.file_bytes import check_bytes
 from tunefarm_tuning.frontend.onnx.model_file import convert_tflite, onnx_bytes, onnx_source, read_model
 from tunefarm_tuning.frontend.onnx.rules import (
     check_input_sizes,

@@ -17,7 +17,7 @@ from tvm import relax, te
 
 import tunefarm_tuning
 from tunefarm_tuning import Artifact, apply_history_best, import_model
-from tunefarm_tuning.compile.session import CompileLimits
+from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.names import parse_target

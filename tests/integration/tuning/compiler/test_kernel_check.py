@@ -1,0 +1,235 @@
+"""A tuned kernel that is wrong, crashes, hangs or is slow is left out, and the next one is none the worse for it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunefarm_tuning.compiler.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo
+from tunefarm_tuning.core.errors import DeviceLostError
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.process import ChildLimits
+from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.space.config import Config
+from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.testing.bad_kernels import bad_kernel
+from tunefarm_tuning.testing.local_rpc import local_rpc
+from tunefarm_tuning.testing.records import TunedNet
+
+LIMITS = CompileLimits(kernel_ratio=1e9)
+HANG_SEC = 3.0  # after which a kernel of which the test knows that it hangs is given up
+
+
+class HastyDevice(DeviceRun):
+    """Gives up on tuned kernels soon, where it is told to; on nothing else, however slow the machine is.
+
+    Attributes:
+        compare_sec: None leaves it to the caller.
+    """
+
+    compare_sec: float | None = None
+
+    def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
+        hasty = method == "compare_kernel" and self.compare_sec is not None
+        return super().call(method, params, timeout_sec=self.compare_sec or 0.0 if hasty else timeout_sec)
+
+    @contextmanager
+    def hurry(self, compare_sec: float | None) -> Iterator[None]:
+        self.compare_sec = compare_sec
+        try:
+            yield
+        finally:
+            self.compare_sec = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """The network loaded, a device, and a way to check its first task with any library in its kernel's place."""
+
+    net: TunedNet
+    compiler: CompileSession
+    device: HastyDevice
+    tasks: tuple[KernelInfo, ...]
+    folder: Path
+
+    def check(
+        self,
+        place: Callable[[str, Path], Path] = lambda _name, path: path,
+        *,
+        limits: CompileLimits = LIMITS,
+        config: Config | None = None,
+    ) -> CheckedKernel:
+        record = self.net.records[0]
+        record = replace(record, config=config or record.config)
+        check = KernelCheck(self.compiler, self.device, self.folder, seed=0, limits=limits, place=place)
+        return check.check(self.tasks[0], record)
+
+
+@pytest.fixture(scope="module")
+def compiler(tiny_net: TunedNet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompileSession]:
+    session = CompileSession(
+        tiny_net.model, parse_target("host"), tmp_path_factory.mktemp("compiler"), LIMITS
+    )
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def bench(
+    tiny_net: TunedNet, compiler: CompileSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    device = HastyDevice(None, kind="cpu", threads=1, limits=ChildLimits())
+    yield Bench(tiny_net, compiler, device, compiler.load().tasks, tmp_path_factory.mktemp("kernels"))
+    device.close()
+
+
+def test_a_good_kernel_is_kept(bench: Bench) -> None:
+    found = bench.check()
+    assert found.miss is None
+    assert found.hit is not None
+    assert found.hit.tuned_sec
+    assert found.hit.untuned_sec
+    assert all(one["ok"] for one in found.evidence["comparisons"])
+    assert list(bench.folder.iterdir()) == []
+
+
+def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:
+    check = KernelCheck(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
+    task = bench.tasks[1]
+    kernel = CheckedKernel(task=task, record=None, miss=missed(task, MissReason.NO_RECORD))
+    found = check.time_untuned(kernel, timeout_sec=60.0)
+    assert (found.record, found.miss) == (None, kernel.miss)
+    assert found.evidence["tuned_sec"] == []
+    (call_sec,) = found.evidence["untuned_sec"]
+    assert call_sec > 0
+    odd = replace(kernel, task=replace(task, args=task.args[:1]))  # it does not run on so few
+    assert check.time_untuned(odd, timeout_sec=60.0) == odd
+    assert list(bench.folder.iterdir()) == []
+
+
+def test_a_wrong_answer_is_noticed(bench: Bench, tmp_path: Path) -> None:
+    other = CompileSession(bench.net.other_function, parse_target("host"), tmp_path, LIMITS)
+    try:
+        task = other.load().tasks[0]
+        assert task.args == bench.tasks[0].args
+        other.build_kernel(task.name, tmp_path / "wrong.so", None)
+    finally:
+        other.close()
+    found = bench.check(lambda _name, _path: tmp_path / "wrong.so")
+    assert found.hit is None
+    assert found.miss is not None
+    assert found.miss.reason is MissReason.WRONG_ANSWER
+    assert "outside of the tolerance" in found.miss.message
+    assert bench.check().hit is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("idle", MissReason.WRONG_ANSWER),
+        ("crash", MissReason.CRASHED),
+        ("divide", MissReason.CRASHED),
+        ("exit", MissReason.CRASHED),
+        ("hang", MissReason.CRASHED),
+        ("nothing", MissReason.CRASHED),
+    ],
+)
+def test_a_bad_kernel_is_left_out_and_the_next_is_checked_as_ever(
+    bench: Bench, tmp_path: Path, kind: str, reason: MissReason
+) -> None:
+    bad = bad_kernel(kind, tmp_path)
+    with bench.device.hurry(HANG_SEC if kind == "hang" else None):
+        found = bench.check(lambda _name, _path: bad)
+    assert found.miss is not None
+    assert found.miss.reason is reason, found.miss
+    assert found.miss.message
+    assert bench.check().hit is not None
+
+
+def test_a_slow_kernel_is_left_out(bench: Bench) -> None:
+    found = bench.check(limits=CompileLimits(kernel_ratio=0.0))
+    assert found.miss is not None
+    assert found.miss.reason is MissReason.SLOWER_THAN_UNTUNED
+    assert found.evidence["tuned_sec"]
+
+
+def test_a_config_that_does_not_apply_is_left_out(bench: Bench) -> None:
+    found = bench.check(config=Config(99, ()))
+    assert found.miss is not None
+    assert found.miss.reason is MissReason.DOES_NOT_APPLY
+
+
+def test_a_compiler_that_died_is_started_again(bench: Bench) -> None:
+    bench.compiler._child.kill()
+    assert bench.check().hit is not None
+
+
+def test_over_rpc_too(compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path) -> None:
+    server = [
+        *(sys.executable, "-m", "tunefarm_workers.device.hardened_server"),
+        *("--tracker", "{tracker}", "--key", "{key}"),
+        *("--work-dir", str(tmp_path / "server")),
+    ]
+    (tmp_path / "server").mkdir()
+    (tmp_path / "kernels").mkdir()
+    tasks = compiler.load().tasks
+    with local_rpc(server_command=server) as farm:
+        device = HastyDevice(farm.device, kind="cpu", threads=1, limits=ChildLimits())
+        bench = Bench(tiny_net, compiler, device, tasks, tmp_path / "kernels")
+        try:
+            for kind, reason in (
+                ("idle", MissReason.WRONG_ANSWER),
+                ("crash", MissReason.CRASHED),
+                ("hang", MissReason.CRASHED),
+                ("nothing", MissReason.CRASHED),
+            ):
+                bad = bad_kernel(kind, tmp_path)
+                with device.hurry(HANG_SEC if kind == "hang" else None):
+                    found = bench.check(lambda _name, _path, bad=bad: bad)
+                assert found.miss is not None
+                assert found.miss.reason is reason, found.miss
+                assert bench.check().hit is not None
+        finally:
+            device.close()
+
+
+def test_a_lost_device_is_not_the_kernels_fault(
+    compiler: CompileSession, tiny_net: TunedNet, tmp_path: Path
+) -> None:
+    tasks = compiler.load().tasks
+    with local_rpc() as farm:
+        device = HastyDevice(
+            farm.device, kind="cpu", threads=1, limits=ChildLimits(), connect_timeout_sec=5.0
+        )
+        bench = Bench(tiny_net, compiler, device, tasks, tmp_path)
+
+        def lose(_name: str, path: Path) -> Path:
+            farm.signal_server("SIGKILL")
+            return path
+
+        try:
+            with pytest.raises(DeviceLostError):
+                bench.check(lose)
+        finally:
+            device.close()
+
+
+def test_what_fails_is_told_apart_from_what_is_not_there(tmp_path: Path) -> None:
+    device = DeviceRun(None, kind="cpu", threads=1, limits=ChildLimits())
+    try:
+        with pytest.raises(RunFailed) as caught:
+            device.call(
+                "run_untuned",
+                {"path": str(tmp_path / "missing.so"), "args": [], "seed": 0, "kind": "normal"},
+                timeout_sec=60,
+            )
+        assert caught.value.code == "run-failed"
+    finally:
+        device.close()

@@ -1,0 +1,104 @@
+"""The house's measures: how wide a folder, how long a file, and no module that imports itself by way of others."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import grimp
+import pytest
+from repository import ROOT
+
+PACKAGES = (
+    "tunefarm_tuning",
+    "tunefarm_convert",
+    "tunefarm_db",
+    "tunefarm_app",
+    "tunefarm_api",
+    "tunefarm_workers",
+    "tunefarm",
+)
+MOST_MODULES = 20
+MOST_LINES = 400
+MIGRATIONS = Path("db/tunefarm_db/migrations/versions")  # one a change of the schema, and never edited again
+
+
+def python_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT, capture_output=True, check=True, text=True,
+    ).stdout  # fmt: skip
+    return [Path(name) for name in listed.split("\0") if name and (ROOT / name).exists()]
+
+
+def product_files() -> list[Path]:
+    return [path for path in python_files() if path.parts[0] in {"tuning", "db", "services", "workers"}]
+
+
+def test_no_folder_has_too_many_modules() -> None:
+    counts = Counter(
+        path.parent
+        for path in python_files()
+        if path.name not in {"__init__.py", "__main__.py"} and path.parent != MIGRATIONS
+    )
+    wide = {str(folder): count for folder, count in counts.items() if count > MOST_MODULES}
+    assert not wide
+
+
+def test_no_file_is_too_long() -> None:
+    lines = {
+        str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in product_files()
+    }
+    assert not {path: count for path, count in lines.items() if count > MOST_LINES}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    graph = grimp.build_graph(package, cache_dir=None)  # imports for type checkers count as well
+    circles = [
+        sorted(circle)
+        for circle in strongly_connected(
+            {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+        )
+        if len(circle) > 1
+    ]
+    assert not circles
+
+
+def strongly_connected(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Return the strongly connected components of a graph (Kosaraju's algorithm)."""
+    order: list[str] = []
+    seen: set[str] = set()
+    for start in edges:
+        stack = [(start, iter(edges[start]))] if start not in seen else []
+        seen.add(start)
+        while stack:
+            node, following = stack[-1]
+            for neighbour in following:
+                if neighbour not in seen:
+                    seen.add(neighbour)
+                    stack.append((neighbour, iter(edges[neighbour])))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    backwards: dict[str, set[str]] = {node: set() for node in edges}
+    for node, following_nodes in edges.items():
+        for neighbour in following_nodes:
+            backwards[neighbour].add(node)
+    components: list[set[str]] = []
+    assigned: set[str] = set()
+    for node in reversed(order):
+        if node in assigned:
+            continue
+        component: set[str] = set()
+        pending = [node]
+        while pending:
+            current = pending.pop()
+            if current not in assigned:
+                assigned.add(current)
+                component.add(current)
+                pending.extend(backwards[current] - assigned)
+        components.append(component)
+    return components

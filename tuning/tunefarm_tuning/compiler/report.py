@@ -1,0 +1,257 @@
+"""What an artifact says of itself: the manifest (facts) and the report (evidence)."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
+from tunefarm_tuning.artifact.library import library_machine
+from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
+from tunefarm_tuning.compiler.kernel_check import CheckedKernel
+from tunefarm_tuning.compiler.model_check import METHOD as MODEL_METHOD
+from tunefarm_tuning.compiler.model_check import ModelComparison
+from tunefarm_tuning.compiler.session import KernelInfo, LoadedInfo, UntunableKernel
+from tunefarm_tuning.core.latency import Latency
+from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
+from tunefarm_tuning.records.coverage import Coverage
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.target.host import cpu_flags
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import toolchain_key, versions
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+
+REPORT_VERSION = 2
+_RULE = (
+    "floats: an element may be off by rtol of itself plus a share of its tensor's root mean square (float32: 1e-3 and "
+    "2e-4; 1e-2 and 1e-2 where weights are stored as float16, 5e-2 and 5e-2 as bfloat16, or where the network computes in that; 1e-1 and 1e-1 where "
+    "the network rounds its activations to integers); NaN and infinities must match; integers and booleans: equal, but for one in a "
+    "thousand where floats tie (two and five in a hundred with such weights, five where activations are rounded)"
+)
+_CHECKS = ("reference", "rule", "ok", "max_abs_error", "max_rel_error", "mean_rel_error")
+_UNTUNED = (
+    "The same network without any record: every kernel has the schedule that rules give it in milliseconds (on a GPU: "
+    "TVM's own). It is what a job that ends at once hands back, and no straw man: plain loops, as TVM makes them for a "
+    "CPU by itself, take up to two hundred times as long."
+)
+_ONNXRUNTIME = (
+    "ONNX Runtime's CPU provider with all graph optimisations, as many threads within an operator as TVM has, one between "
+    "operators. Its time includes making the arrays of the outputs; TVM's does not include copying inputs and outputs. On a "
+    "GPU: its CUDA provider, inputs and outputs on the GPU, timed after the artifact; as with that, and with torch.compile, the "
+    "GPU is waited for once a sample, after its last inference."
+)
+_OUTPUTS = (
+    "Every output of what is in the artifact, on each set of random inputs, element by element against ONNX Runtime with "
+    "graph optimisations off. Every tuned kernel was compared with its untuned form as well, all arguments of it; where the "
+    "two disagree, plain loops say which of them is right."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where everything was run and timed.
+
+    Attributes:
+        device_model: The device's.
+        this_machine: Whether it is the machine that compiled.
+        threads: On how many kernels ran.
+        seed: Of the first set of inputs, and of the kernels' inputs.
+    """
+
+    device_model: str
+    this_machine: bool
+    threads: int
+    seed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "device_model": self.device_model,
+            "this_machine": self.this_machine,
+            "threads": self.threads,
+            "seed": self.seed,
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}"
+            if self.this_machine
+            else None,
+        }
+
+
+def make_report(
+    *,
+    kernels: Sequence[CheckedKernel],
+    not_tunable: Sequence[UntunableKernel],
+    coverage: Coverage,
+    comparison: ModelComparison,
+    latency: Mapping[str, Latency],
+    rejected: Latency | None,
+    no_baseline: str,
+    place: Place,
+    warnings: Sequence[str],
+    phases_sec: Mapping[str, float],
+    alternatives: Mapping[str, Any] | None = None,
+    replaced: Sequence[CheckedKernel] = (),
+    precision: Mapping[str, Any] | None = None,
+    no_torch_compile: str = "",
+) -> dict[str, Any]:
+    """Return the report.
+
+    Args:
+        kernels: Every task and its evidence.
+        not_tunable: The kernels that are no tasks.
+        coverage: The tasks, in short.
+        comparison: The chosen library's outputs against ONNX Runtime's.
+        latency: Of ``"untuned"``, ``"tuned"`` (what is in the artifact) and, where they were timed, ``"onnxruntime"`` and
+            ``"torch_compile"``.
+        rejected: Of the tuned network, where all of it fell back for being slow.
+        no_baseline: Why ONNX Runtime was not timed; empty where it was.
+        place: Where all of this was measured.
+        warnings: Sentences for people.
+        phases_sec: How long each phase took.
+        alternatives: `AlternativeChoice.to_json`, where there was a choice.
+        replaced: The kernels that alternatives took the place of.
+        precision: `precision_report`.
+        no_torch_compile: Why `torch.compile` was not timed, where the target is a GPU; empty where it was, and on CPUs.
+    """
+    times = {which: one.to_json() for which, one in latency.items()}
+    return {
+        "report_version": REPORT_VERSION,
+        "place": place.to_json(),
+        "method": {
+            "latency": MODEL_METHOD,
+            "untuned": _UNTUNED,
+            "onnxruntime": _ONNXRUNTIME,
+            "kernels": KERNEL_METHOD,
+            "outputs": _OUTPUTS,
+        },
+        "coverage": coverage.to_json(),
+        "fallbacks": [miss.to_json() for miss in coverage.fallbacks],
+        "not_tunable": [asdict(kernel) for kernel in not_tunable],
+        "checks": {
+            "reference": "ONNX Runtime, graph optimisations off",
+            "rule": _RULE,
+            **comparison.to_json(),
+        },
+        "kernels": [
+            {"workload_key": k.task.workload_key, "names": list(k.task.names), **k.evidence}
+            for k in (*kernels, *replaced)
+            if k.evidence
+        ],
+        "alternatives": dict(alternatives or {}),
+        "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
+        "records": [_record(k.task, k.record) for k in kernels if k.hit is not None and k.record is not None],
+        "latency": {
+            "onnxruntime": None,
+            **times,
+            "rejected": rejected.to_json() if rejected else None,
+            "onnxruntime_missing": no_baseline or None,
+            "torch_compile_missing": no_torch_compile or None,
+            "speedup_over_untuned": latency["untuned"].median_sec / latency["tuned"].median_sec,
+            "speedup_over_onnxruntime": latency["onnxruntime"].median_sec / latency["tuned"].median_sec
+            if "onnxruntime" in latency
+            else None,
+        },
+        "warnings": list(warnings),
+        "versions": versions(),
+        "phases_sec": dict(phases_sec),
+    }
+
+
+def why_no_baseline(*, asked: bool, here: bool) -> str:
+    """Return why nobody else is timed; empty where somebody may be."""
+    if not asked:
+        return "not asked for"
+    return "" if here else "the device is another machine, which has no ONNX Runtime"
+
+
+def _record(task: KernelInfo, record: TuningRecord) -> dict[str, Any]:
+    return {
+        "workload_key": task.workload_key,
+        "name": task.name,
+        "target_key": record.target_key,
+        "device_model": record.device_model,
+        "toolchain": record.toolchain,
+        "space_key": record.space_key,
+        "config": record.config.to_json(),
+        "cost_sec": record.cost_sec,
+        "samples_sec": list(record.samples_sec),
+        "measured_at": record.measured_at,
+        "tuner": record.tuner,
+        "confirmed": record.confirmed,
+    }
+
+
+def make_manifest(
+    *,
+    name: str,
+    model: Model,
+    target: Target,
+    loaded: LoadedInfo,
+    library: Path,
+    device_model: str,
+    checked_here: bool,
+    threads: int,
+    kernels: Sequence[CheckedKernel],
+    report: Mapping[str, Any],
+    tolerance: str,
+) -> dict[str, Any]:
+    """Return the manifest, but for the checksums of the entries, which `pack` adds.
+
+    Args:
+        name: The artifact's.
+        model: What was compiled.
+        target: For what.
+        loaded: What the compiler found in it.
+        library: The compiled network.
+        device_model: On what it was checked.
+        checked_here: Whether that was this machine.
+        threads: On how many it was timed.
+        kernels: Every task; the records of those that went in are listed.
+        report: From `make_report`.
+        tolerance: What its outputs were compared with: `InputSet.rounding`.
+    """
+    features = set(loaded.cpu_features)
+    if checked_here:
+        # All of the code has run here. What this CPU lacks (a virtual machine may hide a part of what the CPU's name
+        # promises) it did not use.
+        features = {one for one in features if KNOWN_CPU_FEATURES[one] in cpu_flags()} or features
+    checks, latency = report["checks"], report["latency"]
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "name": name,
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": {"sha256": model.sha256, "opset": model.opset, "num_params": model.num_params},
+        "inputs": [spec.to_json() for spec in model.inputs],
+        "outputs": [spec.to_json() for spec in model.outputs],
+        "target": target.to_json(),
+        "target_key": target.key,
+        "machine": library_machine(library),
+        "cpu_features": sorted(features),
+        "device_model": device_model,
+        "threads": threads,
+        "precision": report["precision"]["name"],
+        "tolerance": tolerance,
+        "toolchain": toolchain_key(),
+        "versions": report["versions"],
+        "records": [
+            {
+                "workload_key": k.task.workload_key,
+                "name": k.task.name,
+                "config": k.record.config.to_json(),
+                "space_key": k.record.space_key,
+                "cost_sec": k.record.cost_sec,
+            }
+            for k in kernels
+            if k.hit is not None and k.record is not None
+        ],
+        "coverage": {key: report["coverage"][key] for key in ("tasks", "covered", "misses")},
+        "checks": {key: checks[key] for key in _CHECKS},
+        "latency_sec": {
+            which: latency[which]["median_sec"] if latency[which] else None
+            for which in ("onnxruntime", "untuned", "tuned")
+        },
+    }

@@ -1,0 +1,95 @@
+"""What `tune` tells while it runs. All times are wall-clock seconds since it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPicked:
+    """A task gets the next round.
+
+    Attributes:
+        task: Position in the tasks that `tune` was given.
+        name: The workload's name.
+        round: Rounds of this task before.
+    """
+
+    task: int
+    name: str
+    round: int
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundFinished:
+    """A round is over.
+
+    Attributes:
+        outcomes: Its trials; infrastructure errors are among them and are not counted.
+        trials: Over all tasks so far.
+        failures: Those of them that did not end well.
+        best_cost_sec: Of this task, None while none of its kernels works.
+        best_latency_sec: Sum over all tasks of calls × best cost; None until each task has one.
+        tasks_with_kernel: How many tasks have one.
+    """
+
+    task: int
+    name: str
+    outcomes: tuple[TrialOutcome, ...]
+    trials: int
+    failures: int
+    best_cost_sec: float | None
+    best_latency_sec: float | None
+    tasks_with_kernel: int
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestConfirmed:
+    """The few best of a task were measured again, side by side, before the winner is named.
+
+    Attributes:
+        outcomes: One per config; they are recorded, and are no trials of the budget.
+        best_cost_sec: Of this task, as of now: it may be higher than it seemed before.
+        best_latency_sec: Likewise of the model.
+        failed: Why it could not be done; None where it could.
+    """
+
+    task: int
+    name: str
+    outcomes: tuple[TrialOutcome, ...]
+    best_cost_sec: float | None
+    best_latency_sec: float | None
+    failed: str | None
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded:
+    """A task gets no more rounds in this run.
+
+    Attributes:
+        reason: None if its space is spent, else what went wrong.
+    """
+
+    task: int
+    name: str
+    reason: str | None
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneFinished:
+    """The run is over; `TuneResult` says more."""
+
+    stop_reason: str
+    trials: int
+    failures: int
+    best_latency_sec: float | None
+    wall_sec: float
+
+
+TuneEvent = TaskPicked | RoundFinished | BestConfirmed | TaskEnded | TuneFinished

@@ -1,0 +1,193 @@
+"""The rounds of a run of `tune`: whose is next, prepared while those before it are measured."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from tunefarm_tuning.measure.interfaces import MeasureOption
+from tunefarm_tuning.records.like_history import choose_histories
+from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.progress import TaskProgress, scheduler_states
+from tunefarm_tuning.search.round import PreparedRound, prepare_round
+from tunefarm_tuning.search.scheduler import TaskScheduler
+from tunefarm_tuning.tuner import Tuner
+
+_DEPTH = 2
+"""Rounds that are prepared ahead: a round whose kernels take long to build must not leave builders or device idle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run may spend on searching, and what it has spent."""
+
+    budget: Budget
+    trials: int
+    wall_sec: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRound:
+    """A round to be measured.
+
+    Attributes:
+        task: Whose.
+        size: Trials at most.
+        blind: It was prepared without the results of the task's latest rounds. So it may only repeat them.
+    """
+
+    task: int
+    size: int
+    prepared: PreparedRound
+    blind: bool = False
+
+
+class RoundQueue:
+    """Picks tasks and prepares their rounds, two ahead where the device is another machine.
+
+    A round ahead is picked when one begins to be measured, as if that and those prepared before were over and had found
+    nothing. Its tuner and its histories are as of then: nothing depends on how long anything takes. It is of a task that
+    has such a round only if that pays (see `_pays_ahead`).
+
+    Concurrency: one caller. Tuners are opened and asked in the rounds' own threads, one at a time.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskProgress],
+        option: MeasureOption,
+        *,
+        round_size: int,
+        histories: Sequence[TaskHistory],
+    ) -> None:
+        self._tasks = tasks
+        self._option = option
+        self._round_size = round_size
+        self._histories = list(histories)
+        self._scheduler = TaskScheduler()
+        self._opened: set[int] = set()
+        self._current: NextRound | None = None
+        self._ahead: deque[NextRound] = deque()
+
+    def next(self, spent: Spent) -> NextRound | None:
+        """Return the round to be measured now, None if all tasks are exhausted; begin to prepare those after it."""
+        self._current = current = self._take_ahead(spent) or self._pick(spent)
+        if current is not None and not self._option.runner.shares_host:
+            current.prepared.wait_begun()
+            while len(self._ahead) < _DEPTH and (one := self._pick_ahead(spent, [current, *self._ahead])):
+                self._ahead.append(one)
+        return current
+
+    def close(self) -> None:
+        """Discard what is not measured. The tuners of its tasks are closed: a proposal may take them minutes."""
+        left = [self._current, *self._ahead]
+        for one in left:
+            if one is not None:
+                self._tasks[one.task].close()
+                one.prepared.discard()
+
+    def _pick(self, spent: Spent) -> NextRound | None:
+        states = scheduler_states(self._tasks)
+        picked = self._scheduler.next(states)
+        return None if picked is None else self._prepare(picked, self._size(picked, spent))
+
+    def _pick_ahead(self, spent: Spent, under_way: Sequence[NextRound]) -> NextRound | None:
+        """Return the round after those that are to be measured first; None if none shall be prepared."""
+        states = scheduler_states(self._tasks)
+        trials, wall_sec = spent.trials, spent.wall_sec
+        for one in under_way:
+            trials += one.size
+            wall_sec += one.size * self._scheduler.sec_per_trial(states, one.task)
+        for index in {one.task for one in under_way}:
+            states[index] = states[index].as_if_over([one.size for one in under_way if one.task == index])
+        picked = self._scheduler.next(states)
+        if picked is None or spent.budget.exhausted_by(
+            trials=trials, wall_sec=wall_sec, trials_since_improvement=0
+        ):
+            return None
+        blind = sum(one.task == picked for one in under_way)
+        if blind and not _pays_ahead(self._tasks[picked], blind):
+            return None
+        size = self._scheduler.round_size(
+            states, picked, self._round_size, spent.budget, trials=trials, wall_sec=wall_sec
+        )
+        return self._prepare(picked, size, after=under_way)
+
+    def _take_ahead(self, spent: Spent) -> NextRound | None:
+        """Return the next round that was prepared, cut to what there is time for by now; None if there is none."""
+        while self._ahead:
+            ahead = self._ahead.popleft()
+            if not self._tasks[ahead.task].state.exhausted:
+                return replace(ahead, size=min(ahead.size, self._size(ahead.task, spent)))
+            ahead.prepared.discard()
+        return None
+
+    def _size(self, index: int, spent: Spent) -> int:
+        return self._scheduler.round_size(
+            scheduler_states(self._tasks),
+            index,
+            self._round_size,
+            spent.budget,
+            trials=spent.trials,
+            wall_sec=spent.wall_sec,
+        )
+
+    def _prepare(self, index: int, size: int, after: Sequence[NextRound] = ()) -> NextRound:
+        prepared = prepare_round(
+            self._opener(index),
+            self._tasks[index].task,
+            size,
+            self._option,
+            after=after[-1].prepared if after else None,
+        )
+        blind = any(one.task == index for one in after)
+        return NextRound(task=index, size=size, prepared=prepared, blind=blind)
+
+    def _opener(self, index: int) -> Callable[[], Tuner]:
+        """Return what opens the task's tuner and tells it what is known by now of other tasks, and of elsewhere."""
+        one = self._tasks[index]
+        known = {number: other.known for number, other in enumerate(self._tasks) if number != index}
+
+        def open_tuner() -> Tuner:
+            tuner = one.tuner(self._option.builder)
+            if not one.has_records:
+                self._open_known()
+            siblings = [history or self._tasks[number].known for number, history in known.items()]
+            tuner.load_history(self._like(one, [history for history in siblings if history is not None]))
+            return tuner
+
+        return open_tuner
+
+    def _like(self, one: TaskProgress, siblings: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
+        """Return what the task's tuner is to learn from: everything but the task's own records."""
+        assert one.space is not None
+        key = one.task.workload.key
+        given = [
+            # The task's own records and those of elsewhere are known with the task.
+            history
+            for history in self._histories
+            if history.records
+            and (history.records[0].workload_key != key or history.space.key != one.space.key)
+        ]
+        return choose_histories(one.space, key, [*one.foreign, *siblings, *given])
+
+    def _open_known(self) -> None:
+        """Open the tasks with records that have had no round: one that has none is to learn from them at once."""
+        for number, other in enumerate(self._tasks):
+            if other.has_records and number not in self._opened:
+                self._opened.add(number)
+                with suppress(Exception):  # its own round will tell
+                    other.open(self._option.builder)
+
+
+def _pays_ahead(one: TaskProgress, blind: int) -> bool:
+    """Return whether to propose a task's next configs without the results of `blind` rounds of its own.
+
+    Not having seen the latest of its rounds, a search is about as many rounds behind. What is prepared ahead saves the
+    time in which the device would wait for the first kernel. So it pays from where these add up to the rounds. Where
+    building is what takes long, nothing is saved, and it never does (`benchmarks/results/overlap.md`).
+    """
+    return one.saved_share * len(one.history) >= blind

@@ -1,0 +1,214 @@
+"""Which task of a model gets the next round: the one with most latency to win per second spent.
+
+Source: MetaSchedule's gradient-based task scheduler (and Ansor's before it), with seconds in place of rounds. Ansor
+also expects no task to get beyond what like tasks have shown; that did not help in simulation (`benchmarks/results/scheduling.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from tunefarm_tuning.search.budget import Budget
+
+_WINDOW = 3  # rounds over which recent progress is looked at
+_RECENT = 0.2  # share of recent progress in the forecast; the rest expects gains to fade as 1/rounds
+_MINOR_SHARE = 0.005  # of the model's operations
+_FIRST_SEC_PER_TRIAL = 0.5  # a guess, until the first round is over
+_FADING = 0.2  # gain of a task's next round, times its rounds so far, relative to its cost: before a run has shown its own
+_FADING_ROUNDS = 3  # rounds that it takes to believe that as much
+_HOPELESS_ROUNDS = 3  # rounds without one working kernel after which a task waits behind all others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSummary:
+    """One past round of a task: trials in it, and the best cost known after it (None while nothing worked)."""
+
+    trials: int
+    best_sec: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """What the scheduler knows of a task; it remembers nothing itself.
+
+    Attributes:
+        weight: How often one inference runs the kernel.
+        flops: Of one call; stands for its cost while none is known.
+        history: Past rounds, oldest first.
+        spent_sec: Wall-clock of all its rounds.
+        best_sec: Best cost known, also from before this run; None where there is none.
+        exhausted: Nothing is left to try, or the task failed.
+    """
+
+    weight: int
+    flops: float
+    history: tuple[RoundSummary, ...] = ()
+    spent_sec: float = 0.0
+    best_sec: float | None = None
+    exhausted: bool = False
+
+    def as_if_over(self, trials: Sequence[int]) -> TaskState:
+        """Return the state as if rounds under way were over, had taken the usual time and found nothing.
+
+        Args:
+            trials: Of each of these rounds.
+        """
+        past = len(self.history)
+        history = (*self.history, *(RoundSummary(trials=count, best_sec=self.best_sec) for count in trials))
+        spent_sec = self.spent_sec * len(history) / past if past else self.spent_sec
+        return replace(self, history=history, spent_sec=spent_sec)
+
+
+class TaskScheduler:
+    """Picks tasks. Pure: equal states give equal picks, in any process.
+
+    First every task gets one round, in the order of the expected share of the model's time (calls × operations),
+    because a budget may end before the last of them. Then the round goes where it should win most whole-model
+    latency per second.
+    """
+
+    def next(self, states: Sequence[TaskState]) -> int | None:
+        """Return the index of the task to give the next round; None where all are exhausted."""
+        alive = [i for i, state in enumerate(states) if not state.exhausted]
+        if not alive:
+            return None
+        untouched = [i for i in alive if not states[i].history]
+        if untouched:
+            # A task whose best is known from elsewhere can wait: without a round it is not left untuned.
+            return min(
+                untouched,
+                key=lambda i: (states[i].best_sec is not None, -states[i].weight * states[i].flops, i),
+            )
+        sec_per_flop = self._sec_per_flop(states)
+        return max(alive, key=lambda i: (*_expected_gain(states[i], sec_per_flop), -i))
+
+    def round_size(
+        self,
+        states: Sequence[TaskState],
+        index: int,
+        most: int,
+        budget: Budget,
+        *,
+        trials: int,
+        wall_sec: float,
+    ) -> int:
+        """Return how many candidates the round of the picked task should try.
+
+        A first round is cut short where the budget would otherwise end before every task has had one: a task
+        without a kernel from history runs by its default schedule, and one of those can outweigh all that is won elsewhere.
+        So is that of a task with a small share of the model's operations: if it matters, it gets more later.
+
+        Args:
+            states: All tasks.
+            index: What `next` returned.
+            most: The usual size.
+            budget: Of the whole run.
+            trials: Spent so far, over all tasks.
+            wall_sec: Likewise.
+        """
+        untouched = sum(not (s.exhausted or s.history) and s.best_sec is None for s in states)
+        if states[index].history or states[index].best_sec is not None:
+            untouched = 0
+        size = most
+        if untouched and self._is_minor(states, index):
+            size = max(1, most // 3)
+        if budget.trials is not None:
+            left = budget.trials - trials
+            size = min(size, left, left // untouched if untouched else left)
+        if budget.wall_sec is not None:
+            left_sec = max(budget.wall_sec - wall_sec, 0.0)
+            left = int(left_sec / max(self.sec_per_trial(states, index), 1e-3))
+            size = min(size, left // untouched if untouched else left)
+        return max(1, size)
+
+    def gain_per_min(self, states: Sequence[TaskState]) -> float | None:
+        """Return the share of the model's latency that the next minute is expected to win, from 0 to 1.
+
+        Unlike the forecast that ranks tasks, it is to be right and not only in order: it goes by how gains have faded
+        in this run so far, over all its tasks. None while that cannot be said: some task has had no round yet, or has
+        no kernel and may get one.
+        """
+        alive = [state for state in states if not state.exhausted]
+        if any(
+            not state.history or (state.best_sec is None and len(state.history) < _HOPELESS_ROUNDS)
+            for state in alive
+        ):
+            return None
+        latency_sec = sum(state.weight * (state.best_sec or 0.0) for state in states)
+        return _gain_within(60.0, alive, _fading(states)) / latency_sec if latency_sec > 0 else None
+
+    @staticmethod
+    def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
+        """Return the pace of the task, or of all tasks where it has had no round."""
+        for those in ([states[index]], states):
+            tried = sum(one.trials for state in those for one in state.history)
+            if tried:
+                return sum(state.spent_sec for state in those) / tried
+        return _FIRST_SEC_PER_TRIAL
+
+    @staticmethod
+    def _is_minor(states: Sequence[TaskState], index: int) -> bool:
+        total = sum(state.weight * state.flops for state in states)
+        return states[index].weight * states[index].flops < _MINOR_SHARE * total
+
+    @staticmethod
+    def _sec_per_flop(states: Sequence[TaskState]) -> float:
+        """Return the median speed of the tasks that have a kernel, to guess the cost of those without."""
+        known = [s.best_sec / s.flops for s in states if s.best_sec is not None and s.flops > 0]
+        return median(known) if known else 1e-9
+
+
+def _expected_gain(state: TaskState, sec_per_flop: float) -> tuple[bool, float]:
+    """Return whether there is hope, and the whole-model seconds that one second of tuning should win."""
+    rounds = len(state.history)
+    sec_per_round = max(state.spent_sec / rounds, 1e-3)
+    if state.best_sec is None:
+        # Whatever works would be a gain of the whole cost, but each failed round makes it less likely.
+        hope = rounds < _HOPELESS_ROUNDS
+        return hope, state.weight * state.flops * sec_per_flop / (2.0**rounds) / sec_per_round
+    window = [r.best_sec for r in state.history[-_WINDOW - 1 :] if r.best_sec is not None]
+    recent = (window[0] - window[-1]) / (len(window) - 1) if len(window) > 1 else 0.0
+    gain = _RECENT * max(recent, 0.0) + (1 - _RECENT) * state.best_sec / rounds
+    return True, state.weight * gain / sec_per_round
+
+
+def _fading(states: Sequence[TaskState]) -> float:
+    """Return how much gains are worth in this run: the n-th round of a task wins this share of its cost over n."""
+    total, seen = _FADING * _FADING_ROUNDS, _FADING_ROUNDS
+    for state in states:
+        bests = [one.best_sec for one in state.history]
+        for number, (before, after) in enumerate(pairwise(bests), start=1):
+            if before is not None and after is not None:
+                total += number * max(before - after, 0.0) / before
+                seen += 1
+    return total / seen
+
+
+def _gain_within(sec: float, states: Sequence[TaskState], fading: float) -> float:
+    """Return the whole-model seconds that so much more tuning should win, spent where it wins most.
+
+    A task's cost falls as rounds ** -fading, and rounds take their time: then its gain per second is
+    weight x cost x fading / time spent. Time goes to the task where that is highest, until it is down to the next
+    one's; what is sought is the rate to which it brings down all that get any.
+    """
+    worth = [
+        (state.weight * state.best_sec * fading, max(state.spent_sec, 1e-3))
+        for state in states
+        if state.best_sec is not None
+    ]
+    worth.sort(key=lambda one: -one[0] / one[1])
+    gains, spent_sec, rate = 0.0, sec, 0.0
+    count = 0
+    for gain, task_sec in worth:
+        if gain / task_sec <= rate:
+            break
+        gains, spent_sec, count = gains + gain, spent_sec + task_sec, count + 1
+        rate = gains / spent_sec
+    won_sec = 0.0
+    for gain, task_sec in worth[:count]:
+        if gain > 0:
+            won_sec += gain / fading * (1.0 - float((rate * task_sec / gain) ** fading))
+    return won_sec
