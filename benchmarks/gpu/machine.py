@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tunefarm_tuning.core.errors import TunefarmError, UnknownTargetError
-from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, open_nvml
+from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import read_state
 from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.names import parse_target

@@ -158,7 +158,7 @@ class _Search:
 def _histories(
     builder: Builder, task: TuningTask, earlier: Sequence[tuple[TuningTask, Sequence[TuningRecord]]]
 ) -> list[TaskHistory]:
-    from tunefarm_tuning.records.like_history import choose_histories
+    from tunefarm_tuning.records.transfer import choose_histories
 
     known = [
         TaskHistory(space=builder.config_space(other), records=tuple(records))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.tuning.record_cache import KEPT
 from tunefarm_db.values import DeviceLease, JobTask
-from tunefarm_tuning.records.like_history import choose_histories
-from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.records.transfer import TaskHistory, choose_histories
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 

@@ -20,7 +20,7 @@ from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.devices.orders import remove_device
 from tunefarm_app.operations.device_checks import check_devices
 from tunefarm_db.values import Device, DeviceState
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 
 
 @pytest.fixture

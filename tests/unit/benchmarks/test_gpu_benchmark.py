@@ -23,7 +23,7 @@ from nvml_answers import Driver
 from onnx import TensorProto
 
 from tunefarm_tuning.measure.gpu.baseline import BUDGET_SEC
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 
 NET = ("bert", "float16")
 TORCH_SAYS = '{"torch": "2.11.0", "cuda": "13.0", "cudnn": 91002, "gpu": true}'

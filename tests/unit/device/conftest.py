@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from nvml_answers import Driver
 
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""History: the best records, looked up by everything that they hold for; a miss has a reason.
+"""History: looks up the best record for a workload by everything that a record holds for; a miss has a reason.
 
 ::
 
@@ -28,16 +28,16 @@ class History:
     """The best record of every workload, target, device model, toolchain and space.
 
     Args:
-        records: In any order; failed trials may be among them.
+        records: Records of any workloads, in any order. Failed trials may be among them.
     """
 
     def __init__(self, records: Iterable[TuningRecord] = ()) -> None:
-        held = list(records)
+        given = list(records)
         self._best: dict[str, list[TuningRecord]] = {}
-        # Newest first: what was measured last is most likely of a space that still is one.
-        for record in sorted(pick_best(held), key=lambda one: -one.measured_at):
+        # Newest first: the space of the record measured last is the most likely to still exist.
+        for record in sorted(pick_best(given), key=lambda record: -record.measured_at):
             self._best.setdefault(record.workload_key, []).append(record)
-        self._failed = {record.workload_key for record in held} - self._best.keys()
+        self._failed = {record.workload_key for record in given} - self._best.keys()
         self._coverage: Coverage | None = None
 
     @property
@@ -48,26 +48,34 @@ class History:
     def find(
         self, workload_key: str, *, target_key: str, device_model: str, toolchain: str
     ) -> tuple[TuningRecord | None, MissReason | None, str]:
-        """Return the record that holds here; else None, the reason, and what there is instead.
+        """Look up the best record of a workload.
 
-        The reason names what comes nearest: a record of another toolchain is nearer than one of another
-        device model, and that nearer than one of another target. Of records of several spaces it is the newest;
-        `others` has the rest.
+        If records of several spaces hold, the newest is returned; `others` returns the rest. Otherwise the reason names
+        what the closest records differ in: the toolchain before the device model, and that before the target.
+
+        Args:
+            workload_key: `Workload.key`.
+            target_key: `Target.key`.
+            device_model: `DeviceInfo.model`.
+            toolchain: The versions, as `toolchain_key` writes them.
+
+        Returns:
+            The record, None and an empty message; or None, the reason of the miss, and what the history has instead.
         """
         candidates = self._best.get(workload_key, [])
         if not candidates:
             tried = workload_key in self._failed
             return None, MissReason.NO_RECORD, "every trial of it failed" if tried else ""
-        same_target = [r for r in candidates if r.target_key == target_key]
+        same_target = [record for record in candidates if record.target_key == target_key]
         if not same_target:
             return (
                 None,
                 MissReason.OTHER_TARGET,
-                _seen("target", (r.target_key for r in candidates), target_key),
+                _seen("target", (record.target_key for record in candidates), target_key),
             )
-        same_device = [r for r in same_target if r.device_model == device_model]
+        same_device = [record for record in same_target if record.device_model == device_model]
         if not same_device:
-            models = (r.device_model for r in same_target)
+            models = (record.device_model for record in same_target)
             return None, MissReason.OTHER_DEVICE_MODEL, _seen("device model", models, device_model)
         for record in same_device:
             if record.toolchain == toolchain:
@@ -75,25 +83,25 @@ class History:
         return (
             None,
             MissReason.OTHER_TOOLCHAIN,
-            _seen("toolchain", (r.toolchain for r in same_device), toolchain),
+            _seen("toolchain", (record.toolchain for record in same_device), toolchain),
         )
 
     def others(self, record: TuningRecord) -> list[TuningRecord]:
-        """Return the best records of other spaces that hold where this one holds, newest first."""
-        place = (record.target_key, record.device_model, record.toolchain)
+        """Return the best records of other spaces that hold for the same setting as `record`, newest first."""
+        setting = (record.target_key, record.device_model, record.toolchain)
         return [
-            one
-            for one in self._best.get(record.workload_key, [])
-            if (one.target_key, one.device_model, one.toolchain) == place
-            and one.space_key != record.space_key
+            other
+            for other in self._best.get(record.workload_key, [])
+            if (other.target_key, other.device_model, other.toolchain) == setting
+            and other.space_key != record.space_key
         ]
 
     @property
     def coverage(self) -> Coverage:
-        """What the last `compile` inside the block made of this history.
+        """The coverage of the last `compile` with this history: which tasks run a tuned kernel.
 
         Raises:
-            ConflictError: If nothing was compiled with it yet.
+            ConflictError: If nothing has been compiled with it yet (code no-coverage).
         """
         if self._coverage is None:
             raise ConflictError("no coverage yet: compile a model inside the block first", code="no-coverage")
@@ -104,18 +112,23 @@ class History:
         self._coverage = coverage
 
 
-def _seen(what: str, values: Iterable[str], wanted: str) -> str:
-    return f"records are of {what} {', '.join(repr(v) for v in sorted(set(values)))}; this is {wanted!r}"
+def _seen(kind: str, values: Iterable[str], wanted: str) -> str:
+    return (
+        f"records are of {kind} {', '.join(repr(value) for value in sorted(set(values)))}; this is {wanted!r}"
+    )
 
 
 @contextmanager
 def apply_history_best(records: Iterable[TuningRecord] | Path | str) -> Iterator[History]:
     """Let `compile` inside the block use the best of these records.
 
-    Blocks nest; the innermost alone counts. The setting belongs to the thread or asyncio task that entered it.
+    Blocks nest; only the innermost counts. The block holds for the thread or asyncio task that entered it.
 
     Args:
-        records: Records, or the path of a JSON-lines file of them.
+        records: The records, or the path of a JSON-lines file of them.
+
+    Yields:
+        The history; after a `compile`, its `coverage` says which tasks it covered.
 
     Raises:
         InvalidRecordError: If the file has a line that is not a record.
@@ -129,5 +142,5 @@ def apply_history_best(records: Iterable[TuningRecord] | Path | str) -> Iterator
 
 
 def current_history() -> History | None:
-    """Return the history of the innermost `apply_history_best` block, None outside of one."""
+    """Return the history of the innermost `apply_history_best` block; None outside of a block."""
     return _current.get()

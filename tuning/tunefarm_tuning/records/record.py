@@ -58,7 +58,7 @@ class TuningRecord:
 
     @property
     def confirmed(self) -> bool:
-        """Whether this was a second measurement, side by side with the task's other best (see `standing`)."""
+        """Whether this was a second measurement, side by side with the task's other best (see `without_superseded`)."""
         return self.extra.get(CONFIRMED) is True
 
     def to_json(self) -> str:

@@ -1,20 +1,126 @@
-"""What is on record of other tasks, as a tuner takes it in."""
+"""Transfer between tasks: which records of other tasks a tuner learns from, and how many.
+
+A cost model learns from what it is given before every round, so the number of records is bounded. The same workload
+comes first (measured on another target or device), then workloads of the same family, the nearest in size first, then a
+few of other families. Of every history the fastest records are taken, and an even spread of the others: a model that has
+seen only good configs cannot tell what makes them good.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log2
 
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.space.config_space import ConfigSpace
+
+MAX_RECORDS = 600
+"""Records given to a tuner, over all histories."""
+
+_SAME_WORKLOAD, _SAME_FAMILY, _OTHER_FAMILY = range(3)
+"""What a history has in common with the task, the most first."""
+_MAX_RECORDS_PER_HISTORY = {_SAME_WORKLOAD: 240, _SAME_FAMILY: 120, _OTHER_FAMILY: 40}
+_MAX_OTHER_FAMILIES = 4  # histories
+_FASTEST_SHARE = 0.5
+_FAILED_SHARE = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskHistory:
-    """Records of one workload on one target and device model: they can be compared with each other.
+    """Records of one workload on one target and device model: their times can be compared with each other.
 
     Attributes:
-        space: The space that the records' configs are points of; records of another are ignored.
+        space: The space that the records' configs are points of. Records of another space are ignored.
+        records: The records, failed trials among them, in any order.
     """
 
     space: ConfigSpace
     records: tuple[TuningRecord, ...]
+
+
+def choose_histories(
+    space: ConfigSpace, workload_key: str, known: Iterable[TaskHistory], *, limit: int = MAX_RECORDS
+) -> tuple[TaskHistory, ...]:
+    """Return the histories to learn from, the most similar first, each cut to its share of `limit` records.
+
+    Deterministic: equal arguments in the same order give equal results.
+
+    Args:
+        space: The space of the task that learns.
+        workload_key: The workload of the task that learns.
+        known: The histories to choose from, without the task's own records. Those without a usable record are left out.
+        limit: The most records over all returned histories.
+    """
+    ranked = sorted(
+        (
+            (_rank(space, workload_key, history), history)
+            for history in map(_usable, known)
+            if history.records
+        ),
+        key=lambda entry: entry[0],
+    )
+    chosen: list[TaskHistory] = []
+    left, other_families = limit, 0
+    for (likeness, _distance), history in ranked:
+        other_families += likeness == _OTHER_FAMILY
+        most = min(left, _MAX_RECORDS_PER_HISTORY[likeness])
+        if most < 1 or other_families > _MAX_OTHER_FAMILIES:
+            break
+        records = thin_out(history.records, most)
+        left -= len(records)
+        chosen.append(replace(history, records=records))
+    return tuple(chosen)
+
+
+def thin_out(records: Sequence[TuningRecord], most: int) -> tuple[TuningRecord, ...]:
+    """Return at most `most` of the records, in their order: the fastest, a spread of the rest, a few failures."""
+    if len(records) <= most:
+        return tuple(records)
+    costs = [record.cost_sec for record in records]
+    works = sorted((i for i, cost in enumerate(costs) if cost is not None), key=lambda i: (costs[i], i))
+    fails = [i for i, cost in enumerate(costs) if cost is None]
+    num_fails = min(len(fails), max(int(most * _FAILED_SHARE), most - len(works)))
+    num_works = most - num_fails
+    num_fastest = min(len(works), max(1, int(num_works * _FASTEST_SHARE))) if num_works else 0
+    kept = {
+        *works[:num_fastest],
+        *_spread(works[num_fastest:], num_works - num_fastest),
+        *_spread(fails, num_fails),
+    }
+    return tuple(records[i] for i in sorted(kept))
+
+
+def distance(extents: Sequence[int], other_extents: Sequence[int]) -> float:
+    """Return how far two computations are apart in size: doublings of an extent, summed over the axes.
+
+    Infinite if the computations have different numbers of axes.
+    """
+    if len(extents) != len(other_extents):
+        return inf
+    return sum(abs(log2(max(a, 1)) - log2(max(b, 1))) for a, b in zip(extents, other_extents, strict=True))
+
+
+def _rank(space: ConfigSpace, workload_key: str, history: TaskHistory) -> tuple[int, float]:
+    apart = distance(space.extents, history.space.extents)
+    if history.records[0].workload_key == workload_key:
+        return _SAME_WORKLOAD, 0.0 if history.space.key == space.key else 1.0
+    if space.family and history.space.family == space.family:
+        return _SAME_FAMILY, apart
+    return _OTHER_FAMILY, apart
+
+
+def _usable(history: TaskHistory) -> TaskHistory:
+    """Return the history with the records that can be learned from: not superseded, and points of its space."""
+    records = tuple(
+        record for record in without_superseded(history.records) if record.space_key == history.space.key
+    )
+    return replace(history, records=records)
+
+
+def _spread(items: Sequence[int], n: int) -> list[int]:
+    """Return `n` of the items at even distances; all if there are no more."""
+    if n >= len(items):
+        return list(items)
+    return [items[(2 * i + 1) * len(items) // (2 * n)] for i in range(n)]

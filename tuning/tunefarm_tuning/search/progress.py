@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tunefarm_tuning.measure.interfaces import Builder, DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.records.selection import standing
+from tunefarm_tuning.records.selection import without_superseded
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.search.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
 from tunefarm_tuning.search.scheduler import RoundSummary, TaskState
@@ -136,7 +136,7 @@ class TaskProgress:
             self._tuner.tell(
                 [
                     TrialResult(asked=r.config, config=r.config, outcome=r.outcome, cost_sec=r.cost_sec)
-                    for r in standing(self._own)
+                    for r in without_superseded(self._own)
                     if r.space_key == space.key
                 ]
             )
@@ -173,7 +173,7 @@ class TaskProgress:
 
 
 def _best_sec(records: Sequence[TuningRecord]) -> float | None:
-    return min((r.cost_sec for r in standing(records) if r.cost_sec is not None), default=None)
+    return min((r.cost_sec for r in without_superseded(records) if r.cost_sec is not None), default=None)
 
 
 def scheduler_states(tasks: Sequence[TaskProgress]) -> list[TaskState]:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tunefarm_tuning.measure.interfaces import MeasureOption
-from tunefarm_tuning.records.like_history import choose_histories
-from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.records.transfer import TaskHistory, choose_histories
 from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.search.progress import TaskProgress, scheduler_states
 from tunefarm_tuning.search.round import PreparedRound, prepare_round

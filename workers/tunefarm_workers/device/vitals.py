@@ -13,7 +13,8 @@ import psutil
 from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu import reading as gpu_reading
-from tunefarm_tuning.measure.gpu.nvml import Nvml, open_nvml
+from tunefarm_tuning.measure.gpu.nvml import Nvml
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import GpuReading
 from tunefarm_workers.device.gpu.driver import Gpu
 

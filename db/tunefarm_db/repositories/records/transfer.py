@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, select, tuple_, union
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.tables import RecordRow, SpaceRow
-from tunefarm_tuning.records.nearness import distance
+from tunefarm_tuning.records.transfer import distance
 
 _MAX_OUTLINES = 500  # spaces looked at for nearness: three short columns each
 _MAX_CANDIDATES = 64  # of these, the nearest whose records are looked for

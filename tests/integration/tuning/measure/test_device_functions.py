@@ -26,7 +26,7 @@ from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.measure.device_run import DeviceRun
 from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference

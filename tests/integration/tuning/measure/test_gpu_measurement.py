@@ -18,7 +18,7 @@ from tunefarm_tuning.core.errors import DeviceLostError, InvalidInputError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_tuning.measure.gpu.state import GpuState
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, TimingOption
 from tunefarm_tuning.measure.runner import LocalRunner

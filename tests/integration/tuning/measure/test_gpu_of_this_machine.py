@@ -17,7 +17,7 @@ from nvml_answers import RECORDED, Driver, uuid
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, TimingOption
 from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner, local
 from tunefarm_tuning.testing.local_rpc import local_rpc

@@ -12,7 +12,7 @@ import pytest
 
 from tunefarm_tuning.artifact.cuda_runtime import RUNTIME
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_workers.device.gpu.cuda_check import check_cuda
 
 compiler = shutil.which("cc")

@@ -9,7 +9,7 @@ from tuning_records import RECORD
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.records.selection import fastest, pick_best, standing
+from tunefarm_tuning.records.selection import fastest, pick_best, without_superseded
 from tunefarm_tuning.space.config import Config
 
 
@@ -28,21 +28,21 @@ LUCKY, STEADY = record(1, 0.9e-3), record(2, 1.0e-3)
 
 
 def test_without_confirmations_all_stand() -> None:
-    assert standing([LUCKY, STEADY, LUCKY]) == [LUCKY, STEADY, LUCKY]
+    assert without_superseded([LUCKY, STEADY, LUCKY]) == [LUCKY, STEADY, LUCKY]
     assert pick_best([LUCKY, STEADY]) == [LUCKY]
 
 
 def test_a_confirmation_takes_the_place_of_what_was_before() -> None:
     slower = record(1, 1.1e-3, at=2.0, confirmed=True)
     again = record(2, 1.05e-3, at=2.0, confirmed=True)
-    assert standing([LUCKY, STEADY, slower, again]) == [slower, again]
+    assert without_superseded([LUCKY, STEADY, slower, again]) == [slower, again]
     assert pick_best([slower, LUCKY, again, STEADY]) == [again]
     assert pick_best([LUCKY, STEADY, slower]) == [STEADY]  # not confirmed, and still the fastest that counts
 
 
 def test_the_newest_confirmation_counts_wherever_it_stands() -> None:
     older, newer = (record(1, cost, at=at, confirmed=True) for cost, at in ((0.8e-3, 2.0), (1.2e-3, 3.0)))
-    assert standing([newer, LUCKY, older]) == [newer]
+    assert without_superseded([newer, LUCKY, older]) == [newer]
 
 
 def test_a_config_that_fails_when_confirmed_is_out() -> None:
@@ -58,7 +58,7 @@ def test_a_confirmation_holds_where_it_was_made() -> None:
     confirmed = record(1, 1.1e-3, at=2.0, confirmed=True)
     for elsewhere in ("workload_key", "target_key", "device_model", "toolchain", "space_key"):
         other = replace(LUCKY, **{elsewhere: "other"})
-        assert standing([other, confirmed]) == [other, confirmed]
+        assert without_superseded([other, confirmed]) == [other, confirmed]
 
 
 def test_the_fastest_are_different_configs() -> None:

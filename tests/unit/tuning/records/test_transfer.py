@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from tuning_records import RECORD
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.records.like_history import choose_histories, thinned
-from tunefarm_tuning.records.nearness import distance
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.records.transfer import TaskHistory
+from tunefarm_tuning.records.transfer import TaskHistory, choose_histories, distance, thin_out
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
@@ -113,7 +111,7 @@ def test_records_of_another_space_and_superseded_ones_are_no_use() -> None:
 @given(st.lists(st.none() | st.floats(1e-6, 1.0), max_size=60), st.integers(1, 40))
 def test_thinning_keeps_the_fastest_and_some_of_all_kinds(costs: list[float | None], most: int) -> None:
     given_records = records(OWN, "own", costs)
-    kept = thinned(given_records, most)
+    kept = thin_out(given_records, most)
     assert len(kept) == min(most, len(costs))
     assert [r for r in given_records if r in kept] == list(kept)
     worked = [cost for cost in costs if cost]
@@ -122,7 +120,7 @@ def test_thinning_keeps_the_fastest_and_some_of_all_kinds(costs: list[float | No
 
 
 def test_thinning_spreads() -> None:
-    kept = thinned(records(OWN, "own", [1e-3 * (i + 1) for i in range(100)] + [None] * 20), 20)
+    kept = thin_out(records(OWN, "own", [1e-3 * (i + 1) for i in range(100)] + [None] * 20), 20)
     costs = [r.cost_sec for r in kept]
     assert costs.count(None) == 3
     assert [round(1e3 * cost) for cost in costs if cost][:8] == list(range(1, 9))

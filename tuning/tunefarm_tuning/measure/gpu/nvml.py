@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,9 +17,6 @@ from typing import Any, Protocol
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-
-ANSWERS = "NVML_ANSWERS"
-"""Environment variable: a file of recorded answers, to be given in the driver's place."""
 
 _HOSTS_PIDS = "pid:[4026531836]"
 """Linux' first namespace of processes. In any other the driver's pids are not those that we see."""
@@ -82,15 +78,6 @@ class Nvml(Protocol):
     def tells_our_pids(self) -> bool:
         """Whether the pids that it tells are those by which this process knows others."""
         ...
-
-
-def open_nvml(environment: Mapping[str, str] = os.environ) -> Nvml:
-    """Return the driver's answers, or those that were recorded, where the environment names such a file."""
-    if recorded := environment.get(ANSWERS):
-        from tunefarm_tuning.measure.gpu.nvml_recorded import RecordedNvml
-
-        return RecordedNvml(Path(recorded))
-    return NvmlLibrary()
 
 
 class NvmlLibrary:

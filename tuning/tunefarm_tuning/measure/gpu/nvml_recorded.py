@@ -1,23 +1,28 @@
-"""NVML's answers of another time, from a file: a GPU machine to try things with where there is no GPU.
+"""Recorded answers of NVML, read from a file: they take the driver's place where there is no GPU. `open_nvml` chooses.
 
 The file is a JSON object::
 
     {"driver": "550.54.15", "tells_our_pids": true,
      "gpus": [{"uuid": "GPU-...", "name": "NVIDIA H100 80GB HBM3", "clock": 1980, ...}]}
 
-A GPU has an answer to each `Question`, by its name. An answer may be ``{"error": "NVML_ERROR_NOT_SUPPORTED"}``, and so may a GPU,
-and the whole. ``python -m tunefarm_tuning.measure.gpu.nvml_recorded`` writes such a file of the machine that it runs on.
+A GPU has an answer to every `Question`, under the question's value. An answer, a GPU or the whole file may be
+``{"error": "NVML_ERROR_NOT_SUPPORTED"}``. ``python -m tunefarm_tuning.measure.gpu.nvml_recorded`` prints such a file for the
+machine that it runs on.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError, NvmlLibrary, Question
+
+ANSWERS = "NVML_ANSWERS"
+"""Environment variable: a file of recorded answers, which take the driver's place."""
 
 _NOT_RECORDED = "NVML_ERROR_NOT_SUPPORTED"
 
@@ -51,6 +56,12 @@ class RecordedNvml:
         except FileNotFoundError as error:
             raise NvmlError("NVML_ERROR_LIBRARY_NOT_FOUND") from error
         return _checked(told)
+
+
+def open_nvml(environment: Mapping[str, str] = os.environ) -> Nvml:
+    """Return the driver's answers; recorded ones if the environment variable `ANSWERS` names a file of them."""
+    recorded = environment.get(ANSWERS)
+    return RecordedNvml(Path(recorded)) if recorded else NvmlLibrary()
 
 
 def _checked(answer: Any) -> Any:

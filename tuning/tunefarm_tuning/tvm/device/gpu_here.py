@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import tvm
 
 from tunefarm_tuning.artifact.cuda_runtime import DRIVER
-from tunefarm_tuning.measure.gpu.nvml import open_nvml
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.state import GPU_STATE
 from tunefarm_tuning.measure.gpu.users import state_and_users
 

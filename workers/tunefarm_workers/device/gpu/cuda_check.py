@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.measure.gpu.nvml import ANSWERS
+from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_tuning.process import ChildFailed, ChildLimits, call_in_child
 
 log = logging.getLogger("tunefarm.device")

@@ -11,7 +11,8 @@ from typing import Any
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.measure.gpu.nvml import NOT_INSTALLED, Nvml, NvmlError, Question, open_nvml
+from tunefarm_tuning.measure.gpu.nvml import NOT_INSTALLED, Nvml, NvmlError, Question
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import told
 
 log = logging.getLogger("tunefarm.device")

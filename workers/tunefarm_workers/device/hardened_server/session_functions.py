@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 
 from tunefarm_tuning.measure.device_functions import OFFERS
-from tunefarm_tuning.measure.gpu.nvml import open_nvml, preload
+from tunefarm_tuning.measure.gpu.nvml import preload
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.state import GPU_STATE
 from tunefarm_tuning.measure.gpu.users import state_and_users
 
