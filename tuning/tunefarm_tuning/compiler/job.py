@@ -110,7 +110,14 @@ class CompileJob:
                 runner = self._open(stack, DeviceRun(self.device, kind=kind, threads=threads, limits=limits))
                 threads = runner.connect()
                 reference = self._open(
-                    stack, self.make_reference(self.model, self.folder, threads=threads, limits=self.limits)
+                    stack,
+                    self.make_reference(
+                        self.model,
+                        self.folder,
+                        threads=threads,
+                        memory_bytes=self.limits.memory_bytes,
+                        timeout_sec=self.limits.model_sec,
+                    ),
                 )
                 sets = reference.make(self.seed)
                 if reference.integers != "random":
