@@ -23,7 +23,7 @@ from tvm import relax
 
 from tunefarm_tuning import import_model
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel

@@ -20,7 +20,7 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 from tvm import te, tirx
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 
 _N = 1 << 20

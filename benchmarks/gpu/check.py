@@ -36,7 +36,7 @@ from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
 from tunefarm_tuning.process import ChildLimits
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 
 _TRIALS = 24

@@ -14,8 +14,8 @@ from tunefarm_tuning.core.errors import TunefarmError, UnknownTargetError
 from tunefarm_tuning.measure.gpu.nvml import Nvml, NvmlError
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.reading import read_state
-from tunefarm_tuning.target.cuda_toolkit import check_can_build
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_workers.device.gpu import driver as gpus
 from tunefarm_workers.device.gpu.driver import Gpu
 

@@ -25,7 +25,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.reference.comparison import compare_arrays
 from tunefarm_tuning.reference.random_inputs import random_inputs
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 
 _RUN_SEC = 300.0
 _TORCH_SEC = 560.0  # max-autotune compiles for minutes

@@ -45,7 +45,7 @@ def build_bad(params: dict[str, Any]) -> None:
     """Build a kernel that reads far outside of its argument: ``{"path", "target" (a name)}``."""
     from tvm import te, tirx
 
-    from tunefarm_tuning.target.names import parse_target
+    from tunefarm_tuning.target.parse import parse_target
     from tunefarm_tuning.tvm.codegen.graph_build import build_kernel
     from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel
 

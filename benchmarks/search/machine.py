@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.target.host import host_device_model
-from tunefarm_tuning.target.names import detect_host_target
+from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import toolchain_key
 

@@ -18,7 +18,7 @@ from benchmarks.search.machine import one_core_target
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.process.scratch import ScratchDir
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 
 _ITEMSIZE_BYTES = 4  # of float32

@@ -91,8 +91,8 @@ if TYPE_CHECKING:
     from tunefarm_tuning.space.knob import Knob as Knob
     from tunefarm_tuning.space.knob import KnobKind as KnobKind
     from tunefarm_tuning.target.host import host_device_model as host_device_model
-    from tunefarm_tuning.target.names import detect_host_target as detect_host_target
-    from tunefarm_tuning.target.names import parse_target as parse_target
+    from tunefarm_tuning.target.parse import detect_host_target as detect_host_target
+    from tunefarm_tuning.target.parse import parse_target as parse_target
     from tunefarm_tuning.target.target import Target as Target
     from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.target.toolchain import versions as versions
@@ -161,8 +161,8 @@ _HOMES = {
     "Knob": "space.knob",
     "KnobKind": "space.knob",
     "host_device_model": "target.host",
-    "detect_host_target": "target.names",
-    "parse_target": "target.names",
+    "detect_host_target": "target.parse",
+    "parse_target": "target.parse",
     "Target": "target.target",
     "toolchain_key": "target.toolchain",
     "versions": "target.toolchain",

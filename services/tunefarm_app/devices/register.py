@@ -17,7 +17,7 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device, DeviceState, Step
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 
 log = structlog.stdlib.get_logger(__name__)
 

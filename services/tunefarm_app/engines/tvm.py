@@ -25,9 +25,8 @@ from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.process import ChildLimits, ChildProcess
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.target.toolchain import toolchain_key
+from tunefarm_tuning.target.toolchain import check_can_build, toolchain_key
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TuningTask

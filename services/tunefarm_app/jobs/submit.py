@@ -19,8 +19,8 @@ from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKi
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.target.cuda_toolkit import plain_arch
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.gpu import plain_arch
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 

@@ -27,7 +27,7 @@ from tunefarm_db.states.job import JobState
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.measure.runner.rpc import RpcRunner
 from tunefarm_tuning.target.host import host_device_model
-from tunefarm_tuning.target.names import detect_host_target
+from tunefarm_tuning.target.parse import detect_host_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
 

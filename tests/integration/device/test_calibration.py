@@ -24,8 +24,8 @@ from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.process import ChildProcess
-from tunefarm_tuning.target.cuda_toolkit import find_nvcc
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.toolchain import find_nvcc
 
 
 @dataclass

@@ -19,9 +19,9 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.process import ChildClosed
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.records.history import History, current_history
-from tunefarm_tuning.target.cuda_toolkit import check_can_build
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
 

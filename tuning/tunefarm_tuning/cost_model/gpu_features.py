@@ -15,7 +15,7 @@ from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.space.gpu_tiling import FloatArray as Quantity
 from tunefarm_tuning.space.gpu_tiling import GpuNest, GpuUse
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.target.gpu_architecture import WARP_SIZE, GpuLimits
+from tunefarm_tuning.target.gpu import WARP_SIZE, GpuLimits
 
 _NAMES = (
     "tensor_cores",

@@ -15,7 +15,7 @@ from tunefarm_tuning.search.budget import Budget
 from tunefarm_tuning.search.events import TuneEvent
 from tunefarm_tuning.search.loop import TuneRun
 from tunefarm_tuning.search.result import TuneResult
-from tunefarm_tuning.target.cuda_toolkit import check_can_build
+from tunefarm_tuning.target.toolchain import check_can_build
 from tunefarm_tuning.tuner import DEFAULT_TUNER, check_tuner_name
 from tunefarm_tuning.workload.task import TuningTask
 

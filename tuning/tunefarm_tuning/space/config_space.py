@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.space.gpu_tiling import GpuNest
+from tunefarm_tuning.space.gpu_tiling import GpuNest, draw_fitting
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.space.legal_rows import draw_fitting
 from tunefarm_tuning.workload.computation import Computation
 
 _VERSION = 1

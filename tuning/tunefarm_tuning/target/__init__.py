@@ -1,1 +1,10 @@
-"""Targets: what we compile for, by which names, and what such machines can do."""
+"""Targets: what kernels are compiled for, by which names, and what such machines can do.
+
+- `target`: `Target`, a kind of code generator and its attributes.
+- `parse`: reads what people write (``"host"``, ``"rtx 4090"``, a tag of TVM's, JSON) into a `Target`.
+- `gpu`, `int8_dot_product`: facts about GPUs and CPUs that LLVM and TVM do not tell without a compiler at hand.
+- `host`: this machine's device model, cores and CPU flags.
+- `toolchain`: the versions of TVM and of ``nvcc`` on this machine.
+
+Nothing here imports TVM; `parse.detect_host_target` asks it in a child process.
+"""

@@ -1,11 +1,103 @@
-"""Which versions of the compiler made a kernel."""
+"""The compilers of this machine: TVM's version, and where nvcc is and which architectures it builds for.
+
+Neither needs a GPU, and nothing here imports TVM.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
+import shutil
+import subprocess
+from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 
-from tunefarm_tuning.core.errors import NotFoundError
+from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.target.gpu import plain_arch
+from tunefarm_tuning.target.target import Target
+
+_HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
+_USUAL = Path("/usr/local/cuda")
+_TIMEOUT_SEC = 60.0
+
+
+def find_nvcc() -> Path | None:
+    """Return ``nvcc``: that on the PATH, in ``CUDA_HOME`` or where its installer puts it; None where there is none."""
+    if (found := shutil.which("nvcc")) is not None:
+        return Path(found)
+    homes = [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
+    for home in (*homes, _USUAL):
+        path = home / "bin" / "nvcc"
+        if os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def check_can_build(target: Target) -> Path | None:
+    """Return the compiler that kernels for a target need, and None where they need none.
+
+    Cheap, and asked before anything is queued: otherwise every candidate would fail one by one.
+
+    Raises:
+        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it does not know the
+            target's architecture: it is older, or so new that it has dropped it.
+    """
+    if target.kind != "cuda":
+        return None
+    nvcc = find_nvcc()
+    if nvcc is None:
+        raise InvalidInputError(
+            "kernels for NVIDIA GPUs are built with nvcc, which is not on this machine: install the CUDA toolkit "
+            "(no GPU is needed), or put its bin folder on the PATH",
+            code="no-cuda-compiler",
+        )
+    arch = str(target.get("arch"))
+    known = architectures(nvcc)
+    if plain_arch(arch) not in known:
+        raise InvalidInputError(
+            f"the nvcc of this machine cannot build for {clean(arch, 20)}; it can for {', '.join(known)}: "
+            "install a CUDA toolkit that knows it",
+            code="cuda-compiler-unfit",
+            arch=clean(arch, 20),
+            known=list(known),
+        )
+    return nvcc
+
+
+@lru_cache(maxsize=8)
+def architectures(nvcc: Path) -> tuple[str, ...]:
+    """Return what a compiler builds for, oldest first: ``sm_80``; asked once.
+
+    Raises:
+        InvalidInputError: ``no-cuda-compiler`` if it does not answer.
+    """
+    try:
+        done = subprocess.run(
+            [str(nvcc), "--list-gpu-arch"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SEC,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _broken(nvcc, str(error)) from error
+    numbers = sorted({int(number) for number in re.findall(r"\bcompute_(\d+)\b", done.stdout)})
+    if done.returncode != 0 or not numbers:
+        raise _broken(nvcc, done.stderr or done.stdout)
+    return tuple(f"sm_{number}" for number in numbers)
+
+
+def _broken(nvcc: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{nvcc.name} does not say what it builds for: {clean(' '.join(why.split()), 200)}",
+        code="no-cuda-compiler",
+    )
+
 
 _REPORTED = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 

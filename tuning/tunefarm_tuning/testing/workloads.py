@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tunefarm_tuning.process import ChildProcess
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload.task import TuningTask, Workload
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.gpu_tiling import draw_fitting
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.space.legal_rows import draw_fitting
 
 
 def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> IntArray:

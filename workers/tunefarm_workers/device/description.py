@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.target.gpu_names import gpu_target
+from tunefarm_tuning.target.gpu import gpu_target
 from tunefarm_tuning.target.host import host_device_model
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import versions
 from tunefarm_workers.device.gpu.driver import Gpu

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tunefarm_tuning.target import cuda_toolkit
+from tunefarm_tuning.target import toolchain
 from tunefarm_tuning.tvm.children import build as build_child
 
-cuda_toolkit._USUAL = Path(os.devnull)
+toolchain._USUAL = Path(os.devnull)
 
 HANDLERS = build_child.HANDLERS

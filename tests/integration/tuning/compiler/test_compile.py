@@ -27,7 +27,7 @@ from tunefarm_tuning.records.coverage import Coverage
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.onnx_runtime import Reference
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import TunedNet
 

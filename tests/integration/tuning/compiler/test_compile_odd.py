@@ -17,8 +17,8 @@ from tunefarm_tuning import Model, import_model, verify
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.records.coverage import MissReason
-from tunefarm_tuning.target.cuda_toolkit import find_nvcc
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.toolchain import find_nvcc
 from tunefarm_tuning.testing.records import TunedNet
 
 FLOAT, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL

@@ -19,7 +19,7 @@ from tunefarm_tuning.compiler.accuracy import storage_warnings
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.reference.comparison import RELATIVE_TOLERANCE
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.base.ir_walk import walk
 from tunefarm_tuning.tvm.tasks.alternatives import find_alternatives, put_alternatives_in

@@ -17,8 +17,8 @@ from tunefarm_tuning import compile as compile_model
 from tunefarm_tuning import extract_tasks, import_model
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors, uses_bfloat16, widened
-from tunefarm_tuning.target.cuda_toolkit import find_nvcc
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.toolchain import find_nvcc
 
 pytest.importorskip("tvm")
 

@@ -12,7 +12,7 @@ from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.measure.peak import Peak, measure_peak
 from tunefarm_tuning.process import ChildClosed, ChildProcess
-from tunefarm_tuning.target.names import detect_host_target, parse_target
+from tunefarm_tuning.target.parse import detect_host_target, parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 
 LITTLE_BYTES = 64 << 20

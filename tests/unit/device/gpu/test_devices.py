@@ -9,7 +9,7 @@ from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.gpu import nvml
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_workers.device.description import describe
 from tunefarm_workers.device.fleet import child_environment, command_of
 from tunefarm_workers.device.gpu import driver as gpu

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tunefarm_tuning.measure.peak import Bandwidth, Peak, Rate, measure_peak
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 
 
 def peak(one: float, every: float, *, key: str = "k", at: float = 1.0) -> Peak:

@@ -14,7 +14,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.gpu_tiling import GpuLimitsOfBlock, GpuNest, SharedTile, Tile
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.target.gpu_architecture import limits_of
+from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.tuner import TrialResult
 from tunefarm_tuning.tuner.ga import GATuner
 from tunefarm_tuning.tuner.random import RandomTuner

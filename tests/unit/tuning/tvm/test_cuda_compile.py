@@ -10,7 +10,7 @@ from fake_nvcc import fake_nvcc
 from waiting import wait_gone
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen import cuda_compile
 from tunefarm_tuning.tvm.codegen.cuda_compile import compile_cuda
 

@@ -13,8 +13,8 @@ import psutil
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.target.cuda_toolkit import check_can_build
 from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.target.toolchain import check_can_build
 
 _TIMEOUT_SEC = 600.0  # a builder's own is shorter, and ends the compiler with the child that runs it
 

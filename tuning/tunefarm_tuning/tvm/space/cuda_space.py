@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.schedule_rule import MultiLevelTiling, MultiLevelTilingTensorCore, ReuseType
 from tvm.s_tir.schedule import Trace
 
-from tunefarm_tuning.target.gpu_architecture import limits_of_target, number_of
+from tunefarm_tuning.target.gpu import limits_of_target, number_of
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.bfloat16_intrinsics import FIRST_ARCHITECTURE, mma_group, wmma_group
 from tunefarm_tuning.tvm.base.intrinsics import import_intrinsics

@@ -8,7 +8,7 @@ from typing import Any
 from tvm.s_tir.schedule import Trace
 
 from tunefarm_tuning.space.gpu_tiling import GpuLimitsOfBlock, GpuNest, SharedTile, Tile, num_levels
-from tunefarm_tuning.target.gpu_architecture import STATIC_SHARED_BYTES, WARP_SIZE, limits_of_target
+from tunefarm_tuning.target.gpu import STATIC_SHARED_BYTES, WARP_SIZE, limits_of_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.space.cuda_space import MMA, WMMA
 from tunefarm_tuning.workload.computation import Computation

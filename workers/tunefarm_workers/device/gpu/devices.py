@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_workers.device.gpu import driver as gpu
 from tunefarm_workers.device.gpu.driver import Gpu
 from tunefarm_workers.device.settings import AgentSettings, as_device

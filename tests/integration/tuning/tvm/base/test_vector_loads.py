@@ -15,7 +15,7 @@ from tvm import te
 from tvm.s_tir import Schedule
 from tvm.script import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target
 
 TARGETS = ["llvm -mcpu=x86-64", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v4", "raspberry-pi/4b-aarch64"]

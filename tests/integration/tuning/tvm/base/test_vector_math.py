@@ -12,7 +12,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import te, tirx
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.target import tvm_target  # its import puts the rules in
 
 _N = 1 << 16

@@ -18,7 +18,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
-from tunefarm_tuning.target.cuda_toolkit import find_nvcc
+from tunefarm_tuning.target.toolchain import find_nvcc
 from tunefarm_tuning.testing.workloads import sample_task
 
 tvm = pytest.importorskip("tvm")

@@ -19,7 +19,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.builder import worker as build_worker
 from tunefarm_tuning.measure.interfaces import BuildInput, BuildResult
-from tunefarm_tuning.target.cuda_toolkit import find_nvcc
+from tunefarm_tuning.target.toolchain import find_nvcc
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.workload.task import TuningTask
 

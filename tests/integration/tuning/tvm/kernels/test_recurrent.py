@@ -11,7 +11,7 @@ from onnx_reference import checked_network
 
 from tunefarm_tuning import Precision, compile, import_model  # noqa: A004
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax

@@ -9,7 +9,7 @@ import pytest
 from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from onnx_models import GraphBuilder
 from tvm import relax
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 

@@ -20,7 +20,7 @@ from tunefarm_tuning import Artifact, apply_history_best, import_model
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.random_inputs import random_inputs
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.children.measure import HANDLERS

@@ -15,7 +15,7 @@ from onnx_reference import module_outputs
 import tunefarm_tuning
 from tunefarm_tuning import apply_history_best, extract_tasks, import_model
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.kernels import winograd

@@ -9,7 +9,7 @@ import pytest
 
 from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.frontend.onnx import operators
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.dump_target_tags import TABLE_PATH, table_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.frontend.importer import contributed_operators, supported_operators

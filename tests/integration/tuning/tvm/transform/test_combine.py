@@ -16,7 +16,7 @@ from onnx_models import GraphBuilder
 from onnx_reference import built_outputs, reference_outputs
 
 from tunefarm_tuning.reference.random_inputs import random_inputs
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.combine_rule import Choose, never, where_it_pays
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax

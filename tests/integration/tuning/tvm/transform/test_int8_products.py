@@ -19,7 +19,7 @@ from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model

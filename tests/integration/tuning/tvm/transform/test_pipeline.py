@@ -20,7 +20,7 @@ from tvm import relax
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.fold_batch_norm import fold_batch_norms

@@ -13,7 +13,7 @@ from onnx_models import GraphBuilder
 from onnx_reference import checked_network
 from tvm import relax
 
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
 from tunefarm_tuning.tvm.transform.transposes.reshape_groups import groups_of
 from tunefarm_tuning.tvm.transform.transposes.sink import sink_transposes

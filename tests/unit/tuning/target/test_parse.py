@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tunefarm_tuning.core.errors import UnknownTargetError
-from tunefarm_tuning.target.gpu_architecture import limits_of
-from tunefarm_tuning.target.gpu_names import gpu_target
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target.gpu import gpu_target, limits_of
+from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 
 JETSON = parse_target("nvidia/jetson-orin-nano")

@@ -9,9 +9,10 @@ from fake_nvcc import fake_nvcc
 
 from tunefarm_tuning import Budget, compile, tune  # noqa: A004
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.target import cuda_toolkit
-from tunefarm_tuning.target.cuda_toolkit import architectures, check_can_build, find_nvcc, plain_arch
-from tunefarm_tuning.target.names import parse_target
+from tunefarm_tuning.target import toolchain
+from tunefarm_tuning.target.gpu import plain_arch
+from tunefarm_tuning.target.parse import parse_target
+from tunefarm_tuning.target.toolchain import architectures, check_can_build, find_nvcc
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.task import TuningTask, Workload
 
@@ -22,7 +23,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cuda_toolkit, "_USUAL", tmp_path / "usual")
+    monkeypatch.setattr(toolchain, "_USUAL", tmp_path / "usual")
     return tmp_path
 
 

@@ -15,8 +15,7 @@ from tunefarm_tuning.core.errors import UnknownTargetError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.child import call_in_child
 from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.target.gpu_architecture import target_limits
-from tunefarm_tuning.target.gpu_names import find_gpu, known_gpus, looks_like_gpu
+from tunefarm_tuning.target.gpu import find_gpu, known_gpus, looks_like_gpu, target_limits
 from tunefarm_tuning.target.target import Attribute, Target
 
 KINDS = ("llvm", "cuda")
