@@ -103,8 +103,8 @@ def questions(of: Filled) -> dict[str, dict[str, Question]]:
             "size of the database": lambda r: r.statistics.database_bytes(),
             "unused models": lambda r: r.retention.unused_models(86400.0, limit=100),
             "old artifacts": lambda r: r.retention.old_artifacts(86400.0),
-            "500 old messages of failures": lambda r: r.retention.told_failures(0.0, limit=500),
-            "old messages, none left": lambda r: r.retention.told_failures(86400.0, limit=500),
+            "500 old messages of failures": lambda r: r.retention.failures_with_messages(0.0, limit=500),
+            "old messages, none left": lambda r: r.retention.failures_with_messages(86400.0, limit=500),
         },
     }
 

@@ -28,8 +28,8 @@ def new_id(prefix: Prefix) -> str:
 
 def is_id(text: str, prefix: Prefix) -> bool:
     """Return whether `text` could be an identity of this kind; whether there is such a thing is another question."""
-    found = _ID.fullmatch(text)
-    return found is not None and found[1] == prefix
+    match = _ID.fullmatch(text)
+    return match is not None and match[1] == prefix
 
 
 def _next_number() -> int:

@@ -32,9 +32,8 @@ from tunefarm_db.repositories.models.uploads import Uploads
 from tunefarm_db.repositories.records.records import Records
 from tunefarm_db.repositories.records.searches import Searches
 from tunefarm_db.repositories.records.sources import Sources
-from tunefarm_db.repositories.records.spaces import Spaces
 from tunefarm_db.repositories.records.transfer import Transfer
-from tunefarm_db.repositories.records.workloads import Workloads
+from tunefarm_db.repositories.records.workloads import Spaces, Workloads
 from tunefarm_db.repositories.webhooks.deliveries import Deliveries
 from tunefarm_db.repositories.webhooks.webhooks import Webhooks
 from tunefarm_db.tables.columns import db_now

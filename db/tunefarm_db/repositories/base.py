@@ -1,4 +1,4 @@
-"""What the repositories share: rows to values, pages, inserts that may find their row present."""
+"""What the repositories share: rows as values, inserts, and pages of a list."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sqlalchemy import (
     Text,
     cast,
     func,
+    insert,
     literal,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -41,23 +42,31 @@ class Repository:
         return self._connection.execute(statement, None if rows is None else [dict(r) for r in rows])
 
     def _all(self, kind: type[V], statement: Executable) -> tuple[V, ...]:
+        """Run a query; return its rows as values. Each field is the column of its name; other columns are left out."""
         result = self._run(statement)
-        wanted = _places(kind, result)
-        return tuple(kind(**{name: row[place] for name, place in wanted}) for row in result)
+        indices = _column_indices(kind, result)
+        return tuple(kind(**{name: row[index] for name, index in indices}) for row in result)
 
     def _first(self, kind: type[V], statement: Executable) -> V | None:
+        """Run a query; return its first row as a value, None where there is no row."""
         result = self._run(statement)
-        wanted = _places(kind, result)
+        indices = _column_indices(kind, result)
         row = result.first()
-        return None if row is None else kind(**{name: row[place] for name, place in wanted})
+        return None if row is None else kind(**{name: row[index] for name, index in indices})
+
+    def _add(self, kind: type[V], table: Table, values: Mapping[str, Any]) -> V:
+        """Insert a row; return it as a value, with the columns that the database filled in."""
+        value = self._first(kind, insert(table).values(values).returning(table))
+        assert value is not None
+        return value
 
     def _texts(self, values: Collection[str], name: str) -> TableValuedAlias:
-        """Return a table with one column, ``value``, of these texts: one statement for any number of them."""
-        given = literal(json.dumps(list(values)), Text())
+        """Return these texts as a table with one column, ``value``: one statement for any number of them."""
+        array = literal(json.dumps(list(values)), Text())
         if self._connection.dialect.name == "postgresql":
-            listed = func.json_array_elements_text(cast(given, JSON))
-            return listed.table_valued("value", name=name).render_derived()
-        return func.json_each(given).table_valued("value", name=name)
+            elements = func.json_array_elements_text(cast(array, JSON))
+            return elements.table_valued("value", name=name).render_derived()
+        return func.json_each(array).table_valued("value", name=name)
 
     def _insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
         """Return an INSERT that knows ON CONFLICT in the connection's dialect."""
@@ -68,24 +77,23 @@ class Repository:
         )
 
 
-_NAMES: dict[type[Any], tuple[str, ...]] = {}
+_FIELD_NAMES: dict[type[Any], tuple[str, ...]] = {}
 
 
-def _names_of(kind: type[Any]) -> tuple[str, ...]:
-    names = _NAMES.get(kind)
-    if names is None:
-        names = _NAMES[kind] = tuple(field.name for field in fields(kind))
-    return names
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    if kind not in _FIELD_NAMES:
+        _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind))
+    return _FIELD_NAMES[kind]
 
 
-def _places(kind: type[Any], result: CursorResult[*tuple[Any, ...]]) -> list[tuple[str, int]]:
-    """Return where in a row each field of the value is: looked up once, and not for each row."""
-    places = {name: place for place, name in enumerate(result.keys())}
-    return [(name, places[name]) for name in _names_of(kind)]
+def _column_indices(kind: type[Any], result: CursorResult[*tuple[Any, ...]]) -> list[tuple[str, int]]:
+    """Return the fields of a value and their columns' indices: looked up once, and not for each row."""
+    indices = {name: index for index, name in enumerate(result.keys())}
+    return [(name, indices[name]) for name in _field_names(kind)]
 
 
 def page_of(items: tuple[V, ...], limit: int, cursor: Any) -> Page[V]:
-    """Make a page of `items`, which were read with a limit of ``limit + 1``; ``cursor(item)`` is a row's cursor."""
+    """Return a page of `items`, which were read with a limit of ``limit + 1``; ``cursor(item)`` is an item's cursor."""
     if len(items) <= limit:
         return Page(items=items)
     shown = items[:limit]

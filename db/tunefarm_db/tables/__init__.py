@@ -13,10 +13,11 @@ from tunefarm_db.tables.devices import (
     DeviceRow,
     DeviceSlotRow,
 )
-from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow
+from tunefarm_db.tables.farm import ApiKeyRow, CounterRow
+from tunefarm_db.tables.jobs import ArtifactRow, EventRow, JobRow, JobTaskRow, StepRow, TrialRow
 from tunefarm_db.tables.models import BlobRow, ModelRow, ModelTaskRow, UploadRow
-from tunefarm_db.tables.records import CounterRow, RecordRow, SourceRow, SpaceRow, TrialRow, WorkloadRow
-from tunefarm_db.tables.webhooks import ApiKeyRow, WebhookDeliveryRow, WebhookRow
+from tunefarm_db.tables.records import RecordRow, SourceRow, SpaceRow, WorkloadRow
+from tunefarm_db.tables.webhooks import WebhookDeliveryRow, WebhookRow
 
 __all__ = [
     "ApiKeyRow",

@@ -9,11 +9,17 @@ from sqlalchemy.orm import DeclarativeBase
 
 from tunefarm_db.states.job import JobState
 from tunefarm_db.tables.columns import EnumText, JsonText
-from tunefarm_db.values import DeviceState, Json, ModelState, StepKind, StepState
-from tunefarm_db.values.device_history import CalibrationOutcome
-from tunefarm_db.values.sources import SourceState
-from tunefarm_db.values.uploads import UploadState
-from tunefarm_db.values.webhooks import DeliveryState
+from tunefarm_db.values import (
+    CalibrationOutcome,
+    DeliveryState,
+    DeviceState,
+    Json,
+    ModelState,
+    SourceState,
+    StepKind,
+    StepState,
+    UploadState,
+)
 
 
 class Base(DeclarativeBase):

@@ -1,4 +1,4 @@
-"""The tables of devices, and of what they did: `tunefarm_db.tables` has their names as well."""
+"""Tables of devices: their peaks, calibrations and history."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.tables.base import Base
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import DeviceState, Json
-from tunefarm_db.values.device_history import CalibrationOutcome
+from tunefarm_db.values import CalibrationOutcome, DeviceState, Json
 
 
 class DeviceRow(Base):

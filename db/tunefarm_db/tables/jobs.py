@@ -1,10 +1,10 @@
-"""The tables of jobs and of the steps that do their work: `tunefarm_db.tables` has their names as well."""
+"""Tables of jobs: their tasks, steps, trials, events and artifacts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.states.job import JobState
@@ -125,3 +125,43 @@ class ArtifactRow(Base):
     manifest: Mapped[Json]
     report: Mapped[Json]
     created_at: Mapped[float] = mapped_column(default=db_now())
+
+
+class TrialRow(Base):
+    __tablename__ = "trials"
+    __table_args__ = (
+        # A failure of the infrastructure says nothing about the config: it may be tried again.
+        Index(
+            "uq_trials_job_id_position_config_key",
+            "job_id",
+            "position",
+            "config_key",
+            unique=True,
+            sqlite_where=text("outcome != 'infrastructure-error'"),
+            postgresql_where=text("outcome != 'infrastructure-error'"),
+        ),
+        # With the index above, all trials of one task of a job: what a tuner is told before every round.
+        Index(
+            "ix_trials_lost",
+            "job_id",
+            "position",
+            sqlite_where=text("outcome = 'infrastructure-error'"),
+            postgresql_where=text("outcome = 'infrastructure-error'"),
+        ),
+        UniqueConstraint("job_id", "round", "ordinal"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
+    position: Mapped[int]
+    round: Mapped[int]
+    ordinal: Mapped[int]
+    config_key: Mapped[str]
+    asked_key: Mapped[str]
+    outcome: Mapped[str]
+    cost_sec: Mapped[float | None]
+    message: Mapped[str]
+    build_sec: Mapped[float]
+    run_sec: Mapped[float]
+    measured_at: Mapped[float]
+    record_id: Mapped[str | None] = mapped_column(ForeignKey("records.id"))

@@ -1,4 +1,4 @@
-"""The tables of what was uploaded, and of the blobs of the store: `tunefarm_db.tables` has their names as well."""
+"""Tables of models: uploads, blobs of the store, and the tasks of a model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.tables.base import Base
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json, ModelState
-from tunefarm_db.values.uploads import UploadState
+from tunefarm_db.values import Json, ModelState, UploadState
 
 
 class BlobRow(Base):

@@ -1,16 +1,15 @@
-"""The tables of what was measured: `tunefarm_db.tables` has their names as well."""
+"""Tables of what was measured: workloads, their config spaces, records and kernel sources."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint, false, text
+from sqlalchemy import BigInteger, ForeignKey, ForeignKeyConstraint, Index, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.tables.base import Base
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json
-from tunefarm_db.values.sources import SourceState
+from tunefarm_db.values import Json, SourceState
 
 
 class WorkloadRow(Base):
@@ -104,46 +103,6 @@ class RecordRow(Base):
     created_at: Mapped[float] = mapped_column(default=db_now())
 
 
-class TrialRow(Base):
-    __tablename__ = "trials"
-    __table_args__ = (
-        # A failure of the infrastructure says nothing about the config: it may be tried again.
-        Index(
-            "uq_trials_job_id_position_config_key",
-            "job_id",
-            "position",
-            "config_key",
-            unique=True,
-            sqlite_where=text("outcome != 'infrastructure-error'"),
-            postgresql_where=text("outcome != 'infrastructure-error'"),
-        ),
-        # With the index above, all trials of one task of a job: what a tuner is told before every round.
-        Index(
-            "ix_trials_lost",
-            "job_id",
-            "position",
-            sqlite_where=text("outcome = 'infrastructure-error'"),
-            postgresql_where=text("outcome = 'infrastructure-error'"),
-        ),
-        UniqueConstraint("job_id", "round", "ordinal"),
-    )
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"))
-    position: Mapped[int]
-    round: Mapped[int]
-    ordinal: Mapped[int]
-    config_key: Mapped[str]
-    asked_key: Mapped[str]
-    outcome: Mapped[str]
-    cost_sec: Mapped[float | None]
-    message: Mapped[str]
-    build_sec: Mapped[float]
-    run_sec: Mapped[float]
-    measured_at: Mapped[float]
-    record_id: Mapped[str | None] = mapped_column(ForeignKey("records.id"))
-
-
 class SourceRow(Base):
     __tablename__ = "kernel_sources"
 
@@ -156,12 +115,3 @@ class SourceRow(Base):
     size_bytes: Mapped[int | None] = mapped_column(BigInteger)
     created_at: Mapped[float] = mapped_column(default=db_now())
     updated_at: Mapped[float] = mapped_column(default=db_now())
-
-
-class CounterRow(Base):
-    __tablename__ = "counters"
-
-    name: Mapped[str] = mapped_column(primary_key=True)
-    label: Mapped[str] = mapped_column(primary_key=True)
-    slot: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    value: Mapped[float]

@@ -1,4 +1,4 @@
-"""The tables of who may come in, and of whom we tell: `tunefarm_db.tables` has their names as well."""
+"""Tables of webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -9,22 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from tunefarm_db.tables.base import Base
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values.webhooks import DeliveryState
-
-
-class ApiKeyRow(Base):
-    __tablename__ = "api_keys"
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str]
-    secret_sha256: Mapped[str]
-    scopes: Mapped[list[Any]]
-    created_at: Mapped[float] = mapped_column(default=db_now())
-    last_used_at: Mapped[float | None]
-    revoked_at: Mapped[float | None]
-    expires_at: Mapped[float | None]
-    device_name: Mapped[str | None]
-    device_key: Mapped[str | None]
+from tunefarm_db.values import DeliveryState
 
 
 class WebhookRow(Base):

@@ -1,397 +1,89 @@
-"""What the repositories return: frozen values, never rows. Field names are column names.
+"""The frozen values that repositories return. Rows never leave this package.
+
+A value's fields are columns: `repositories.base` fills a field from the column of its name, and fails where there is
+none. So a new column takes a migration, one line in the table (`tunefarm_db.tables`) and one line in the value.
+`tests/unit/db/test_values.py` fails for a column that no value has, and `tests/contract/db/test_schema.py` for a
+column without a migration.
 
 A field that ends in ``_at``, ``_until`` or ``not_before`` is Unix time in seconds by the database's clock
-(`measured_at` alone is the device's side). A field typed `Json` holds what JSON can hold.
+(`measured_at` alone is the device's clock). A field typed `Json` holds a JSON object.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Generic, TypeVar
-
-from tunefarm_db.states.job import JobState
-from tunefarm_db.values.devices import UP_STATES as UP_STATES
-from tunefarm_db.values.devices import Device as Device
-from tunefarm_db.values.devices import DeviceLease as DeviceLease
-from tunefarm_db.values.devices import DeviceState as DeviceState
-from tunefarm_db.values.devices import PoolCounts as PoolCounts
-
-Json = dict[str, Any]
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(Generic[T]):
-    """Part of a list. `next_cursor` gets the next part; None where this is the last."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
-    """A file of the content-addressed store."""
-
-    sha256: str
-    size_bytes: int
-    media_type: str
-    created_at: float
-
-
-class ModelState(StrEnum):
-    """Where a model's import stands."""
-
-    IMPORTING = "importing"
-    READY = "ready"
-    FAILED = "failed"
-    DELETED = "deleted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """An uploaded network.
-
-    Attributes:
-        shapes: Shapes given for dynamic inputs (``{"x": [1, 3, 224, 224]}``); part of the identity.
-        error: `TunefarmError.to_json` where the state is failed.
-        inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
-        operators: ``[name, count]`` pairs.
-        revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
-    """
-
-    id: str
-    name: str
-    sha256: str
-    size_bytes: int
-    shapes: dict[str, list[int]]
-    state: ModelState
-    error: Json | None
-    inputs: list[Json]
-    outputs: list[Json]
-    operators: list[list[Any]]
-    opset: int | None
-    num_params: int | None
-    created_at: float
-    updated_at: float
-    revision: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """A kernel's computation (`tunefarm_tuning.workload.task.Workload`) under one toolchain."""
-
-    key: str
-    toolchain: str
-    name: str
-    flops: float
-    args: list[Json]
-    ir: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
-    """The config space of a workload on a target.
-
-    Attributes:
-        space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
-        family: `ConfigSpace.family`; None where the release that stored it knew of none.
-        extents: `ConfigSpace.extents`.
-        revision: `tunefarm_tuning.workload.revisions.SPACES` of the release that stored it.
-    """
-
-    workload_key: str
-    target_key: str
-    toolchain: str
-    space: Json
-    space_key: str
-    family: str | None
-    extents: list[int]
-    revision: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTask:
-    """A kernel that a model runs on one kind of target, with what a list shows of its workload.
-
-    Attributes:
-        pipeline: The graph passes that found it: ``"cpu"``, ``"cpu dot16"``, ``"gpu"`` and so on.
-        weight: Calls per inference.
-        alternative: `Alternative.to_json` of the engine; None for a kernel of the network as it stands.
-    """
-
-    model_id: str
-    pipeline: str
-    position: int
-    workload_key: str
-    toolchain: str
-    weight: int
-    name: str
-    flops: float
-    args: list[Json]
-    alternative: Json | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A tuning job.
-
-    Attributes:
-        target: `Target.to_json`; `target_key` is `Target.key`.
-        budget: `Budget.to_json`.
-        request_digest: Hash of the request, to tell a repeated request from another one under the same
-            idempotency key.
-        cancel_requested: The user asked to stop; whoever works on the job looks at it.
-        priority: Jobs with a higher one get devices first.
-        turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
-            had at least, and means nothing by itself.
-        tuned_sec: Wall-clock spent searching; rounds that run side by side count once.
-        counted_until: The time up to which that is counted.
-        best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
-        stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
-            be confirmed then.
-        progress: What the present phase reports about itself.
-        event_seq: Number of the newest event.
-    """
-
-    id: str
-    model_id: str
-    target: Json
-    target_key: str
-    device_key: str
-    tuner: str
-    seed: int
-    budget: Json
-    options: Json
-    state: JobState
-    error: Json | None
-    idempotency_key: str | None
-    request_digest: str | None
-    cancel_requested: bool
-    priority: int
-    turn_sec: float
-    started_tuning_at: float | None
-    tuned_sec: float
-    counted_until: float | None
-    trials: int
-    failures: int
-    trials_since_improvement: int
-    best_latency_sec: float | None
-    stop_reason: str | None
-    progress: Json
-    event_seq: int
-    artifact_id: str | None
-    created_at: float
-    updated_at: float
-    finished_at: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTask:
-    """A job's view of one of its tuning tasks.
-
-    Attributes:
-        space_key: Of its `Space`; None until the first round of this task.
-        best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
-        spent_sec: Wall-clock of this task's rounds.
-        exhausted: Nothing is left to try.
-        confirmations: How often its best were measured again for this job.
-        history: ``[trials, best_cost_sec]`` after each round of this task.
-        alternative: As of `ModelTask`.
-    """
-
-    job_id: str
-    position: int
-    workload_key: str
-    toolchain: str
-    weight: int
-    name: str
-    space_key: str | None
-    trials: int
-    failures: int
-    best_cost_sec: float | None
-    untuned_cost_sec: float | None
-    spent_sec: float
-    exhausted: bool
-    rounds: int
-    confirmations: int
-    history: list[list[Any]]
-    alternative: Json | None = None
-
-
-class StepKind(StrEnum):
-    """What a step does."""
-
-    IMPORT = "import"
-    EXTRACT = "extract"
-    TUNE = "tune"
-    CONFIRM = "confirm"
-    COMPILE = "compile"
-    SOURCE = "source"
-
-
-class StepState(StrEnum):
-    """Where a step stands; the last three are final."""
-
-    READY = "ready"
-    LEASED = "leased"
-    PAUSED = "paused"  # nobody can claim it until its job is resumed
-    DONE = "done"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One short piece of work for one Celery invocation.
-
-    Attributes:
-        subject_id: What it works on: the model of an import, the key of a kernel's source, the job of the rest.
-        fence: Grows with each claim; a write counts only under the present fence.
-        attempts: Claims so far, less the ones handed back by `release`.
-        faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.
-        not_before: It is not due before this time.
-        sent_at: When the dispatcher last sent it to the broker.
-        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.leases.lanes`.
-    """
-
-    id: str
-    kind: StepKind
-    subject_id: str
-    model_id: str
-    job_id: str | None
-    round: int
-    state: StepState
-    fence: int
-    lease_owner: str | None
-    lease_until: float | None
-    attempts: int
-    faults: int
-    not_before: float
-    sent_at: float | None
-    error: Json | None
-    in_flight: Json | None
-    created_at: float
-    finished_at: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewTrial:
-    """A trial to be stored. See `Trial` for the fields."""
-
-    position: int
-    ordinal: int
-    config_key: str
-    asked_key: str
-    outcome: str
-    cost_sec: float | None
-    message: str
-    build_sec: float
-    run_sec: float
-    measured_at: float
-    record_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial(NewTrial):
-    """One config scheduled by a job, and how it ended.
-
-    Attributes:
-        position: Which of the job's tasks.
-        round: Round of the job; `ordinal` counts within the round.
-        config_key: `Config.key` as applied; `asked_key` as the tuner asked for it.
-        outcome: A `tunefarm_tuning.measure.interfaces.Outcome`.
-    """
-
-    id: str
-    job_id: str
-    round: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRecord:
-    """A record to be stored. See `Record` for the fields."""
-
-    workload_key: str
-    target_key: str
-    device_model: str
-    toolchain: str
-    space_key: str
-    config: list[Any]
-    outcome: str
-    cost_sec: float | None
-    samples_sec: list[float]
-    build_sec: float
-    measured_at: float
-    tuner: str = ""
-    message: str = ""
-    extra: Json | None = None
-    confirmed: bool = False
-    device_id: str | None = None
-    job_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record(NewRecord):
-    """A measured fact (`tunefarm_tuning.records.record.TuningRecord`) and where it came from.
-
-    Attributes:
-        config: `Config.to_json`.
-        cost_sec: Median of the samples; None unless the outcome is ok.
-        confirmed: It was measured again, side by side with the task's other best.
-        superseded: A later confirming record of the same config counts in its place.
-    """
-
-    id: str
-    superseded: bool
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """A key of the API. Only a hash of its secret is stored.
-
-    Attributes:
-        id: The public part, as it stands in the key itself.
-        scopes: What it may do; ``["admin"]`` is everything.
-        expires_at: It is worthless from then on; None for never.
-        device_name: The one device that it may speak for; None for any.
-        device_key: The one pool that it may bring devices into; None for any.
-    """
-
-    id: str
-    name: str
-    secret_sha256: str
-    scopes: list[str]
-    created_at: float
-    last_used_at: float | None
-    revoked_at: float | None
-    expires_at: float | None
-    device_name: str | None
-    device_key: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened to a job. `seq` counts from 1 within the job, without gaps."""
-
-    job_id: str
-    seq: int
-    kind: str
-    data: Json
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """A job's result: the packed file's blob, its manifest and its report."""
-
-    id: str
-    job_id: str
-    sha256: str
-    size_bytes: int
-    name: str
-    manifest: Json
-    report: Json
-    created_at: float
+from tunefarm_db.values.base import Json, Page
+from tunefarm_db.values.devices import (
+    UP_STATES,
+    Calibration,
+    CalibrationOutcome,
+    Device,
+    DeviceChange,
+    DeviceInterval,
+    DeviceLease,
+    DevicePeak,
+    DeviceState,
+    MeasuredHere,
+    NewCalibration,
+    PoolCounts,
+)
+from tunefarm_db.values.farm import ApiKey
+from tunefarm_db.values.jobs import Artifact, Event, Job, JobTask, NewTrial, Step, StepKind, StepState, Trial
+from tunefarm_db.values.models import Blob, Model, ModelState, ModelTask, Upload, UploadState
+from tunefarm_db.values.records import NewRecord, Record, Source, SourceState, Space, Workload
+from tunefarm_db.values.webhooks import (
+    BY_A_PERSON,
+    WEBHOOK_STATES,
+    ClaimedDelivery,
+    Delivery,
+    DeliveryState,
+    Webhook,
+    WebhookHead,
+    WebhookHealth,
+)
+
+__all__ = [
+    "BY_A_PERSON",
+    "UP_STATES",
+    "WEBHOOK_STATES",
+    "ApiKey",
+    "Artifact",
+    "Blob",
+    "Calibration",
+    "CalibrationOutcome",
+    "ClaimedDelivery",
+    "Delivery",
+    "DeliveryState",
+    "Device",
+    "DeviceChange",
+    "DeviceInterval",
+    "DeviceLease",
+    "DevicePeak",
+    "DeviceState",
+    "Event",
+    "Job",
+    "JobTask",
+    "Json",
+    "MeasuredHere",
+    "Model",
+    "ModelState",
+    "ModelTask",
+    "NewCalibration",
+    "NewRecord",
+    "NewTrial",
+    "Page",
+    "PoolCounts",
+    "Record",
+    "Source",
+    "SourceState",
+    "Space",
+    "Step",
+    "StepKind",
+    "StepState",
+    "Trial",
+    "Upload",
+    "UploadState",
+    "Webhook",
+    "WebhookHead",
+    "WebhookHealth",
+    "Workload",
+]

@@ -1,4 +1,4 @@
-"""What the repositories hand out of webhooks."""
+"""Values of webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 BY_A_PERSON = "disabled by a person"
-"""The reason of a disabled webhook that nobody need look into."""
+"""The reason of a webhook that a person disabled: nothing is wrong with it."""
+
 
 WEBHOOK_STATES = ("good", "failing", "disabled", "off")
 
@@ -17,21 +18,21 @@ class DeliveryState(StrEnum):
 
     PENDING = "pending"
     DELIVERED = "delivered"
-    FAILED = "failed"  # given up
+    FAILED = "failed"  # no further attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """A URL that is told of what happens to jobs.
+    """A URL that events of jobs are sent to.
 
     Attributes:
-        kinds: What it is told of; empty for everything. See `tunefarm_db.repositories.webhooks.webhooks.names_of`.
-        job_id: The one job that it is told of; None for all.
-        secret: What its deliveries are signed with. It is kept as it is: a hash could sign nothing.
-        failures: Attempts that failed since the last one that went well.
-        failing_since: When the first of them was.
-        disabled_at: It is told of nothing from then on; None while it is good.
-        disabled_reason: Why; empty while it is good.
+        kinds: Events that it subscribed to; empty for all. See `tunefarm_db.repositories.webhooks.webhooks.names_of`.
+        job_id: The one job whose events it is sent; None for all jobs.
+        secret: Signs its deliveries. Stored as it is: a hash could not sign.
+        failures: Failed attempts since the last success.
+        failing_since: Time of the first of them.
+        disabled_at: It is sent nothing from then on; None while it is enabled.
+        disabled_reason: Why; empty while it is enabled.
     """
 
     id: str
@@ -51,12 +52,12 @@ class Delivery:
     """One event for one webhook.
 
     Attributes:
-        id: The receiver sees it too, and knows by it what it got twice.
+        id: The receiver gets it too, and tells repeated deliveries by it.
         job_id: None for a test.
         seq: The event's number within the job; None for a test.
-        attempts: How often it was sent, the one under way included; a write counts only under the present number.
+        attempts: How often it was sent, a running attempt included; a result counts only under the present number.
         not_before: It is not sent again before this time.
-        lease_until: Somebody is sending it until then; None where nobody is.
+        lease_until: A process is sending it until then; None if none is.
         status: HTTP status of the last answer; None where there was none.
         latency_sec: How long the last attempt took.
         error: Why the last attempt failed; empty where it did not.
@@ -79,14 +80,14 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookStanding:
-    """How a webhook does, as far as metrics and checks tell. Not where it leads: fewer may know that.
+class WebhookHealth:
+    """The health of a webhook, for metrics and checks. Without its URL, which fewer people may see.
 
     Attributes:
-        pending: Deliveries that wait, or are under way.
-        oldest_sec: Age of the oldest of them; 0 where there is none.
-        overdue_sec: How long the one that is due the longest has been due; 0 where none is, or one is under way.
-        failing_sec: For how long it has failed; None where the last attempt went well.
+        pending: Deliveries that wait or are being sent.
+        oldest_sec: Age of the oldest pending delivery; 0 if there is none.
+        overdue_sec: How long the longest due delivery has been due; 0 if none is due, or one is being sent.
+        failing_sec: For how long it has failed; None if the last attempt succeeded.
     """
 
     id: str
@@ -107,7 +108,7 @@ class WebhookStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookHead:
-    """What is another one as soon as a page about the webhook would show something else.
+    """Changes whenever a page about the webhook would change.
 
     Attributes:
         newest: Id of its newest delivery.
@@ -123,7 +124,7 @@ class WebhookHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery to be sent, with all that it takes.
+    """A delivery to send, with its URL, secret and data.
 
     Attributes:
         data: The event's; empty for a test.

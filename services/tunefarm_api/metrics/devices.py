@@ -8,16 +8,14 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tunefarm_db.repositories.farm.statistics import DeviceStanding
+from tunefarm_db.repositories.farm.statistics import DeviceHealth
 from tunefarm_db.values import DeviceState
 
 _STATES = tuple(state for state in DeviceState if state is not DeviceState.REMOVED)
 _LABELS = ("device", "device_key")
 
 
-def device_metrics(
-    devices: tuple[DeviceStanding, ...], measured_sec: Mapping[str, float]
-) -> Iterator[Metric]:
+def device_metrics(devices: tuple[DeviceHealth, ...], measured_sec: Mapping[str, float]) -> Iterator[Metric]:
     """Yield the metrics of all devices.
 
     Args:
@@ -51,7 +49,7 @@ def device_metrics(
     yield from _vitals([device for device in devices if device.state is not DeviceState.OFFLINE])
 
 
-def _vitals(devices: list[DeviceStanding]) -> Iterator[Metric]:
+def _vitals(devices: list[DeviceHealth]) -> Iterator[Metric]:
     """Yield how the devices are; of those that are away, nobody knows."""
     texts = {
         "temperature_celsius": "Its temperature: the GPU's, else the hottest sensor's.",
@@ -71,7 +69,7 @@ def _vitals(devices: list[DeviceStanding]) -> Iterator[Metric]:
     yield from families.values()
 
 
-def _told(device: DeviceStanding) -> dict[str, float]:
+def _told(device: DeviceHealth) -> dict[str, float]:
     agent = _mapping(device.info.get("agent"))
     gpus = agent.get("gpus")
     gpu = _mapping(gpus[0]) if isinstance(gpus, list) and gpus else {}

@@ -51,7 +51,7 @@ class _Farm(Collector):
             devices = repos.statistics.devices()
             counters = repos.counters.all()
             database_bytes = repos.statistics.database_bytes()
-            webhooks = repos.deliveries.standings()
+            webhooks = repos.deliveries.health()
         yield _gauge("tunefarm_build_info", "Always 1; the version of this API.", version=version("tunefarm"))
         yield from _jobs(jobs)
         yield from _steps(steps)

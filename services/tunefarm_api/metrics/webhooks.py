@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tunefarm_db.values.webhooks import WEBHOOK_STATES, WebhookStanding
+from tunefarm_db.values import WEBHOOK_STATES, WebhookHealth
 
 _RESULTS = ("delivered", "retried", "given-up")
 
 
-def webhook_metrics(webhooks: Sequence[WebhookStanding], counted: Mapping[str, float]) -> Iterator[Metric]:
+def webhook_metrics(webhooks: Sequence[WebhookHealth], counted: Mapping[str, float]) -> Iterator[Metric]:
     """Yield the metrics.
 
     Args:

@@ -21,7 +21,7 @@ from tunefarm_app.webhooks.register import (
     enable_webhook,
     try_webhook,
 )
-from tunefarm_db.values.webhooks import DeliveryState
+from tunefarm_db.values import DeliveryState
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 

@@ -6,8 +6,7 @@ from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
 from tunefarm_app.devices.history import Span
-from tunefarm_db.values import DeviceState
-from tunefarm_db.values.device_history import CalibrationOutcome
+from tunefarm_db.values import CalibrationOutcome, DeviceState
 
 
 class DeviceInterval(Output):

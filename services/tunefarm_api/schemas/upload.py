@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from tunefarm_api.schemas.base import Output
 from tunefarm_api.schemas.problem import StoredError
-from tunefarm_db.values.uploads import UploadState
+from tunefarm_db.values import UploadState
 
 
 class Upload(Output):

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from tunefarm_api.schemas.base import Input, Output
 from tunefarm_app.webhooks.address import MAX_URL_LENGTH
 from tunefarm_app.webhooks.register import KINDS
-from tunefarm_db.values.webhooks import DeliveryState
+from tunefarm_db.values import DeliveryState
 
 
 class WebhookCreate(Input):

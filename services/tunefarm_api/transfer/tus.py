@@ -25,7 +25,7 @@ from tunefarm_app.models.upload_part import UploadPart
 from tunefarm_app.models.uploads import begin_upload
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import too_large
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 

@@ -28,7 +28,7 @@ from tunefarm_app.webhooks.register import (
     enable_webhook,
     try_webhook,
 )
-from tunefarm_db.values.webhooks import DeliveryState, Webhook, WebhookStanding
+from tunefarm_db.values import DeliveryState, Webhook, WebhookHealth
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
@@ -47,14 +47,14 @@ class WebhookLine:
     """
 
     webhook: Webhook
-    standing: WebhookStanding
+    standing: WebhookHealth
     host: str
 
 
 @router.get("/webhooks", dependencies=[needs("write")])
 def webhooks_page(request: Request, services: ServicesDep) -> HTMLResponse:
     with services.uow.read() as repos:
-        standings = {one.id: one for one in repos.deliveries.standings()}
+        standings = {one.id: one for one in repos.deliveries.health()}
         webhooks = repos.webhooks.list()
     lines = [_line(webhook, standings[webhook.id]) for webhook in webhooks if webhook.id in standings]
     return page("webhooks.html", request, lines=lines, kinds=KINDS)
@@ -88,7 +88,7 @@ def webhook_page(
     wanted = DeliveryState(state) if state in set(DeliveryState) else None
     with services.uow.read() as repos:
         webhook = repos.webhooks.get(webhook_id)
-        standing = next(one for one in repos.deliveries.standings() if one.id == webhook_id)
+        standing = next(one for one in repos.deliveries.health() if one.id == webhook_id)
         found = repos.deliveries.page(webhook_id, state=wanted, cursor=cursor, limit=PAGE_SIZE)
         now = repos.now()
     return page(
@@ -122,5 +122,5 @@ def _obey(services: Services, webhook_id: str, order: str, key_id: str) -> None:
         raise InvalidInputError("there is no such order", code="invalid-request")
 
 
-def _line(webhook: Webhook, standing: WebhookStanding) -> WebhookLine:
+def _line(webhook: Webhook, standing: WebhookHealth) -> WebhookLine:
     return WebhookLine(webhook=webhook, standing=standing, host=parse_url(webhook.url).host)

@@ -26,8 +26,7 @@ from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import UP_STATES, Device, DeviceLease, Json, Step
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import UP_STATES, CalibrationOutcome, Device, DeviceLease, Json, NewCalibration, Step
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -153,7 +152,7 @@ def _note(
             event=event,
             reason=reason,
             calibration=calibration,
-            told=told,
+            result=told,
             next_sec=next_sec,
         )
         woken = _wake(repos, device)

@@ -9,8 +9,7 @@ from statistics import median
 
 from tunefarm_app.settings import Settings
 from tunefarm_db.states.device import DeviceEvent
-from tunefarm_db.values import Json
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import CalibrationOutcome, Json, NewCalibration
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.calibration import CalibrationRun
 

@@ -11,8 +11,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.devices.devices import is_calibration
 from tunefarm_db.repositories.devices.slots import parts
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device
-from tunefarm_db.values.device_history import DeviceInterval
+from tunefarm_db.values import Device, DeviceInterval
 
 log = structlog.stdlib.get_logger(__name__)
 

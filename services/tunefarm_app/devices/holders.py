@@ -45,7 +45,7 @@ def holders_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Hold
     steps = {
         device_id: owner.removeprefix(_STEP) for device_id, owner in held.items() if owner.startswith(_STEP)
     }
-    told = repos.steps.told(steps.values()) if steps else {}
+    told = repos.steps.kinds_and_jobs(steps.values()) if steps else {}
     holders = {}
     for device_id, owner in held.items():
         step_id = steps.get(device_id)

@@ -15,8 +15,7 @@ import structlog
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, DeviceLease
-from tunefarm_db.values.peaks import DevicePeak
+from tunefarm_db.values import Device, DeviceLease, DevicePeak
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import DeviceLostError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean

@@ -12,7 +12,7 @@ from tunefarm_app.models.uploads import find_upload, keep_sec, settled_upload
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_app.storage.staged_blob import StagedBlob, staged_bytes
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import (
     ConflictError,
     InvalidInputError,

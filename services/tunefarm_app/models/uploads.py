@@ -18,7 +18,7 @@ from tunefarm_app.models.submit import check_head, check_shapes
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import too_large
 from tunefarm_app.storage.staged_blob import staged_bytes
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 

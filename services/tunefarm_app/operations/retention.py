@@ -96,7 +96,7 @@ def _failures(services: Services, age_sec: float) -> int:
     while gone < _MESSAGES_MOST:
         # Looked for outside of the transaction that writes: that would keep other writers waiting.
         with services.uow.read() as repos:
-            trials, records = repos.retention.told_failures(
+            trials, records = repos.retention.failures_with_messages(
                 age_sec, trials_after=trial_id, records_after=record_id, limit=_MESSAGES_AT_ONCE
             )
         if not trials and not records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_app.operations.findings import Finding, failed, ok, warning
 from tunefarm_app.runtime.composition import Services
-from tunefarm_db.values.webhooks import WebhookStanding
+from tunefarm_db.values import WebhookHealth
 from tunefarm_tuning.core.untrusted_text import clean
 
 OVERDUE_SEC = 60.0
@@ -15,7 +15,7 @@ _MOST_NAMED = 3
 def check_webhooks(services: Services) -> Finding:
     """Whether somebody sends what is due, and receivers take it."""
     with services.uow.read() as repos:
-        webhooks = repos.deliveries.standings()
+        webhooks = repos.deliveries.health()
     overdue = max(webhooks, key=lambda webhook: webhook.overdue_sec, default=None)
     if overdue is not None and overdue.overdue_sec > OVERDUE_SEC:
         return failed(
@@ -39,13 +39,13 @@ def check_webhooks(services: Services) -> Finding:
     )
 
 
-def _is_bad(webhook: WebhookStanding) -> bool:
+def _is_bad(webhook: WebhookHealth) -> bool:
     return webhook.state == "disabled" or (
         webhook.state == "failing" and (webhook.failing_sec or 0.0) > FAILING_SEC
     )
 
 
-def _why(webhook: WebhookStanding) -> str:
+def _why(webhook: WebhookHealth) -> str:
     if webhook.state == "disabled":
         return f"{webhook.id} is disabled: {clean(webhook.disabled_reason, 200)}"
     minutes = (webhook.failing_sec or 0.0) / 60

@@ -16,8 +16,18 @@ from enum import StrEnum
 from tunefarm_app.records.farm_facts import FARM
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Artifact, Job, JobTask, Json, Record, Step, StepKind, StepState
-from tunefarm_db.values.sources import Source, SourceState
+from tunefarm_db.values import (
+    Artifact,
+    Job,
+    JobTask,
+    Json,
+    Record,
+    Source,
+    SourceState,
+    Step,
+    StepKind,
+    StepState,
+)
 from tunefarm_tuning.compiler.kernel_source import KernelSource
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tunefarm_app.devices.peak import known_peak
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, Job, JobTask, Json, ModelTask
-from tunefarm_db.values.peaks import DevicePeak
+from tunefarm_db.values import Device, DevicePeak, Job, JobTask, Json, ModelTask
 from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.measure.roofline import Roofline, kernel_bytes, kernel_dtype, roofline
 from tunefarm_tuning.workload.computation import Computation

@@ -128,7 +128,7 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
                 repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
                 step = None
             elif job.state is JobState.PAUSED:
-                repos.steps.pause_one(step.id)
+                repos.steps.pause_step(step.id)
                 step = None
     if step is None:
         log.debug("step not to be had", step_id=step_id)
@@ -242,7 +242,7 @@ def _pause_quietly(services: Services, step: Step) -> None:
         with services.uow.write() as repos:
             repos.steps.hold(step.id, step.fence)
             if step.job_id is not None and repos.jobs.get(step.job_id, lock=True).state is JobState.PAUSED:
-                repos.steps.pause_one(step.id)
+                repos.steps.pause_step(step.id)
             else:
                 repos.steps.release(step.id, step.fence)
     except (LeaseLostError, TransientError):

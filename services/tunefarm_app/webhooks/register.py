@@ -10,7 +10,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.address import checked_addresses, parse_url
 from tunefarm_app.webhooks.request import new_secret
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values.webhooks import BY_A_PERSON, Delivery, Webhook
+from tunefarm_db.values import BY_A_PERSON, Delivery, Webhook
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 

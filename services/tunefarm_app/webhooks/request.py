@@ -21,7 +21,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tunefarm_app.webhooks.address import Place, Resolver, checked_addresses, parse_url, system_resolver
-from tunefarm_db.values.webhooks import ClaimedDelivery
+from tunefarm_db.values import ClaimedDelivery
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 

@@ -19,7 +19,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.address import Resolver, system_resolver
 from tunefarm_app.webhooks.request import TIMEOUT_SEC, Attempt, send
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values.webhooks import ClaimedDelivery, DeliveryState, Webhook
+from tunefarm_db.values import ClaimedDelivery, DeliveryState, Webhook
 from tunefarm_tuning.core.errors import LeaseLostError, TransientError
 
 log = structlog.stdlib.get_logger(__name__)

@@ -10,8 +10,7 @@ from sqlalchemy import text
 from tunefarm_db.repositories.devices.slots import COARSE_SEC, FINE_SEC, parts
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import Repositories, UnitOfWork
-from tunefarm_db.values import DeviceState
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import CalibrationOutcome, DeviceState, NewCalibration
 
 LEASE_SEC = 600.0
 AT = 1_800_000_000 // 28_800 * 28_800
@@ -106,7 +105,7 @@ def test_calibrations_are_kept_with_what_they_said(uow: UnitOfWork, seed: Any) -
     with uow.write() as repos:
         for fence, told in enumerate((clean, broken, None)):
             assert repos.calibrations.lease(device.id, fence, "calibration:w", LEASE_SEC) is not None
-            repos.calibrations.finish(device.id, fence + 1, event=None, reason="", told=told, next_sec=600)
+            repos.calibrations.finish(device.id, fence + 1, event=None, reason="", result=told, next_sec=600)
         page = repos.device_history.calibrations(device.id, limit=1)
         assert [(one.outcome, one.reason, one.time_sec) for one in page.items] == [
             ("broken", "no answer", None)

@@ -56,11 +56,14 @@ def test_failures_that_still_say_why(uow: UnitOfWork, seed: Any, new_trial: Any)
         repos.jobs.move(job.id, JobState.CANCELLED)
         repos._connection.execute(text("UPDATE jobs SET finished_at = finished_at - 1000"))
     with uow.write() as repos:
-        assert repos.retention.told_failures(5000, limit=9) == ((), ())
-        assert repos.retention.told_failures(500, limit=9) == (wanted, ())
-        assert repos.retention.told_failures(500, limit=1) == (wanted[:1], ())
-        assert repos.retention.told_failures(500, trials_after=wanted[0], limit=9) == (wanted[1:], ())
+        assert repos.retention.failures_with_messages(5000, limit=9) == ((), ())
+        assert repos.retention.failures_with_messages(500, limit=9) == (wanted, ())
+        assert repos.retention.failures_with_messages(500, limit=1) == (wanted[:1], ())
+        assert repos.retention.failures_with_messages(500, trials_after=wanted[0], limit=9) == (
+            wanted[1:],
+            (),
+        )
         repos.retention.forget_messages(wanted, ())
-        assert repos.retention.told_failures(500, limit=9) == ((), ())
+        assert repos.retention.failures_with_messages(500, limit=9) == ((), ())
         kept = [trial.message for trial in repos.trials.page(at_work.id, limit=9).items]
         assert kept == ["a remark", "no", "", "SIGSEGV"]

@@ -7,8 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values import Workload
-from tunefarm_db.values.sources import SourceState
+from tunefarm_db.values import SourceState, Workload
 
 SHA256 = "ab" * 32
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 MINE, OTHERS = "0" * 16, "1" * 16

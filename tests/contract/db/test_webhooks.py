@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values.webhooks import ClaimedDelivery, DeliveryState, Webhook, WebhookStanding
+from tunefarm_db.values import ClaimedDelivery, DeliveryState, Webhook, WebhookHealth
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 URL = "https://hooks.example.org/"
@@ -186,7 +186,7 @@ def test_pages_and_what_is_forgotten(uow: UnitOfWork, seed: Any) -> None:
         assert len(repos.deliveries.page(webhook.id).items) == 2
 
 
-def test_standings(uow: UnitOfWork, seed: Any) -> None:
+def test_health(uow: UnitOfWork, seed: Any) -> None:
     """Only what could be sent now, and is not, is overdue."""
     job = seed.job()
     webhook, idle = add(uow), add(uow, kinds=["paused"])
@@ -198,9 +198,9 @@ def test_standings(uow: UnitOfWork, seed: Any) -> None:
         )
         connection.execute(text("UPDATE webhook_deliveries SET not_before = 1.0 WHERE seq > 1"))
 
-    def standing() -> tuple[WebhookStanding, ...]:
+    def standing() -> tuple[WebhookHealth, ...]:
         with uow.read() as repos:
-            return repos.deliveries.standings()
+            return repos.deliveries.health()
 
     first, second = standing()
     assert (first.id, first.pending, first.state, first.failing_sec) == (webhook.id, 3, "good", None)

@@ -10,7 +10,7 @@ from replay_server import ReplayServer
 
 from tunefarm.client import Client, JobHandle
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import CalibrationOutcome, NewCalibration
 
 
 def give_it_a_past(server: ReplayServer) -> str:

@@ -9,8 +9,7 @@ from sqlalchemy import update
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_db.tables import DeviceRow
-from tunefarm_db.values import DeviceState
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import CalibrationOutcome, DeviceState, NewCalibration
 
 INFO = {
     "cpu": "Quick <b>CPU</b>",

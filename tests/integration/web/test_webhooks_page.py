@@ -11,7 +11,7 @@ from tunefarm_api.web.live import changes, look
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.webhooks.request import Attempt
 from tunefarm_app.webhooks.sender import Patience, settle
-from tunefarm_db.values.webhooks import Webhook
+from tunefarm_db.values import Webhook
 
 URL = "https://8.8.8.8/hooks?token=<b>"
 

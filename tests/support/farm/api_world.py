@@ -17,8 +17,7 @@ from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_app.records.kernel_sources import source_of
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
-from tunefarm_db.values import Model
-from tunefarm_db.values.uploads import Upload
+from tunefarm_db.values import Model, Upload
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Failure
 

@@ -15,8 +15,7 @@ from tunefarm_api.web.devices.device_view import (
     use_of,
 )
 from tunefarm_app.devices.history import Span
-from tunefarm_db.values import Device
-from tunefarm_db.values.device_history import DeviceInterval
+from tunefarm_db.values import Device, DeviceInterval
 
 
 def test_use_is_of_the_time_that_the_device_is_known() -> None:

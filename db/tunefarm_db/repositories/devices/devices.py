@@ -1,4 +1,4 @@
-"""Devices: who is there, who is fit, who holds which."""
+"""Devices: registration, heartbeats, states and leases."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from tunefarm_tuning.core.errors import NotFoundError
 _DEVICES = table_of(DeviceRow)
 
 CALIBRATION = "calibration:"
-"""What the owner of a lease begins with where the device is calibrated."""
+"""The owner of a calibration's lease begins with this."""
 
 FIRST_CHECK = "it has just come: the calibration kernel has to run clean first"
 
 
 def shown_state() -> ColumnElement[DeviceState]:
-    """Return the state as users see it: an online device with a running lease is leased."""
+    """Return the state that users see: an online device with a running lease is leased."""
     leased = and_(DeviceRow.state == DeviceState.ONLINE, _is_leased())
     shown = case((leased, DeviceState.LEASED.value), else_=DeviceRow.state)
     return type_coerce(shown, EnumText(DeviceState))
 
 
 def columns() -> list[ColumnElement[Any]]:
-    """Return what a `Device` is read from."""
-    plain: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name != "state"]
-    return [*plain, shown_state().label("state")]
+    """Return the columns of a `Device`: those of the table, with the state that users see."""
+    others: list[ColumnElement[Any]] = [column for column in _DEVICES.c if column.name != "state"]
+    return [*others, shown_state().label("state")]
 
 
-def moved(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
-    """Return what an UPDATE sets when `event` happens: the state by `TRANSITIONS`, and the reason where it is named."""
+def transition(event: DeviceEvent, reason: str | None = None) -> dict[str, Any]:
+    """Return the values of an UPDATE for `event`: the state by `TRANSITIONS`, and the reason if one is given."""
     ways = TRANSITIONS[event]
     # A person's quarantine is not ended, and not explained, by how the device does.
     kept = [DeviceRow.held.is_(True)] if event in (DeviceEvent.CLEAN, DeviceEvent.FAIL) else []
@@ -110,7 +110,7 @@ class Devices(Repository):
         )
         statement = statement.on_conflict_do_update(
             index_elements=["name"],
-            set_={**known, **moved(DeviceEvent.JOIN, reason or "it is not ready")},
+            set_={**known, **transition(DeviceEvent.JOIN, reason or "it is not ready")},
         )
         device = self._first(Device, statement.returning(*columns()))
         assert device is not None
@@ -159,7 +159,7 @@ class Devices(Repository):
     def heartbeat(
         self, device_id: str, *, ready: bool = True, reason: str = "", info: Json | None = None
     ) -> Device:
-        """Note a sign of life.
+        """Store a heartbeat.
 
         Args:
             device_id: The device.
@@ -175,44 +175,44 @@ class Devices(Repository):
         if info is not None:
             changes["info"] = info
         if ready:
-            changes |= moved(DeviceEvent.READY, FIRST_CHECK)
+            changes |= transition(DeviceEvent.READY, FIRST_CHECK)
             came = DeviceRow.state == DeviceState.OFFLINE
             changes["calibrate_at"] = case((came, db_now()), else_=DeviceRow.calibrate_at)
         else:
-            changes |= moved(DeviceEvent.UNREADY, reason or "it is not ready")
+            changes |= transition(DeviceEvent.UNREADY, reason or "it is not ready")
         return self._update(device_id, changes, DeviceEvent.READY if ready else DeviceEvent.UNREADY)
 
     def apply(
         self, device_id: str, event: DeviceEvent, reason: str = "", *, held: bool | None = None
     ) -> Device:
-        """Let something happen to the device; see `TRANSITIONS` for what follows.
+        """Apply an event to the device; `TRANSITIONS` says which state follows.
 
         Args:
             device_id: The device.
-            event: What happens.
+            event: The event.
             reason: Why it is in its new state.
             held: Whether it stays in quarantine until a person releases it; None leaves that as it is.
 
         Raises:
             NotFoundError: If there is no such device.
         """
-        changes: dict[str, Any] = moved(event, reason)
+        changes: dict[str, Any] = transition(event, reason)
         if held is not None:
             changes["held"] = held
         if event in (DeviceEvent.DOUBT, DeviceEvent.FAIL):
             changes["calibrate_at"] = db_now()
         if event is DeviceEvent.RELEASE:
-            changes["calibration"] = None  # what it was once is no longer what it is held against
+            changes["calibration"] = None  # its earlier speed is no longer its reference
         if event is DeviceEvent.REMOVE:
             # Whoever measures on it learns it at the next renewal.
             changes |= {"lease_owner": None, "lease_until": None, "calibration": None, "held": False}
         return self._update(device_id, changes, event)
 
     def mark_stale(self, after_sec: float) -> tuple[Device, ...]:
-        """Note of every device that gave no sign of life for `after_sec` that it is not ready, and offline if it took part.
+        """Mark devices without a heartbeat for `after_sec` as not ready, and those that took part as offline.
 
         Returns:
-            The devices of which that is news.
+            The devices that changed.
         """
         statement = (
             update(_DEVICES)
@@ -221,7 +221,7 @@ class Devices(Repository):
                 _PRESENT,
                 DeviceRow.last_seen_at < db_now() - after_sec,
             )
-            .values(ready=False, **moved(DeviceEvent.SILENT, f"no heartbeat for {after_sec:g} s"))
+            .values(ready=False, **transition(DeviceEvent.SILENT, f"no heartbeat for {after_sec:g} s"))
         )
         stale = self._all(Device, statement.returning(*columns()))
         for device in stale:
@@ -244,13 +244,13 @@ class Devices(Repository):
         return self.take(free, owner, lease_sec)
 
     def take(
-        self, wanted: Select[str, str | None, float | None, float | None], owner: str, lease_sec: float
+        self, query: Select[str, str | None, float | None, float | None], owner: str, lease_sec: float
     ) -> DeviceLease | None:
-        """Lease the one device that `holders` finds, and locks, under a new fence; None where it finds none.
+        """Lease the device that a query of `holders` returns and locks, under a new fence; None if it returns none.
 
-        If its last holder never gave it back, that one's time ends here.
+        If its last holder never released it, that lease's time is counted here.
         """
-        before = self._run(wanted).first()
+        before = self._run(query).first()
         if before is None:
             return None
         device_id, left_by, leased_at, lease_until = before
@@ -306,15 +306,15 @@ class Devices(Repository):
         return PoolCounts({row[0]: row[1] for row in self._run(query)})
 
     def _update(self, device_id: str, changes: dict[str, Any], event: DeviceEvent) -> Device:
-        now_moved = (DeviceRow.state_since >= db_now()).label("now_moved")
+        state_changed = (DeviceRow.state_since >= db_now()).label("state_changed")
         statement = update(_DEVICES).where(DeviceRow.id == device_id, _PRESENT).values(changes)
-        row = self._run(statement.returning(*columns(), now_moved)).mappings().first()
+        row = self._run(statement.returning(*columns(), state_changed)).mappings().first()
         if row is None:
             raise _not_found(device_id)
         values = dict(row)
-        told = values.pop("now_moved") or event not in (DeviceEvent.READY, DeviceEvent.UNREADY)
+        is_news = values.pop("state_changed") or event not in (DeviceEvent.READY, DeviceEvent.UNREADY)
         device = Device(**values)
-        if told:  # signs of life come all the time, and seldom change anything
+        if is_news:  # most heartbeats change nothing
             DeviceHistory(self._connection).note(device, event)
         return device
 
@@ -323,7 +323,7 @@ _PRESENT = DeviceRow.state != DeviceState.REMOVED
 
 
 def holders() -> Select[str, str | None, float | None, float | None]:
-    """Return the query of what `Devices.take` must know of a device."""
+    """Return the columns that `Devices.take` reads of a device."""
     return select(DeviceRow.id, DeviceRow.lease_owner, DeviceRow.leased_at, DeviceRow.lease_until)
 
 

@@ -1,4 +1,4 @@
-"""What became of devices: changes of their states, calibrations, and what they measured."""
+"""History of devices: changes of state, calibrations, and the records measured on them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ from tunefarm_db.repositories.base import Repository, checked_limit, page_of
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.tables import CalibrationRow, DeviceChangeRow, JobTaskRow, RecordRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Device, DeviceState, Page
-from tunefarm_db.values.device_history import Calibration, DeviceChange, MeasuredHere, NewCalibration
+from tunefarm_db.values import (
+    Calibration,
+    Device,
+    DeviceChange,
+    DeviceState,
+    MeasuredHere,
+    NewCalibration,
+    Page,
+)
 
 _CHANGES = table_of(DeviceChangeRow)
 _CALIBRATIONS = table_of(CalibrationRow)
-_ORDERS = (DeviceEvent.DRAIN, DeviceEvent.QUARANTINE, DeviceEvent.RELEASE, DeviceEvent.REMOVE)
+_COMMANDS = (DeviceEvent.DRAIN, DeviceEvent.QUARANTINE, DeviceEvent.RELEASE, DeviceEvent.REMOVE)
 
 
 class DeviceHistory(Repository):
     def note(self, device: Device, event: DeviceEvent) -> None:
-        """Keep that the device changed its state by the event, if it did, and any order that a person gave.
+        """Add a change of the device's state, and every command of a person.
 
-        A check that was due, and that the device passes, is no change: its history would be of little else. So what
-        counts is whether the state is another than the last one that was kept.
+        A due calibration that the device passes is no change: it would fill the history. So only a state that differs
+        from the last one on record counts.
         """
         state = DeviceState.ONLINE if device.state is DeviceState.LEASED else device.state
         last = (
@@ -33,7 +40,7 @@ class DeviceHistory(Repository):
             .order_by(DeviceChangeRow.id.desc())
             .limit(1)
         )
-        if event not in _ORDERS and self._run(last).scalar_one_or_none() is state:
+        if event not in _COMMANDS and self._run(last).scalar_one_or_none() is state:
             return
         values = {
             "id": new_id("dch"),
@@ -50,11 +57,11 @@ class DeviceHistory(Repository):
         query = select(_CHANGES).where(DeviceChangeRow.device_id == device_id)
         if cursor is not None:
             query = query.where(DeviceChangeRow.id < cursor)
-        found = self._all(DeviceChange, query.order_by(DeviceChangeRow.id.desc()).limit(limit + 1))
-        return page_of(found, limit, lambda change: change.id)
+        changes = self._all(DeviceChange, query.order_by(DeviceChangeRow.id.desc()).limit(limit + 1))
+        return page_of(changes, limit, lambda change: change.id)
 
     def add_calibration(self, device_id: str, calibration: NewCalibration) -> None:
-        """Keep how a calibration went."""
+        """Add the result of a calibration."""
         values = {"id": new_id("cal"), "device_id": device_id, **asdict(calibration)}
         self._run(insert(_CALIBRATIONS).values(values))
 
@@ -66,13 +73,13 @@ class DeviceHistory(Repository):
         query = select(_CALIBRATIONS).where(CalibrationRow.device_id == device_id)
         if cursor is not None:
             query = query.where(CalibrationRow.id < cursor)
-        found = self._all(Calibration, query.order_by(CalibrationRow.id.desc()).limit(limit + 1))
-        return page_of(found, limit, lambda calibration: calibration.id)
+        calibrations = self._all(Calibration, query.order_by(CalibrationRow.id.desc()).limit(limit + 1))
+        return page_of(calibrations, limit, lambda calibration: calibration.id)
 
     def calibration_times(
         self, device_id: str, *, most: int
     ) -> list[tuple[float, str, float | None, float | None]]:
-        """Return when, outcome, time and what that was held against, of the newest calibrations, oldest first."""
+        """Return (created_at, outcome, time_sec, reference_sec) of the newest calibrations, oldest first."""
         query = (
             select(
                 CalibrationRow.created_at,
@@ -87,9 +94,9 @@ class DeviceHistory(Repository):
         return [(row[0], row[1], row[2], row[3]) for row in reversed(self._run(query).all())]
 
     def measured(self, device_id: str, *, cursor: str | None = None, limit: int = 50) -> Page[MeasuredHere]:
-        """Return what was measured on the device, newest first."""
+        """Return the records that were measured on the device, newest first."""
         limit = checked_limit(limit)
-        place = and_(
+        job_task = and_(
             JobTaskRow.job_id == RecordRow.job_id,
             JobTaskRow.workload_key == RecordRow.workload_key,
             JobTaskRow.toolchain == RecordRow.toolchain,
@@ -107,7 +114,7 @@ class DeviceHistory(Repository):
                 RecordRow.message,
                 RecordRow.measured_at,
             )
-            .select_from(table_of(RecordRow).outerjoin(table_of(JobTaskRow), place))
+            .select_from(table_of(RecordRow).outerjoin(table_of(JobTaskRow), job_task))
             .where(RecordRow.device_id == device_id)
             .order_by(RecordRow.id.desc())
             .limit(limit + 1)
@@ -117,7 +124,7 @@ class DeviceHistory(Repository):
         return page_of(self._all(MeasuredHere, query), limit, lambda record: record.id)
 
     def forget(self, age_sec: float, *, limit: int) -> int:
-        """Delete changes and calibrations that are older, so many of each at most; return how many went."""
+        """Delete changes and calibrations older than `age_sec`, at most `limit` of each; return how many."""
         gone = 0
         for table in (_CHANGES, _CALIBRATIONS):
             old = select(table.c.id).where(table.c.created_at < db_now() - age_sec).limit(limit)

@@ -1,4 +1,4 @@
-"""What devices can do at their best, as it was measured."""
+"""Peaks of devices: the highest compute rate and bandwidth measured on each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.devices.devices import held_under
 from tunefarm_db.tables import DevicePeakRow, DeviceRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json
-from tunefarm_db.values.peaks import DevicePeak
+from tunefarm_db.values import DevicePeak, Json
 
 _PEAKS = table_of(DevicePeakRow)
 _KNOWN = (
@@ -23,10 +22,10 @@ _KNOWN = (
 
 
 class Peaks(Repository):
-    """The newest peak of each device. One of a device that was removed stays: its records do as well."""
+    """The newest peak of each device. The peak of a removed device stays, as its records do."""
 
     def put(self, device_id: str, fence: int, key: str, peak: Json) -> bool:
-        """Note a device's peak, in place of the one before; False where the device is no longer held under the fence."""
+        """Replace the device's peak; return False if the device is no longer held under the fence."""
         if self._run(select(DeviceRow.id).where(held_under(device_id, fence))).first() is None:
             return False
         changes = {"key": key, "peak": peak, "measured_at": db_now()}
@@ -41,14 +40,14 @@ class Peaks(Repository):
         return self._first(DevicePeak, self._query().where(DevicePeakRow.device_id == device_id))
 
     def of_pool(self, device_key: str) -> tuple[DevicePeak, ...]:
-        """Return the peaks of a pool's devices, removed ones included, the oldest first."""
+        """Return the peaks of a pool's devices, removed ones included, oldest first."""
         query = self._query().where(DeviceRow.device_key == device_key)
         return self._all(DevicePeak, query.order_by(DevicePeakRow.measured_at, DevicePeakRow.device_id))
 
     def of_devices(self, device_ids: list[str]) -> dict[str, DevicePeak]:
-        """Return the peaks that are known of these devices."""
+        """Return the known peaks of these devices, by device id."""
         query = self._query().where(DevicePeakRow.device_id.in_(device_ids))
-        return {one.device_id: one for one in self._all(DevicePeak, query)}
+        return {peak.device_id: peak for peak in self._all(DevicePeak, query)}
 
     def _query(self) -> Select[*tuple[Any, ...]]:
         return select(*_KNOWN).join(table_of(DeviceRow), DeviceRow.id == DevicePeakRow.device_id)

@@ -1,7 +1,7 @@
-"""What devices did by the minute, and how they were: what charts of a device are drawn from.
+"""Usage and vitals of devices by the minute: the data of a device's charts.
 
-A slot is a minute wide. `DeviceSlots.fold` makes one of fifteen of the older ones, so that a device that beats for a year
-costs some ten thousand small rows (`COARSE_SEC`, and the retention of the caller).
+A slot is a minute wide. `DeviceSlots.fold` merges fifteen older slots into one (`COARSE_SEC`), so a device that runs for
+a year costs some ten thousand small rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, case, delete, exists, func, select
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import DeviceRow, DeviceSlotRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values.device_history import DeviceInterval
+from tunefarm_db.values import DeviceInterval
 
 _SLOTS = table_of(DeviceSlotRow)
 _Row = DeviceSlotRow
@@ -23,28 +23,31 @@ _Row = DeviceSlotRow
 FINE_SEC = 60
 COARSE_SEC = 900
 _LONGEST_USE_SEC = 86_400.0
-"""More than that in one go is a clock that jumped."""
+"""A longer lease means that a clock jumped."""
 
 _SUMS = ("work_sec", "calibration_sec", "measured_sec", "beats")
 _MEANS = ("load", "clock_mhz")
 
 
 class DeviceSlots(Repository):
-    """Whoever writes holds the device's row in the same transaction, so that no two wait for each other's slots."""
+    """Slots of devices.
+
+    Concurrency: whoever writes locks the device's row first, so that no two transactions wait for each other's slots.
+    """
 
     def use(self, device_id: str, began_at: float | None, until: float, **shares: float) -> None:
-        """Count what a lease was for.
+        """Add a lease to the slots that it lasted through.
 
         Args:
             device_id: The device.
-            began_at: When it began, by the database's clock; None where nobody noted that.
+            began_at: When it began, by the database's clock; None where that is unknown.
             until: When it ended.
-            **shares: Which of ``work_sec``, ``calibration_sec`` and ``measured_sec`` it was, and in what part.
+            **shares: Its share (0 to 1) of ``work_sec``, ``calibration_sec`` and ``measured_sec``.
         """
         if began_at is None:
             return
         began_at = max(began_at, until - _LONGEST_USE_SEC)
-        self._add(
+        self._merge(
             {
                 "device_id": device_id,
                 "slot_at": at,
@@ -54,13 +57,13 @@ class DeviceSlots(Repository):
         )
 
     def beat(self, device_id: str, vitals: Mapping[str, float | None]) -> None:
-        """Note a sign of life of now, and what it told: ``load``, ``temperature_celsius``, ``clock_mhz``."""
+        """Count a heartbeat, with its vitals: ``load``, ``temperature_celsius``, ``clock_mhz``."""
         now = float(self._run(select(db_now())).scalar_one())
         at = int(now // FINE_SEC) * FINE_SEC
-        self._add([{"device_id": device_id, "slot_at": at, "beats": 1, **vitals}])
+        self._merge([{"device_id": device_id, "slot_at": at, "beats": 1, **vitals}])
 
     def intervals(self, device_id: str, *, since: int, until: float, width_sec: int) -> list[DeviceInterval]:
-        """Return what it did in each stretch of `width_sec` from `since` (a multiple of it) until now, all of them."""
+        """Return the device's intervals of `width_sec` from `since` (a multiple of it) to `until`, empty ones included."""
         begin = (_Row.slot_at - _Row.slot_at % width_sec).label("begin")
         query = (
             select(
@@ -72,23 +75,23 @@ class DeviceSlots(Repository):
             .where(_Row.device_id == device_id, _Row.slot_at >= since, _Row.slot_at < until)
             .group_by(begin)
         )
-        found = {row["begin"]: row for row in self._run(query).mappings()}
-        shown = []
+        rows = {row["begin"]: row for row in self._run(query).mappings()}
+        intervals = []
         for at in range(since, int(until) + 1, width_sec):
             empty = DeviceInterval(at=at, sec=min(width_sec, until - at))
-            row = found.get(at)
+            row = rows.get(at)
             values = {} if row is None else {name: value for name, value in row.items() if name != "begin"}
-            shown.append(replace(empty, **values))
-        return shown
+            intervals.append(replace(empty, **values))
+        return intervals
 
     def devices(self, *, after: str, limit: int) -> tuple[str, ...]:
-        """Return the ids of devices with slots in order, removed ones included, from the one behind `after` on."""
+        """Return the ids of devices that have slots, removed ones included, in order, beginning behind `after`."""
         has_any = exists().where(_Row.device_id == DeviceRow.id)
         query = select(DeviceRow.id).where(DeviceRow.id > after, has_any).order_by(DeviceRow.id).limit(limit)
         return tuple(self._run(query).scalars())
 
     def fold(self, device_id: str, age_sec: float) -> int:
-        """Make wide slots of the narrow ones that are older than `age_sec`; return how many went."""
+        """Merge the minute slots older than `age_sec` into wide ones; return how many were merged."""
         self._run(select(DeviceRow.id).where(DeviceRow.id == device_id).with_for_update())
         now = float(self._run(select(db_now())).scalar_one())
         before = int((now - age_sec) // COARSE_SEC) * COARSE_SEC
@@ -101,7 +104,7 @@ class DeviceSlots(Repository):
             {**row, "slot_at": row["slot_at"] - row["slot_at"] % COARSE_SEC, "width_sec": COARSE_SEC}
             for row in gone
         ]
-        self._add(wide)
+        self._merge(wide)
         return len(wide)
 
     def forget(self, device_id: str, age_sec: float) -> int:
@@ -109,7 +112,7 @@ class DeviceSlots(Repository):
         old = delete(_SLOTS).where(_Row.device_id == device_id, _Row.slot_at < db_now() - age_sec)
         return int(self._run(old).rowcount)
 
-    def _add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _merge(self, rows: Iterable[Mapping[str, Any]]) -> None:
         empty: dict[str, Any] = {
             "width_sec": FINE_SEC,
             **dict.fromkeys(_SUMS, 0),
@@ -133,24 +136,24 @@ class DeviceSlots(Repository):
 
 
 def parts(began_at: float, until: float, width_sec: int) -> list[tuple[int, float]]:
-    """Return the slots that the time from `began_at` to `until` is in, and how many seconds of it each holds."""
+    """Return the slots that the time from `began_at` to `until` touches, with the seconds in each."""
     at = int(began_at // width_sec) * width_sec
-    found = []
+    slots = []
     while at < until:
         sec = min(until, at + width_sec) - max(began_at, at)
         if sec > 0.0:
-            found.append((at, sec))
+            slots.append((at, sec))
         at += width_sec
-    return found
+    return slots
 
 
 def _mean(column: Any) -> ColumnElement[Any]:
-    told = case((column.is_not(None), _Row.beats), else_=0)
-    return func.sum(column * _Row.beats) / func.nullif(func.sum(told), 0)
+    beats = case((column.is_not(None), _Row.beats), else_=0)
+    return func.sum(column * _Row.beats) / func.nullif(func.sum(beats), 0)
 
 
 def _merged_mean(old: Any, new: Any, new_beats: Any) -> ColumnElement[Any]:
-    """Return the mean of both, by how many signs of life each is of."""
+    """Return the mean of both, weighted by heartbeats."""
     both = (old * _Row.beats + new * new_beats) / func.nullif(_Row.beats + new_beats, 0)
     return case((new.is_(None), old), (old.is_(None), new), else_=both)
 

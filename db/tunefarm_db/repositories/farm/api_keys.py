@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import ApiKeyRow, table_of
@@ -37,9 +37,7 @@ class ApiKeys(Repository):
             "device_name": device_name,
             "device_key": device_key,
         }
-        key = self._first(ApiKey, insert(_KEYS).values(values).returning(_KEYS))
-        assert key is not None
-        return key
+        return self._add(ApiKey, _KEYS, values)
 
     def find(self, key_id: str) -> ApiKey | None:
         """Return the key, revoked or not."""
@@ -55,7 +53,7 @@ class ApiKeys(Repository):
         return self._all(ApiKey, query.with_for_update() if lock else query)
 
     def head(self) -> tuple[object, ...]:
-        """Return what is another one as soon as a list of keys would show something else."""
+        """Return a tuple that changes whenever a list of keys would change."""
         newest = (
             func.max(column)
             for column in (ApiKeyRow.created_at, ApiKeyRow.revoked_at, ApiKeyRow.last_used_at)
@@ -83,7 +81,7 @@ class ApiKeys(Repository):
         return key
 
     def use_up(self, key_id: str) -> bool:
-        """Revoke a key that is good for one use; False means that somebody used it before, or its time is over."""
+        """Revoke a key that is valid for one use; False if it was used before, or has expired."""
         good = or_(ApiKeyRow.expires_at.is_(None), ApiKeyRow.expires_at > db_now())
         statement = update(_KEYS).where(ApiKeyRow.id == key_id, ApiKeyRow.revoked_at.is_(None), good)
         return self._run(statement.values(revoked_at=db_now(), last_used_at=db_now())).rowcount == 1
@@ -94,7 +92,7 @@ class ApiKeys(Repository):
         return int(self._run(statement.values(revoked_at=db_now())).rowcount)
 
     def forget_expired(self, names: Sequence[str], after_sec: float) -> int:
-        """Delete the keys of these names whose time has been over for so long; return how many."""
+        """Delete the keys of these names that expired `after_sec` ago or earlier; return how many."""
         statement = delete(_KEYS).where(
             ApiKeyRow.name.in_(list(names)), ApiKeyRow.expires_at < db_now() - after_sec
         )

@@ -1,4 +1,4 @@
-"""Counters: sums over all that ever was, which a look at the metrics must not have to count."""
+"""Counters: running totals for the metrics, so that no request has to count all trials."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Counter(StrEnum):
     LATE_WRITES = "late_writes"
     """Writes of workers that had lost their step, by kind of step."""
     DELIVERIES = "deliveries"
-    """Attempts to tell a webhook, by how they ended: delivered, retried, given-up."""
+    """Attempts to deliver to a webhook, by result: delivered, retried, given-up."""
 
 
 class Counters(Repository):
-    """Counted in the transaction that writes what is counted, so that the sums are exact, whoever is killed when."""
+    """Totals. They are exact: each is counted in the transaction that writes what is counted."""
 
     def add(self, name: Counter, amounts: Mapping[str, float], *, of: str) -> None:
         """Add to the counter's labels; see `add_all`."""
@@ -44,11 +44,11 @@ class Counters(Repository):
 
         Args:
             amounts: Counter -> label -> how much.
-            of: What adds, a job's id say. Several rows hold a label's sum, so that two jobs that commit at once
-                seldom wait for each other; one job never waits for itself.
+            of: What adds, for example a job's id: it chooses one of the rows that share a label's sum, so that two
+                jobs that commit at once seldom wait for each other.
         """
         slot = zlib.crc32(of.encode()) % _SLOTS
-        # In order: two transactions that took the rows in different orders could wait for each other for ever.
+        # In order: two transactions that lock the rows in different orders could deadlock.
         rows = [
             {"name": name.value, "label": label, "slot": slot, "value": amount}
             for name, labels in sorted(amounts.items())
@@ -75,7 +75,7 @@ class Counters(Repository):
         return sums
 
     def of_device(self, device_id: str) -> tuple[float, dict[str, int]]:
-        """Return for how many seconds the device ever measured, and how many of its trials ended how."""
+        """Return the seconds that the device measured, and the number of its trials by outcome."""
         query = (
             select(CounterRow.name, CounterRow.label, func.sum(CounterRow.value))
             .where(

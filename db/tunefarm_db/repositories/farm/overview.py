@@ -1,4 +1,4 @@
-"""What the dashboard shows of many things at once: queries that only read."""
+"""Queries behind the dashboard's lists of jobs, models and devices."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ListedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHead:
-    """What tells whether a job has changed."""
+    """Changes whenever the job changes."""
 
     id: str
     state: JobState
@@ -67,7 +67,7 @@ class ModelHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHead:
-    """What tells whether a device has changed. Signs of life are no change."""
+    """Changes whenever the device changes. Heartbeats are no change."""
 
     id: str
     state: DeviceState
@@ -165,8 +165,8 @@ class Overview(Repository):
             .order_by(JobRow.id.desc())
             .limit(1)
         )
-        found: Json | None = self._run(query).scalar_one_or_none()
-        return found
+        report: Json | None = self._run(query).scalar_one_or_none()
+        return report
 
     def jobs_of_steps(self, step_ids: Sequence[str]) -> dict[str, str]:
         """Return the jobs that these steps work for, by step."""
@@ -208,7 +208,7 @@ class Overview(Repository):
         return self._all(DeviceHead, query)
 
     def curve(self, job_id: str, after: int = 0) -> list[tuple[int, float, Json]]:
-        """Return number, time and data of the events above `after` that tell how fast the job's kernels are, in order."""
+        """Return (seq, created_at, data) of the events above `after` that report the job's latency, in order."""
         query = (
             select(EventRow.seq, EventRow.created_at, EventRow.data)
             .where(EventRow.job_id == job_id, EventRow.seq > after, EventRow.kind.in_(["round", "confirmed"]))

@@ -1,4 +1,4 @@
-"""What has not been used for some time."""
+"""Queries of what has not been used for some time."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Retention(Repository):
         return tuple(self._run(query).scalars())
 
     def is_needed(self, sha256: str, age_sec: float) -> bool:
-        """Return whether a younger artifact, or a model that is not deleted or failed, has these bytes."""
+        """Return whether a younger artifact or a usable model has these bytes."""
         useless = (ModelState.FAILED, ModelState.DELETED)
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))
         artifacts = exists().where(ArtifactRow.sha256 == sha256, ArtifactRow.created_at >= db_now() - age_sec)
         return bool(self._run(select(or_(models, artifacts))).scalar_one())
 
-    def told_failures(
+    def failures_with_messages(
         self, age_sec: float, *, trials_after: str = "", records_after: str = "", limit: int
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the next failed trials and failed records that still say why, in the order of their ids.
+        """Return the ids of the next failed trials and records that still have a message, in order.
 
         Args:
-            age_sec: How long ago a trial's job must have ended, and a record have been made.
+            age_sec: Least age of a trial's end of job, and of a record.
             trials_after: Only later trials.
             records_after: Only later records.
             limit: At most so many of each.
@@ -85,6 +85,6 @@ class Retention(Repository):
         return tuple(self._run(trials).scalars()), tuple(self._run(records).scalars())
 
     def forget_messages(self, trial_ids: Sequence[str], record_ids: Sequence[str]) -> None:
-        """Let these no longer say why they failed; that they did, and how, stays."""
+        """Delete the messages of these failures; their outcomes stay."""
         self._run(update(table_of(TrialRow)).where(TrialRow.id.in_(trial_ids)).values(message=""))
         self._run(update(table_of(RecordRow)).where(RecordRow.id.in_(record_ids)).values(message=""))

@@ -36,8 +36,8 @@ class OpenSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceStanding:
-    """A device, as far as the metrics show it. `lease_left_sec` is None while nobody holds it.
+class DeviceHealth:
+    """What the metrics show of a device. `lease_left_sec` is None while nobody holds it.
 
     `info` and `calibration` are as in `Device`; what its agent says of itself in there is not checked.
     """
@@ -78,7 +78,7 @@ class Statistics(Repository):
         query = select(JobRow.state, func.count()).group_by(JobRow.state)
         return {row[0]: row[1] for row in self._run(query)}
 
-    def devices(self) -> tuple[DeviceStanding, ...]:
+    def devices(self) -> tuple[DeviceHealth, ...]:
         """Return the devices that were not removed, at most `MAX_DEVICES`."""
         held = and_(DeviceRow.lease_owner.is_not(None), DeviceRow.lease_until > db_now())
         query = (
@@ -96,7 +96,7 @@ class Statistics(Repository):
             .order_by(DeviceRow.name)
             .limit(MAX_DEVICES)
         )
-        return self._all(DeviceStanding, query)
+        return self._all(DeviceHealth, query)
 
     def database_bytes(self) -> int:
         """Return how large the database is on its disk; of SQLite without what its journal holds."""

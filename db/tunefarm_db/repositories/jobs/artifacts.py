@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
@@ -31,9 +31,7 @@ class Artifacts(Repository):
             "manifest": manifest,
             "report": report,
         }
-        artifact = self._first(Artifact, insert(_ARTIFACTS).values(values).returning(_ARTIFACTS))
-        assert artifact is not None
-        return artifact
+        return self._add(Artifact, _ARTIFACTS, values)
 
     def get(self, artifact_id: str) -> Artifact:
         """Return an artifact. Raises `NotFoundError` if there is no such one."""

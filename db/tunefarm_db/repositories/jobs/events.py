@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from tunefarm_db.repositories.base import MAX_LIMIT, Repository, checked_limit
 from tunefarm_db.repositories.webhooks.deliveries import Deliveries
@@ -15,10 +15,13 @@ _JOBS = table_of(JobRow)
 
 
 class Events(Repository):
-    """Numbers are given out under the job's row lock: whoever has seen number n will never miss one below it."""
+    """Events of jobs.
+
+    Concurrency: numbers are assigned under the job's row lock, so a reader of number n has missed none below it.
+    """
 
     def add(self, job_id: str, kind: str, data: Json) -> Event:
-        """Append an event, and have the webhooks told that want it.
+        """Append an event, and queue its deliveries to webhooks.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -32,8 +35,7 @@ class Events(Repository):
         if seq is None:
             raise NotFoundError("there is no such job", code="job-not-found", job_id=job_id)
         values = {"job_id": job_id, "seq": seq, "kind": kind, "data": data}
-        event = self._first(Event, insert(_EVENTS).values(values).returning(_EVENTS))
-        assert event is not None
+        event = self._add(Event, _EVENTS, values)
         Deliveries(self._connection).queue(event)
         return event
 

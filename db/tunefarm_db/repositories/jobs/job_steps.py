@@ -1,4 +1,4 @@
-"""Steps of whole jobs: what pausing, changing and retrying a job mean for them."""
+"""The steps of a job together: queries, and what pausing, resuming and retrying the job do to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tunefarm_db.values import Json, Step, StepKind, StepState
 
 _STEPS = table_of(StepRow)
 NOT_LEASED: dict[str, None] = {"lease_owner": None, "lease_until": None, "in_flight": None}
-"""What an UPDATE sets of a step that nobody holds any more."""
+"""The values of an UPDATE that ends a step's lease."""
 
 OPEN = (StepState.READY, StepState.LEASED, StepState.PAUSED)
 
@@ -28,9 +28,9 @@ class JobSteps(Repository):
     """
 
     def open_of(self, job_ids: Sequence[str]) -> dict[str, Step]:
-        """Return the step that each of these jobs is at; jobs without an open one are left out.
+        """Return an open step of each job; jobs without one are left out.
 
-        Of several it is one that a worker is at, if there is such a one.
+        Of several open steps, one that a worker holds comes first.
         """
         query = select(_STEPS).where(
             StepRow.job_id.in_(list(job_ids)),
@@ -39,7 +39,7 @@ class JobSteps(Repository):
         query = query.order_by(StepRow.state == StepState.LEASED, StepRow.id.desc())  # the last one stays
         return {step.job_id: step for step in self._all(Step, query) if step.job_id is not None}
 
-    def told(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
+    def kinds_and_jobs(self, step_ids: Collection[str]) -> dict[str, tuple[StepKind, str | None]]:
         """Return kind and job of each of these steps; those that are gone are left out."""
         query = select(StepRow.id, StepRow.kind, StepRow.job_id).where(StepRow.id.in_(sorted(step_ids)))
         return {row[0]: (row[1], row[2]) for row in self._run(query)}
@@ -50,7 +50,7 @@ class JobSteps(Repository):
         return frozenset(self._run(query).scalars())
 
     def at_work(self, job_id: str) -> bool:
-        """Return whether a worker is at a step of the job."""
+        """Return whether a worker holds a step of the job."""
         query = select(StepRow.id).where(StepRow.job_id == job_id, StepRow.state == StepState.LEASED)
         return self._run(query.limit(1)).first() is not None
 
@@ -63,14 +63,14 @@ class JobSteps(Repository):
         return self._run(query.limit(1)).first() is not None
 
     def in_flight(self, job_id: str) -> dict[str, Json]:
-        """Return, by step, what the job's leased steps are at, as far as they told."""
+        """Return the `in_flight` of the job's leased steps, by step."""
         query = select(StepRow.id, StepRow.in_flight).where(
             StepRow.job_id == job_id, StepRow.state == StepState.LEASED, StepRow.in_flight.is_not(None)
         )
         return {row[0]: row[1] for row in self._run(query.order_by(StepRow.id))}
 
     def cancel_ready(self, job_id: str) -> None:
-        """Cancel the job's steps that no worker is at.
+        """Cancel the job's steps that no worker holds.
 
         Rows that somebody has locked are passed over: unlike elsewhere, the job's row is locked already.
         """
@@ -117,8 +117,8 @@ class JobSteps(Repository):
         """
         return self._pause(StepRow.job_id == job_id)
 
-    def pause_one(self, step_id: str) -> None:
-        """Do so with one step; its job is paused, and its row is locked."""
+    def pause_step(self, step_id: str) -> None:
+        """Pause one step; its job is paused, and its row is locked."""
         self._pause(StepRow.id == step_id)
 
     def _pause(self, which: ColumnElement[bool]) -> tuple[Step, ...]:

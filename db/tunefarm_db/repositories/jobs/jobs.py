@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, func, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import checked_limit, page_of
@@ -74,9 +74,7 @@ class Jobs(JobTasks):
             "idempotency_key": idempotency_key,
             "request_digest": request_digest,
         }
-        job = self._first(Job, insert(_JOBS).values(values).returning(_JOBS))
-        assert job is not None
-        return job
+        return self._add(Job, _JOBS, values)
 
     def get(self, job_id: str, *, lock: bool = False) -> Job:
         """Return a job.
@@ -128,7 +126,7 @@ class Jobs(JobTasks):
     def move(
         self, job_id: str, to: JobState, *, expected: JobState | None = None, **changes: Unpack[JobChanges]
     ) -> Job:
-        """Move the job to another state, by compare-and-set through the table in `job_state`.
+        """Move the job to another state, by compare-and-set by the table in `tunefarm_db.states.job`.
 
         Args:
             job_id: The job.
@@ -169,16 +167,15 @@ class Jobs(JobTasks):
         return job
 
     def charge(self, job_id: str, device_sec: float) -> None:
-        """Add device time that the job had to its `turn_sec`."""
+        """Add the job's use of a device to its `turn_sec`."""
         self._run(
             update(_JOBS).where(JobRow.id == job_id).values(turn_sec=JobRow.turn_sec + max(device_sec, 0.0))
         )
 
     def catch_up(self, job_id: str) -> None:
-        """Raise the job's `turn_sec` to the least of the jobs that it now takes turns with.
+        """Raise the `turn_sec` of a new or resumed job to the least of the jobs that it takes turns with.
 
-        For a job that comes, or comes back: without this it would have the devices to itself until it made up for all
-        that the others ever had.
+        Otherwise it would have the devices to itself until it had caught up with all that the others ever had.
         """
         job = self.get(job_id)
         least = self._run(

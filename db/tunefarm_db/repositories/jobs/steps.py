@@ -1,11 +1,11 @@
-"""Steps: the queue. The database holds it; Celery only rings the bell."""
+"""Steps: the queue of work. The database holds it; Celery only says when to look."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from tunefarm_db.ids import new_id
@@ -52,9 +52,7 @@ class Steps(JobSteps):
             "round": round,
             "not_before": db_now() + delay_sec,
         }
-        step = self._first(Step, insert(_STEPS).values(values).returning(_STEPS))
-        assert step is not None
-        return step
+        return self._add(Step, _STEPS, values)
 
     def get(self, step_id: str) -> Step:
         """Return a step. Raises `NotFoundError` if there is no such one."""
@@ -76,11 +74,11 @@ class Steps(JobSteps):
         return self._all(Step, select(_STEPS).where(StepRow.job_id == job_id).order_by(StepRow.id))
 
     def claim(self, step_id: str, owner: str, lease_sec: float, *, max_attempts: int = 3) -> Step | None:
-        """Take the step for `lease_sec`, under a new fence.
+        """Lease the step for `lease_sec`, under a new fence.
 
         Returns:
-            The step as claimed, or None where it is not to be had: not due, done, held by another,
-            or tried `max_attempts` times (then `reap_expired` fails it).
+            The claimed step, or None if it cannot be claimed: it is not due, done, held by another worker,
+            or was tried `max_attempts` times (then `reap_expired` fails it).
         """
         statement = update(_STEPS).where(StepRow.id == step_id, _claimable(max_attempts))
         return self._first(Step, _taken(statement, owner, lease_sec))
@@ -181,7 +179,7 @@ class Steps(JobSteps):
         return step
 
     def note_in_flight(self, step_id: str, fence: int, in_flight: Json) -> None:
-        """Tell the other steps of its job what the step is at, for as long as it is leased.
+        """Store what the step works on, for the other steps of its job, until its lease ends.
 
         Raises:
             LeaseLostError: If the step is no longer ours; let it end the unit of work.
@@ -201,17 +199,17 @@ class Steps(JobSteps):
         )
 
     def mark_sent(self, step_ids: Sequence[str]) -> None:
-        """Note that these were just sent to the broker; those that somebody is at are passed over."""
+        """Note that these were just sent to the broker; locked ones are passed over."""
         if step_ids:
             self._change(self._lock(StepRow.id.in_(list(step_ids)), skip_locked=True), sent_at=db_now())
 
     def expedite(self, step_id: str) -> Step | None:
-        """Make a ready step due now, noting that it is being sent; None where it is not ready, or somebody is at it."""
-        found = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
-        return next(iter(self._change(found, not_before=db_now(), sent_at=db_now())), None)
+        """Make a ready step due now, noting that it is being sent; None if it is not ready, or is locked."""
+        step_ids = self._lock(StepRow.id == step_id, StepRow.state == StepState.READY, skip_locked=True)
+        return next(iter(self._change(step_ids, not_before=db_now(), sent_at=db_now())), None)
 
     def reap_expired(self, max_attempts: int = 3) -> tuple[Step, ...]:
-        """Take back every step whose lease ran out, or that is ready but used up its attempts, unless somebody is at it.
+        """Take back steps whose lease expired, and ready ones that used up their attempts; locked ones are passed over.
 
         Returns:
             The steps, in their new state: ready again, or failed with ``step-abandoned`` after `max_attempts`.
@@ -224,13 +222,13 @@ class Steps(JobSteps):
         )
         tried_often = and_(or_(expired, StepRow.state == StepState.READY), spent)
         failed = {"state": StepState.FAILED, "finished_at": db_now(), **NOT_LEASED}
-        # Its own error, where it left one, says more than ours.
-        told = self._lock(tried_often, StepRow.error.is_not(None), skip_locked=True)
-        silent = self._lock(tried_often, StepRow.error.is_(None), skip_locked=True)
+        # A step's own error says more than ours.
+        with_error = self._lock(tried_often, StepRow.error.is_not(None), skip_locked=True)
+        without_error = self._lock(tried_often, StepRow.error.is_(None), skip_locked=True)
         ready = self._lock(expired, ~spent, skip_locked=True)
         return (
-            self._change(told, **failed)
-            + self._change(silent, **failed, error=error.to_json())
+            self._change(with_error, **failed)
+            + self._change(without_error, **failed, error=error.to_json())
             + self._change(ready, state=StepState.READY, not_before=db_now(), sent_at=None, **NOT_LEASED)
         )
 
@@ -244,13 +242,13 @@ class Steps(JobSteps):
         Args:
             job_id: Whose steps.
             subject_id: Whose steps.
-            skip_locked: Pass over those that somebody is at: the job's row is locked already.
+            skip_locked: Pass over locked steps: the job's row is locked already.
         """
         if (job_id is None) == (subject_id is None):
             raise InvariantError("cancel_open takes job_id or subject_id")
         whose = StepRow.job_id == job_id if job_id is not None else StepRow.subject_id == subject_id
-        found = self._lock(whose, StepRow.state.in_(OPEN), skip_locked=skip_locked)
-        return self._change(found, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
+        step_ids = self._lock(whose, StepRow.state.in_(OPEN), skip_locked=skip_locked)
+        return self._change(step_ids, state=StepState.CANCELLED, finished_at=db_now(), **NOT_LEASED)
 
     def count_by_state(self) -> dict[StepState, int]:
         """Return how many steps are in each state that is not final."""

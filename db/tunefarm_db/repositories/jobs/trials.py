@@ -23,7 +23,7 @@ _TRIALS = table_of(TrialRow)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A trial, as far as a tuner must know of it."""
+    """The part of a trial that a tuner needs."""
 
     asked_key: str
     config_key: str
@@ -41,7 +41,7 @@ class Trials(Repository):
         *,
         device_id: str | None = None,
     ) -> tuple[str, ...]:
-        """Store a round's trials, and count them; return their ids, in order. `device_id` is where they were measured.
+        """Store and count a round's trials; return their ids, in order. `device_id` is the device that measured them.
 
         Raises:
             ConflictError: If the round, or one of the configs of its task, was stored before (infrastructure
@@ -105,11 +105,11 @@ class Trials(Repository):
         return self._all(Trial, query.order_by(TrialRow.round, TrialRow.ordinal))
 
     def tried(self, job_id: str, position: int) -> tuple[Tried, ...]:
-        """Return what `of_task` does, of each trial what a tuner must know: this is read before every round."""
+        """Return the trials of `of_task`, reduced to what a tuner needs: this is read before every round."""
         of_task = select(
             TrialRow.round, TrialRow.ordinal, *(_TRIALS.c[field.name] for field in fields(Tried))
         ).where(TrialRow.job_id == job_id, TrialRow.position == position)
-        # In two parts, each spelled as one of the two partial indexes: else all trials of the job are looked at.
+        # Two queries, each spelled as one of the partial indexes: one query would scan all trials of the job.
         both = union_all(
             of_task.where(text("outcome != 'infrastructure-error'")),
             of_task.where(text("outcome = 'infrastructure-error'")),
@@ -121,7 +121,7 @@ class Trials(Repository):
         )
 
     def known(self, job_id: str, position: int, config_keys: Sequence[str]) -> frozenset[str]:
-        """Return which of these configs the task has a trial of; infrastructure errors are none."""
+        """Return which of these configs were tried; infrastructure errors do not count."""
         query = select(TrialRow.config_key).where(
             TrialRow.job_id == job_id,
             TrialRow.position == position,
@@ -131,7 +131,7 @@ class Trials(Repository):
         return frozenset(self._run(query).scalars())
 
     def met(self, job_id: str, position: int, keys: Sequence[str]) -> frozenset[str]:
-        """Return which of these configs the task has a trial of, as asked or as applied; infrastructure errors are none."""
+        """Return which of these configs were tried, as asked or as applied; infrastructure errors do not count."""
         query = select(TrialRow.asked_key, TrialRow.config_key).where(
             TrialRow.job_id == job_id,
             TrialRow.position == position,
@@ -141,9 +141,9 @@ class Trials(Repository):
         return frozenset(key for row in self._run(query) for key in row) & frozenset(keys)
 
     def losses_in_a_row(self, job_id: str) -> int:
-        """Return during how many of the job's latest trials their device was lost: since the last one that ended by itself.
+        """Return how many of the job's trials lost their device since the last trial that did not.
 
-        Those that merely stood in line have no time of measuring, and are not counted.
+        Trials that were only queued on the device have no run time, and are not counted.
         """
         infrastructure = TrialRow.outcome == Outcome.INFRASTRUCTURE_ERROR
         ended = (
@@ -165,7 +165,7 @@ class Trials(Repository):
         return int(self._run(query).scalar_one())
 
     def outcomes(self, job_id: str) -> dict[int, dict[str, int]]:
-        """Return how many trials ended how, by task position and outcome."""
+        """Return the number of trials by task position and outcome."""
         query = (
             select(TrialRow.position, TrialRow.outcome, func.count())
             .where(TrialRow.job_id == job_id)

@@ -43,7 +43,7 @@ class Turns(Repository):
     """
 
     def next_of(self, device_key: str, devices: int = 1) -> tuple[Step, ...]:
-        """Return the steps whose turn it is on so many devices of this pool, the first one first."""
+        """Return the next steps for so many devices of this pool, in order."""
         query = select(_STEPS).join(_JOBS, JobRow.id == StepRow.job_id).where(_waits(device_key))
         order = (JobRow.priority.desc(), JobRow.turn_sec, JobRow.id, StepRow.not_before, StepRow.id)
         return self._all(Step, query.order_by(*order).limit(devices))

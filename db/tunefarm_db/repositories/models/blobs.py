@@ -23,7 +23,7 @@ class Blobs(Repository):
     def is_referenced(self, sha256: str) -> bool:
         """Whether a model that is ready or may become so, an artifact or a kernel's source needs the blob.
 
-        A failed model does not: what is worth another try comes with another upload.
+        A failed model does not: a retry comes with another upload.
         """
         useless = (ModelState.FAILED, ModelState.DELETED)
         models = exists().where(ModelRow.sha256 == sha256, ModelRow.state.not_in(useless))

@@ -32,16 +32,14 @@ class Models(Repository):
             "name": name,
             "sha256": sha256,
             "size_bytes": size_bytes,
-            "shapes": _plain(shapes),
+            "shapes": _as_lists(shapes),
             "shapes_key": shapes_key(shapes),
             "state": ModelState.IMPORTING,
             "inputs": [],
             "outputs": [],
             "operators": [],
         }
-        model = self._first(Model, insert(_MODELS).values(values).returning(_MODELS))
-        assert model is not None
-        return model
+        return self._add(Model, _MODELS, values)
 
     def find(self, sha256: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Model | None:
         """Return the model with these bytes and shapes, in any state but deleted."""
@@ -242,10 +240,10 @@ class Models(Repository):
         return {row[0]: row[1] for row in self._run(query)}
 
 
-def _plain(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
+def _as_lists(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, list[int]]:
     return {name: list(shape) for name, shape in (shapes or {}).items()}
 
 
 def shapes_key(shapes: Mapping[str, Sequence[int]] | None) -> str:
     """Return canonical text of shapes: equal shapes, equal text."""
-    return json.dumps(_plain(shapes), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_as_lists(shapes), sort_keys=True, separators=(",", ":"))

@@ -1,18 +1,17 @@
-"""Uploads that come in parts: how far each is, and what it became."""
+"""Uploads in parts: their progress and result."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import UploadRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Json
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Json, Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError
 
 _UPLOADS = table_of(UploadRow)
@@ -41,9 +40,7 @@ class Uploads(Repository):
             "sha256": sha256,
             "expires_at": db_now() + keep_sec,
         }
-        upload = self._first(Upload, insert(_UPLOADS).values(values).returning(_UPLOADS))
-        assert upload is not None
-        return upload
+        return self._add(Upload, _UPLOADS, values)
 
     def get(self, upload_id: str, *, api_key_id: str) -> Upload:
         """Return the upload.

@@ -30,8 +30,10 @@ from tunefarm_tuning.core.outcome import Outcome
 _RECORDS = table_of(RecordRow)
 _FAST = _RECORDS.alias("fast")
 _KEYS_PER_QUERY = 100  # SQLite takes at most 500 terms in a compound SELECT
-_PLACE = ("workload_key", "target_key", "device_model", "toolchain")
-_PLACE_COLUMNS = tuple(_RECORDS.c[name] for name in _PLACE)
+_KEY = ("workload_key", "target_key", "device_model", "toolchain")
+"""Records of one key can be compared."""
+
+_KEY_COLUMNS = tuple(_RECORDS.c[name] for name in _KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +61,13 @@ class Records(Repository):
         return tuple(row["id"] for row in rows)
 
     def _supersede(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Mark what the confirming rows take the place of, among what is stored and among the rows."""
-        places: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        """Mark the stored records and the rows that a confirming row supersedes."""
+        rows_by_key: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         for row in rows:
             row["superseded"] = False
-            places.setdefault(tuple(row[name] for name in _PLACE), []).append(row)
-        for place, new in places.items():
-            where = [_RECORDS.c[name] == value for name, value in zip(_PLACE, place, strict=True)]
+            rows_by_key.setdefault(tuple(row[name] for name in _KEY), []).append(row)
+        for key_values, new in rows_by_key.items():
+            where = [_RECORDS.c[name] == value for name, value in zip(_KEY, key_values, strict=True)]
             # JSON has no equality on PostgreSQL; the few confirmed configs are compared here.
             query = select(RecordRow.space_key, RecordRow.config).where(*where, RecordRow.confirmed)
             confirmed = {_config_key(*row) for row in self._run(query)}
@@ -89,33 +91,33 @@ class Records(Repository):
     ) -> dict[str, Record]:
         """Return each workload's fastest record, by workload key; workloads without one are left out.
 
-        A config that was confirmed counts by its newest confirming record. A record of a config space that the workload no
-        longer has counts not at all: its config applies to nothing. One index seek per workload, however many records there
-        are, and a query for each whose fastest is of such a space.
+        A config that was confirmed counts by its newest confirming record. A record of an outdated config
+        space does not count: its config cannot be applied. One index seek per workload, however many records there are,
+        and one more query for each workload whose fastest record is of an outdated space.
         """
         keys = self._texts(set(workload_keys), "wanted")
         fastest = (
             _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
         )
         query = select(_RECORDS).where(RecordRow.id.in_(select(fastest).select_from(keys)))
-        found = {record.workload_key: record for record in self._all(Record, query)}
+        best = {record.workload_key: record for record in self._all(Record, query)}
         current = select(SpaceRow.workload_key, SpaceRow.space_key).where(
-            SpaceRow.workload_key.in_(select(self._texts(found, "found").c.value)),
+            SpaceRow.workload_key.in_(select(self._texts(best, "best").c.value)),
             SpaceRow.target_key == target_key,
             SpaceRow.toolchain == toolchain,
         )
-        for key, space_key in self._run(current).all() if found else ():
-            if found[key].space_key != space_key:
+        for key, space_key in self._run(current).all() if best else ():
+            if best[key].space_key != space_key:
                 where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
-                del found[key]
+                del best[key]
                 for record in self.top(key, **where, space_key=space_key, limit=1):
-                    found[key] = record
-        return found
+                    best[key] = record
+        return best
 
     def best_costs(
         self, workload_keys: Collection[str], *, target_key: str, device_model: str, toolchain: str
     ) -> dict[str, float]:
-        """Return the costs alone of what `best` returns."""
+        """Return the costs of the records that `best` returns, by workload key."""
         keys = self._texts(set(workload_keys), "wanted")
         fastest = (
             _by_cost(keys.c.value, target_key, device_model, toolchain, _FAST.c.id).limit(1).scalar_subquery()
@@ -130,16 +132,16 @@ class Records(Repository):
             )
             .where(RecordRow.id.in_(select(fastest).select_from(keys)))
         )
-        found: dict[str, float] = {}
+        costs: dict[str, float] = {}
         for key, cost_sec, space_key, current in self._run(query).all():
             if current in (None, space_key):
-                found[key] = cost_sec
+                costs[key] = cost_sec
                 continue
             where = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
             for record in self.top(key, **where, space_key=current, limit=1):
                 assert record.cost_sec is not None
-                found[key] = record.cost_sec
-        return found
+                costs[key] = record.cost_sec
+        return costs
 
     def by_ids(self, record_ids: Collection[str]) -> dict[str, Record]:
         """Return records by id; those that are not there are left out."""
@@ -154,28 +156,28 @@ class Records(Repository):
     ) -> Page[Record]:
         """Return the fastest standing record of each workload, target, device model and toolchain, ordered by these.
 
-        Only of the records that match. One index seek per place that is passed, however many records there are.
+        Only records that match count. One index seek per key, however many records there are.
 
         Raises:
             InvalidInputError: If the cursor did not come from here.
         """
         limit = checked_limit(limit)
         wanted = wanted or RecordFilter()
-        after = None if cursor is None else [literal(value) for value in self._place(cursor)]
+        after = None if cursor is None else [literal(value) for value in self._key_of(cursor)]
         first = select(_RECORDS).where(RecordRow.id == _first_after(wanted, after))
-        places = first.cte("places", recursive=True)
-        # The database goes from place to place by itself; a query for each cost more than all its seeks.
+        best = first.cte("best", recursive=True)
+        # The recursion seeks from key to key inside the database; one query per key cost more than all seeks.
         following = _RECORDS.alias("following")
-        at = [places.c[name] for name in _PLACE]
-        places = places.union_all(
-            select(following).join_from(places, following, following.c.id == _first_after(wanted, at))
+        at = [best.c[name] for name in _KEY]
+        best = best.union_all(
+            select(following).join_from(best, following, following.c.id == _first_after(wanted, at))
         )
         # No ORDER BY: they come in this order, and no more of them than are asked for.
-        page = _matching(select(places), replace(wanted, outcome=None, job_id=None), places.c)
-        return page_of(self._all(Record, page.limit(limit + 1)), limit, lambda shown: shown.id)
+        page = _matching(select(best), replace(wanted, outcome=None, job_id=None), best.c)
+        return page_of(self._all(Record, page.limit(limit + 1)), limit, lambda record: record.id)
 
-    def _place(self, record_id: str) -> tuple[str, ...]:
-        row = self._run(select(*_PLACE_COLUMNS).where(RecordRow.id == record_id)).first()
+    def _key_of(self, record_id: str) -> tuple[str, ...]:
+        row = self._run(select(*_KEY_COLUMNS).where(RecordRow.id == record_id)).first()
         if row is None:
             raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
         return tuple(row)
@@ -190,7 +192,7 @@ class Records(Repository):
         limit: int,
     ) -> dict[str, tuple[Record, ...]]:
         """Return each workload's fastest standing records, fastest first; workloads without one are left out."""
-        found: dict[str, list[Record]] = {}
+        records_by_key: dict[str, list[Record]] = {}
         keys = sorted(set(workload_keys))
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             seeks = [
@@ -202,9 +204,10 @@ class Records(Repository):
             ]
             statement = seeks[0] if len(seeks) == 1 else union_all(*seeks)
             for record in self._all(Record, statement):
-                found.setdefault(record.workload_key, []).append(record)
+                records_by_key.setdefault(record.workload_key, []).append(record)
         return {
-            key: tuple(sorted(records, key=lambda r: (r.cost_sec, r.id))) for key, records in found.items()
+            key: tuple(sorted(records, key=lambda r: (r.cost_sec, r.id)))
+            for key, records in records_by_key.items()
         }
 
     def top(
@@ -232,23 +235,23 @@ class Records(Repository):
         toolchain: str,
         limit: int,
     ) -> dict[str, tuple[Record, ...]]:
-        """Return each workload's fastest standing records, and every confirming one that stands: who may win."""
-        place = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
-        found = {
+        """Return the records that may win, by workload: the fastest standing ones and every standing confirming one."""
+        platform = {"target_key": target_key, "device_model": device_model, "toolchain": toolchain}
+        contenders = {
             key: {record.id: record for record in records}
-            for key, records in self.top_of(workload_keys, **place, limit=limit).items()
+            for key, records in self.top_of(workload_keys, **platform, limit=limit).items()
         }
         keys = sorted(set(workload_keys))
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             query = select(_RECORDS).where(
                 RecordRow.workload_key.in_(keys[start : start + _KEYS_PER_QUERY]),
-                *(_RECORDS.c[name] == value for name, value in place.items()),
+                *(_RECORDS.c[name] == value for name, value in platform.items()),
                 RecordRow.confirmed,
                 ~RecordRow.superseded,
             )
             for record in self._all(Record, query):
-                found.setdefault(record.workload_key, {})[record.id] = record
-        return {key: tuple(records.values()) for key, records in found.items()}
+                contenders.setdefault(record.workload_key, {})[record.id] = record
+        return {key: tuple(records.values()) for key, records in contenders.items()}
 
     def history_ids(
         self,
@@ -263,7 +266,7 @@ class Records(Repository):
     ) -> tuple[str, ...]:
         """Return the ids of a workload's newest standing records, failures included, newest first.
 
-        What a tuner learns from. `except_job` is a job whose records are left out, and do not count towards `limit`.
+        These are what a tuner learns from. Records of the job `except_job` are left out, and do not count towards `limit`.
         """
         query = select(RecordRow.id).where(
             RecordRow.workload_key == workload_key,
@@ -312,24 +315,24 @@ def _matching(query: Select[Any], wanted: RecordFilter, columns: Any) -> Select[
     return query
 
 
-def _first_after(wanted: RecordFilter, place: Sequence[ColumnElement[str]] | None) -> ColumnElement[str]:
-    """Return the id of the fastest standing record of the first place after this one."""
-    names = [_FAST.c[name] for name in _PLACE]
+def _first_after(wanted: RecordFilter, after: Sequence[ColumnElement[str]] | None) -> ColumnElement[str]:
+    """Return the id of the fastest standing record of the first key after this one."""
+    names = [_FAST.c[name] for name in _KEY]
     query = select(_FAST.c.id).where(_FAST.c.cost_sec.is_not(None), ~_FAST.c.superseded)
-    # Of the place's own columns only the first can be asked for here: the index is ordered by it.
-    of_place = RecordFilter(workload_key=wanted.workload_key, outcome=wanted.outcome, job_id=wanted.job_id)
-    for name, value in asdict(of_place).items():
+    # Of the key's columns only the first can be filtered here: the index is ordered by it.
+    by_index = RecordFilter(workload_key=wanted.workload_key, outcome=wanted.outcome, job_id=wanted.job_id)
+    for name, value in asdict(by_index).items():
         if value is not None:
             query = query.where(_FAST.c[name] == value)
     query = query.order_by(*names, _FAST.c.cost_sec).limit(1)
-    if place is None:
+    if after is None:
         return query.scalar_subquery()
     # Another toolchain of the same workload, target and device model; or another device model; and so on. As one comparison
     # of rows SQLite seeks by the first column alone, and reads on through all records of the workload.
     seeks = [
         query.where(
-            *(name == value for name, value in zip(names[:same], place[:same], strict=True)),
-            names[same] > place[same],
+            *(name == value for name, value in zip(names[:same], after[:same], strict=True)),
+            names[same] > after[same],
         ).scalar_subquery()
         for same in reversed(range(len(names)))
     ]
@@ -358,7 +361,7 @@ def _by_cost(
     toolchain: str,
     column: ColumnElement[Any],
 ) -> Select[Any]:
-    """Return what `_standing` does, of one column, for a workload that another table names."""
+    """Return the query of `_standing` for one column and for the workload of another table."""
     return (
         select(column)
         .where(

@@ -1,4 +1,4 @@
-"""What the dashboard shows of one task's trials, and of what is on record: queries that only read."""
+"""Queries behind the dashboard's pages of a task and of records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KnownWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """What a page needs to know of a trial that failed."""
+    """The part of a failed trial that a page shows."""
 
     outcome: str
     message: str
@@ -74,7 +74,7 @@ class Searches(Repository):
     def known(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KnownWorkload]:
         """Return these workloads, by key and toolchain."""
         query = select(*_KNOWN).where(tuple_(WorkloadRow.key, WorkloadRow.toolchain).in_(list(pairs)))
-        return {(one.key, one.toolchain): one for one in self._all(KnownWorkload, query)}
+        return {(workload.key, workload.toolchain): workload for workload in self._all(KnownWorkload, query)}
 
     def workloads_like(self, text: str, *, shape: Sequence[int] = (), limit: int) -> tuple[str, ...]:
         """Return the keys of workloads whose name contains the text, or whose key begins with it.
@@ -95,13 +95,13 @@ class Searches(Repository):
         if shape:
             # The dimensions as the JSON has them, as a first sieve: 56, 56 is also in 156, 562.
             query = query.where(cast(WorkloadRow.args, Text).contains(", ".join(map(str, shape))))
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         for key, args in self._run(query):
             if not shape or any(_has(arg.get("shape", ()), shape) for arg in args):
-                found[key] = None
-                if len(found) == limit:
+                keys[key] = None
+                if len(keys) == limit:
                     break
-        return tuple(found)
+        return tuple(keys)
 
     def targets(self) -> tuple[str, ...]:
         """Return every target that a job was for."""
@@ -113,11 +113,11 @@ class Searches(Repository):
         return tuple(self._run(query).scalars())
 
     def best_over_time(self, record: Record, *, limit: int = 5000) -> list[tuple[float, float]]:
-        """Return when the best of a record's place fell, and to what, oldest first.
+        """Return (measured_at, cost_sec) of each improvement for a record's key, oldest first.
 
         Args:
-            record: Its workload, target, device model and toolchain say what is meant.
-            limit: Of so many of the newest working records.
+            record: Its workload, target, device model and toolchain are the key.
+            limit: How many of the newest working records are looked at.
         """
         query = (
             select(RecordRow.measured_at, RecordRow.cost_sec)
@@ -131,14 +131,14 @@ class Searches(Repository):
             .order_by(RecordRow.id.desc())
             .limit(limit)
         )
-        falls: list[tuple[float, float]] = []
+        improvements: list[tuple[float, float]] = []
         for at, cost in reversed(self._run(query).all()):
-            if not falls or cost < falls[-1][1]:
-                falls.append((at, cost))
-        return falls
+            if not improvements or cost < improvements[-1][1]:
+                improvements.append((at, cost))
+        return improvements
 
 
 def _has(dims: Sequence[int], wanted: Sequence[int]) -> bool:
     """Return whether these dimensions are in a shape, next to each other."""
-    places = range(len(dims) - len(wanted) + 1)
-    return any(list(dims[place : place + len(wanted)]) == list(wanted) for place in places)
+    starts = range(len(dims) - len(wanted) + 1)
+    return any(list(dims[start : start + len(wanted)]) == list(wanted) for start in starts)

@@ -1,4 +1,4 @@
-"""Sources of kernels: which texts are in the store, are being made, or cannot be."""
+"""Kernel sources: which are stored, are being generated, or cannot be generated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, update
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.tables import SourceRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values.sources import Json, Source, SourceState
+from tunefarm_db.values import Json, Source, SourceState
 
 _SOURCES = table_of(SourceRow)
 
@@ -19,7 +19,7 @@ class Sources(Repository):
         return self._first(Source, select(_SOURCES).where(SourceRow.key == key))
 
     def begin(self, key: str, *, record_id: str, target: Json) -> None:
-        """Note that the source is being made; what was there of it counts no more."""
+        """Store that the source is being generated, in place of an earlier result."""
         asked = {"record_id": record_id, "target": target, **_state(SourceState.MAKING)}
         statement = self._insert(_SOURCES).values(key=key, **asked)
         self._run(statement.on_conflict_do_update(index_elements=["key"], set_=asked))
@@ -32,7 +32,7 @@ class Sources(Repository):
         self._set(key, _state(SourceState.FAILED, error=error))
 
     def older_than(self, age_sec: float, *, limit: int) -> tuple[Source, ...]:
-        """Return sources that were made, or could not be, at least `age_sec` ago, oldest first."""
+        """Return sources that became ready or failed at least `age_sec` ago, oldest first."""
         query = select(_SOURCES).where(
             SourceRow.state != SourceState.MAKING, SourceRow.updated_at < db_now() - age_sec
         )

@@ -1,4 +1,4 @@
-"""What is on record elsewhere that a task can learn from. Every query is bounded, however much there is."""
+"""Transfer: records of other tasks that a task can learn from. Every query is bounded, however much there is."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MAX_CANDIDATES = 64  # of these, the nearest whose records are looked for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """Which records of one workload on one target, device model and toolchain to learn from: their ids, oldest first.
+    """The ids of records to learn from, oldest first: of one workload on one target, device model and toolchain.
 
-    Records never change, nor does a space of the same key: whoever has them need not read them again.
+    Neither records nor a space of the same key ever change, so they can be cached.
     """
 
     workload_key: str
@@ -33,7 +33,7 @@ class Outline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryLimits:
-    """How much of each kind is read: histories, and records of each."""
+    """How many histories of each kind are read, and how many records of each."""
 
     same_workload: int = 3
     same_workload_records: int = 160
@@ -43,7 +43,7 @@ class HistoryLimits:
     others_records: int = 40
 
 
-_Place = tuple[str, str, str]  # target, device model, toolchain
+_Platform = tuple[str, str, str]  # target key, device model, toolchain
 
 
 class Transfer(Repository):
@@ -58,22 +58,24 @@ class Transfer(Repository):
         extents: Sequence[int],
         limits: HistoryLimits | None = None,
     ) -> tuple[Outline, ...]:
-        """Return what a task can learn from, of whatever jobs, the most alike first.
+        """Return the histories that a task can learn from, whichever jobs they are from, the most similar first.
 
         First the same workload as measured elsewhere (another target, device model or toolchain); then, measured in
-        the task's own place, workloads of the same family, the nearest in size first; then some of other families.
+        the task's own platform, workloads of the same family, the nearest in size first; then some of other families.
         Of each the fastest standing records are taken, and the oldest: those were tried before a model knew what is
         good, and so are of all kinds.
         """
         limits = limits or HistoryLimits()
         here = (target_key, device_model, toolchain)
-        found = [
-            (workload_key, place, limits.same_workload_records)
-            for place in self._places(workload_key, limits.same_workload + 1)
-            if place != here
+        histories = [
+            (workload_key, platform, limits.same_workload_records)
+            for platform in self._platforms(workload_key, limits.same_workload + 1)
+            if platform != here
         ]
-        spaces = self._space_keys(found)
-        found = [one for one in found if (one[0], one[1][0], one[1][2]) in spaces][: limits.same_workload]
+        spaces = self._space_keys(histories)
+        histories = [
+            history for history in histories if (history[0], history[1][0], history[1][2]) in spaces
+        ][: limits.same_workload]
         for is_family, most, num_records in (
             (True, limits.same_family, limits.same_family_records),
             (False, limits.others, limits.others_records),
@@ -84,28 +86,28 @@ class Transfer(Repository):
             )
             for key in [key for key in candidates if key in on_record][:most]:
                 spaces[key, target_key, toolchain] = candidates[key]
-                found.append((key, here, num_records))
+                histories.append((key, here, num_records))
         outlines = [
-            self._outline(key, place, spaces[key, place[0], place[2]], num_records)
-            for key, place, num_records in found
+            self._outline(key, platform, spaces[key, platform[0], platform[2]], num_records)
+            for key, platform, num_records in histories
         ]
         return tuple(outline for outline in outlines if outline.record_ids)
 
-    def _places(self, workload_key: str, most: int) -> list[_Place]:
-        """Return where the workload was measured: one seek in the index for each place."""
+    def _platforms(self, workload_key: str, most: int) -> list[_Platform]:
+        """Return where the workload was measured: one index seek per platform."""
         columns = (RecordRow.target_key, RecordRow.device_model, RecordRow.toolchain)
-        places: list[_Place] = []
-        while len(places) < most:
+        platforms: list[_Platform] = []
+        while len(platforms) < most:
             query = select(*columns).where(RecordRow.workload_key == workload_key).order_by(*columns).limit(1)
-            if places:
-                query = query.where(tuple_(*columns) > places[-1])
+            if platforms:
+                query = query.where(tuple_(*columns) > platforms[-1])
             row = self._run(query).first()
             if row is None:
                 break
-            places.append((row[0], row[1], row[2]))
-        return places
+            platforms.append((row[0], row[1], row[2]))
+        return platforms
 
-    def _space_keys(self, wanted: Sequence[tuple[str, _Place, int]]) -> dict[tuple[str, str, str], str]:
+    def _space_keys(self, wanted: Sequence[tuple[str, _Platform, int]]) -> dict[tuple[str, str, str], str]:
         """Return the keys of spaces that are on record, by workload, target and toolchain."""
         if not wanted:
             return {}
@@ -115,9 +117,9 @@ class Transfer(Repository):
         return {(wanted[0][0], row[0], row[1]): row[2] for row in self._run(query)}
 
     def _candidates(
-        self, workload_key: str, here: _Place, family: str, extents: Sequence[int], is_family: bool
+        self, workload_key: str, here: _Platform, family: str, extents: Sequence[int], is_family: bool
     ) -> dict[str, str]:
-        """Return other workloads with a space on the target, and its key: the nearest first, or else the newest."""
+        """Return the space keys of other workloads on the target: the nearest first in the family, else the newest."""
         if is_family and not family:
             return {}
         of_family: ColumnElement[bool] = SpaceRow.family == family
@@ -135,8 +137,8 @@ class Transfer(Repository):
         query = query.order_by(SpaceRow.created_at.desc(), SpaceRow.workload_key).limit(_MAX_CANDIDATES)
         return {row[0]: row[1] for row in self._run(query)}
 
-    def _outline(self, workload_key: str, place: _Place, space_key: str, most: int) -> Outline:
-        target_key, device_model, toolchain = place
+    def _outline(self, workload_key: str, platform: _Platform, space_key: str, most: int) -> Outline:
+        target_key, device_model, toolchain = platform
         ids = select(RecordRow.id).where(
             RecordRow.workload_key == workload_key,
             RecordRow.target_key == target_key,

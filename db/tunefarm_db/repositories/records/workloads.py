@@ -1,15 +1,16 @@
-"""Workloads: the computations that were found in models, by key and toolchain."""
+"""Workloads, by key and toolchain, and their config spaces, by target."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import select
+from sqlalchemy import JSON, select, type_coerce
 
 from tunefarm_db.repositories.base import Repository
-from tunefarm_db.tables import WorkloadRow, table_of
-from tunefarm_db.values import Workload
+from tunefarm_db.tables import SpaceRow, WorkloadRow, table_of
+from tunefarm_db.tables.columns import db_now
+from tunefarm_db.values import Json, Space, Workload
 from tunefarm_tuning.core.errors import NotFoundError
 
 _WORKLOADS = table_of(WorkloadRow)
@@ -28,10 +29,10 @@ class Workloads(Repository):
             NotFoundError: ``workload-not-found``.
         """
         query = select(_WORKLOADS).where(WorkloadRow.key == key, WorkloadRow.toolchain == toolchain)
-        found = self._first(Workload, query)
-        if found is None:
+        workload = self._first(Workload, query)
+        if workload is None:
             raise NotFoundError("there is no such workload", code="workload-not-found", workload_key=key)
-        return found
+        return workload
 
     def get_many(self, keys: Collection[str], toolchain: str) -> dict[str, Workload]:
         """Return the workloads that are stored, by key."""
@@ -44,3 +45,44 @@ class Workloads(Repository):
         """Return the toolchains under which this workload is stored."""
         query = select(WorkloadRow.toolchain).where(WorkloadRow.key == key).order_by(WorkloadRow.toolchain)
         return tuple(self._run(query).scalars())
+
+
+_SPACES = table_of(SpaceRow)
+
+
+class Spaces(Repository):
+    def put(self, space: Space) -> None:
+        """Store the config space of a workload on a target, in place of an earlier one."""
+        values = asdict(space)
+        changes = {name: values[name] for name in ("space", "space_key", "family", "extents", "revision")}
+        self._run(
+            self._insert(_SPACES)
+            .values({**values, "created_at": db_now()})
+            .on_conflict_do_update(index_elements=["workload_key", "target_key", "toolchain"], set_=changes)
+        )
+
+    def get(self, workload_key: str, *, target_key: str, toolchain: str) -> Space | None:
+        return self._first(
+            Space,
+            select(_SPACES).where(
+                SpaceRow.workload_key == workload_key,
+                SpaceRow.target_key == target_key,
+                SpaceRow.toolchain == toolchain,
+            ),
+        )
+
+    def computations(
+        self, workload_keys: Collection[str], *, target_key: str, toolchain: str
+    ) -> dict[str, Json]:
+        """Return the `Computation.to_json` in the spaces of these workloads, by workload key."""
+        computation = type_coerce(SpaceRow.space, JSON)["computation"]
+        query = select(SpaceRow.workload_key, computation).where(
+            SpaceRow.workload_key.in_(sorted(workload_keys)),
+            SpaceRow.target_key == target_key,
+            SpaceRow.toolchain == toolchain,
+        )
+        return {
+            key: computation_json
+            for key, computation_json in self._run(query)
+            if isinstance(computation_json, dict)
+        }

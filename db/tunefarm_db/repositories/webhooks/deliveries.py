@@ -1,6 +1,6 @@
-"""Deliveries: which webhook has to be told of which event, and how that went.
+"""Deliveries: which webhook is sent which event, and the result.
 
-They are written with the event, in its transaction: none is lost, and none is of what never was.
+A delivery is stored in its event's transaction: none is lost, and none is of an event that was rolled back.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from tunefarm_db.repositories.farm.counters import Counter, Counters
 from tunefarm_db.repositories.webhooks.webhooks import Webhooks
 from tunefarm_db.tables import CounterRow, EventRow, WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Event, Page
-from tunefarm_db.values.webhooks import (
+from tunefarm_db.values import (
     ClaimedDelivery,
     Delivery,
     DeliveryState,
+    Event,
+    Page,
     WebhookHead,
-    WebhookStanding,
+    WebhookHealth,
 )
 from tunefarm_tuning.core.errors import NotFoundError
 
@@ -57,7 +58,7 @@ class Deliveries(Repository):
     """One webhook's deliveries of one job are sent in the order of the events: each waits for the one before it."""
 
     def queue(self, event: Event) -> None:
-        """Have every webhook told that wants the event; in the event's own transaction."""
+        """Queue the event for every webhook that subscribed to it, in the event's own transaction."""
         rows = [
             {
                 "id": new_id("whd"),
@@ -66,17 +67,15 @@ class Deliveries(Repository):
                 "seq": event.seq,
                 "kind": event.kind,
             }
-            for webhook_id in Webhooks(self._connection).told_of(event)
+            for webhook_id in Webhooks(self._connection).subscribed_to(event)
         ]
         if rows:
             self._run(insert(_DELIVERIES), rows)
 
     def queue_test(self, webhook_id: str) -> Delivery:
-        """Have the webhook told of nothing in particular."""
+        """Queue a test event for the webhook."""
         values = {"id": new_id("whd"), "webhook_id": webhook_id, "kind": TEST}
-        delivery = self._first(Delivery, insert(_DELIVERIES).values(values).returning(_DELIVERIES))
-        assert delivery is not None
-        return delivery
+        return self._add(Delivery, _DELIVERIES, values)
 
     def get(self, webhook_id: str, delivery_id: str) -> Delivery:
         """Return one delivery of the webhook.
@@ -106,20 +105,20 @@ class Deliveries(Repository):
             query = query.where(_Row.state == state)
         if cursor is not None:
             query = query.where(_Row.id < cursor)
-        found = self._all(Delivery, query.order_by(_Row.id.desc()).limit(checked_limit(limit) + 1))
-        return page_of(found, limit, lambda delivery: delivery.id)
+        deliveries = self._all(Delivery, query.order_by(_Row.id.desc()).limit(checked_limit(limit) + 1))
+        return page_of(deliveries, limit, lambda delivery: delivery.id)
 
     def due(
         self, limit: int, *, busy: Collection[str] = (), only: Collection[str] | None = None
     ) -> tuple[str, ...]:
-        """Return the ids of deliveries to be sent now: the longest due of each webhook, and of these the longest due first.
+        """Return the ids of deliveries to send now: one of each webhook, the longest due first.
 
         Args:
             limit: At most so many.
             busy: Webhooks that are left out.
             only: Webhooks that are looked at; None for all.
         """
-        # Webhooks that are gone have deliveries left where an event came at the same time; nobody sends them.
+        # An event that was added while its webhook was deleted leaves a delivery behind: nobody sends it.
         wanted = [WebhookRow.disabled_at.is_(None), WebhookRow.id.not_in(list(busy))]
         if only is not None:
             wanted.append(WebhookRow.id.in_(list(only)))
@@ -139,7 +138,7 @@ class Deliveries(Repository):
         return tuple(self._run(query).scalars())
 
     def claim(self, delivery_id: str, lease_sec: float) -> ClaimedDelivery | None:
-        """Take a delivery that is due; None where somebody else was faster."""
+        """Lease a delivery that is due; None if another process was faster."""
         statement = (
             update(_DELIVERIES)
             .where(_Row.id == delivery_id, _sendable())
@@ -169,7 +168,7 @@ class Deliveries(Repository):
         error: str,
         retry_after_sec: float = 0.0,
     ) -> bool:
-        """Write down how an attempt went.
+        """Store the result of an attempt.
 
         Args:
             delivery: As it was claimed.
@@ -180,7 +179,7 @@ class Deliveries(Repository):
             retry_after_sec: When it is sent again.
 
         Returns:
-            False where somebody else has taken it since, or it was given up: then nothing is written.
+            False, with nothing written, if another process claimed it since or it was given up.
         """
         final = state is not DeliveryState.PENDING
         statement = (
@@ -206,8 +205,8 @@ class Deliveries(Repository):
         Counters(self._connection).add(Counter.DELIVERIES, {result: 1}, of=delivery.webhook_id)
         return True
 
-    def standings(self) -> tuple[WebhookStanding, ...]:
-        """Return how each webhook does, oldest first."""
+    def health(self) -> tuple[WebhookHealth, ...]:
+        """Return the health of each webhook, oldest first."""
         pending = (
             select(
                 _Row.webhook_id,
@@ -242,10 +241,10 @@ class Deliveries(Repository):
             .outerjoin(due, due.c.webhook_id == WebhookRow.id)
             .order_by(WebhookRow.id)
         )
-        return self._all(WebhookStanding, query)
+        return self._all(WebhookHealth, query)
 
     def heads(self) -> tuple[WebhookHead, ...]:
-        """Return the heads of all webhooks. It is asked for all the time: it counts nothing of what waits."""
+        """Return the heads of all webhooks. Called often, so it does not count waiting deliveries."""
         newest = select(func.max(_Row.id)).where(_Row.webhook_id == WebhookRow.id).scalar_subquery()
         attempts = (
             select(func.coalesce(func.sum(CounterRow.value), 0.0))
@@ -288,7 +287,7 @@ def _sendable() -> ColumnElement[bool]:
 
 
 def _sendable_now() -> Subquery:
-    """Return all that can be sent now: of what waits for a webhook, the first of each job. A day's backlog is long."""
+    """Return all deliveries that can be sent now: per webhook, the first of each job. Quick also for a long backlog."""
     columns = (_Row.id, _Row.webhook_id, _Row.not_before)
     first = (
         select(_Row.webhook_id, _Row.job_id, func.min(_Row.seq).label("seq"))

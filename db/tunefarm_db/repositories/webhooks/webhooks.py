@@ -1,18 +1,17 @@
-"""Webhooks: who is told of what happens to jobs."""
+"""Webhooks: URLs that events of jobs are sent to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 
 from tunefarm_db.ids import new_id
 from tunefarm_db.repositories.base import Repository
 from tunefarm_db.repositories.farm.counters import Counter, Counters
 from tunefarm_db.tables import WebhookDeliveryRow, WebhookRow, table_of
 from tunefarm_db.tables.columns import db_now
-from tunefarm_db.values import Event
-from tunefarm_db.values.webhooks import DeliveryState, Webhook
+from tunefarm_db.values import DeliveryState, Event, Webhook
 from tunefarm_tuning.core.errors import NotFoundError
 
 _WEBHOOKS = table_of(WebhookRow)
@@ -22,14 +21,14 @@ DISABLED = "the webhook is disabled"
 
 
 def names_of(event: Event) -> tuple[str, ...]:
-    """Return the names that a webhook may ask for the event by: its kind, and how a job ended that has (``failed``)."""
+    """Return the kinds under which a webhook may subscribe to the event: its own, and how a job ended (``failed``)."""
     state = event.data.get("state") if event.kind == "finished" else None
     return (event.kind, state) if isinstance(state, str) else (event.kind,)
 
 
 class Webhooks(Repository):
     def add(self, *, url: str, kinds: Sequence[str], job_id: str | None, secret: str) -> Webhook:
-        """Store a webhook; it is told of what happens from now on. Raises `ConflictError` for an unknown job."""
+        """Store a webhook; it is sent events from now on. Raises `ConflictError` for an unknown job."""
         values = {
             "id": new_id("whk"),
             "url": url,
@@ -37,9 +36,7 @@ class Webhooks(Repository):
             "job_id": job_id,
             "secret": secret,
         }
-        webhook = self._first(Webhook, insert(_WEBHOOKS).values(values).returning(_WEBHOOKS))
-        assert webhook is not None
-        return webhook
+        return self._add(Webhook, _WEBHOOKS, values)
 
     def get(self, webhook_id: str) -> Webhook:
         """Return the webhook.
@@ -55,8 +52,8 @@ class Webhooks(Repository):
     def count(self) -> int:
         return int(self._run(select(func.count()).select_from(_WEBHOOKS)).scalar_one())
 
-    def told_of(self, event: Event) -> tuple[str, ...]:
-        """Return the ids of the webhooks that want the event."""
+    def subscribed_to(self, event: Event) -> tuple[str, ...]:
+        """Return the ids of the webhooks that subscribed to the event."""
         query = select(WebhookRow.id, WebhookRow.kinds).where(
             WebhookRow.disabled_at.is_(None),
             or_(WebhookRow.job_id.is_(None), WebhookRow.job_id == event.job_id),
@@ -65,7 +62,7 @@ class Webhooks(Repository):
         return tuple(id_ for id_, kinds in self._run(query) if not kinds or names & set(kinds))
 
     def succeeded(self, webhook_id: str) -> None:
-        """Forget the failures: an attempt went well."""
+        """Reset the failures after an attempt that succeeded."""
         self._run(
             update(_WEBHOOKS)
             .where(WebhookRow.id == webhook_id, WebhookRow.failures > 0)
@@ -85,7 +82,7 @@ class Webhooks(Repository):
         return self._first(Webhook, statement.returning(_WEBHOOKS))
 
     def disable(self, webhook_id: str, reason: str) -> bool:
-        """Tell the webhook of nothing any more, what is waiting included; False where that was so before."""
+        """Send the webhook nothing any more, waiting deliveries included; False if it was disabled already."""
         disabled = self._run(
             update(_WEBHOOKS)
             .where(WebhookRow.id == webhook_id, WebhookRow.disabled_at.is_(None))
@@ -106,7 +103,7 @@ class Webhooks(Repository):
         return True
 
     def enable(self, webhook_id: str) -> Webhook:
-        """Let the webhook be told again, of what happens from now on; one that is good stays as it is.
+        """Send the webhook events again from now on; an enabled one stays as it is.
 
         Raises:
             NotFoundError: If there is no such webhook.
@@ -125,7 +122,7 @@ class Webhooks(Repository):
             NotFoundError: If there is no such webhook.
         """
         self.get(webhook_id)
-        # The webhook first, as whoever settles a delivery: else they could wait for each other.
+        # The webhook first, in the order of `Deliveries.settle`: otherwise both could deadlock.
         self._run(delete(_WEBHOOKS).where(WebhookRow.id == webhook_id))
         self._run(delete(_DELIVERIES).where(WebhookDeliveryRow.webhook_id == webhook_id))
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from tunefarm_api.web import show
 from tunefarm_app.devices.history import Span
-from tunefarm_db.values import Device
-from tunefarm_db.values.device_history import CalibrationOutcome, DeviceInterval
+from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
 
 MOST_POINTS = 400
 _LONGEST = 200

@@ -13,8 +13,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.webhooks.request import Attempt
 from tunefarm_app.webhooks.sender import Patience, settle
 from tunefarm_db.states.device import DeviceEvent
-from tunefarm_db.values import NewTrial, StepKind
-from tunefarm_db.values.webhooks import BY_A_PERSON, WEBHOOK_STATES
+from tunefarm_db.values import BY_A_PERSON, WEBHOOK_STATES, NewTrial, StepKind
 
 
 def read(client: TestClient) -> dict[tuple[str, ...], float]:

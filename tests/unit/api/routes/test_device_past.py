@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.ids import new_id
-from tunefarm_db.values import NewRecord, NewTrial
-from tunefarm_db.values.device_history import CalibrationOutcome, NewCalibration
+from tunefarm_db.values import CalibrationOutcome, NewCalibration, NewRecord, NewTrial
 
 AGENT = {"load": [1.5, 1, 1], "temperature_celsius": 61.0, "clock_mhz": 3410}
 

@@ -23,7 +23,7 @@ from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_app.storage.staged_blob import StagedBlob
 from tunefarm_db.repositories.models.uploads import Uploads
-from tunefarm_db.values.uploads import Upload, UploadState
+from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, TransientError
 
 KEY = "0" * 16

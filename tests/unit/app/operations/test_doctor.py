@@ -24,7 +24,7 @@ from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.unit_of_work import UnitOfWork
-from tunefarm_db.values.webhooks import BY_A_PERSON
+from tunefarm_db.values import BY_A_PERSON
 
 
 @pytest.fixture

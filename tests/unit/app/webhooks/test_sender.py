@@ -30,8 +30,7 @@ from tunefarm_app.webhooks.register import (
 )
 from tunefarm_app.webhooks.request import Attempt, send
 from tunefarm_app.webhooks.sender import Patience, WebhookSender, settle
-from tunefarm_db.values import Job
-from tunefarm_db.values.webhooks import ClaimedDelivery, Delivery, Webhook
+from tunefarm_db.values import ClaimedDelivery, Delivery, Job, Webhook
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, LeaseLostError, NotFoundError
 
 wait_until = partial(wait_for, within_sec=90.0)

@@ -1,0 +1,29 @@
+"""Values of the farm as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key of the API. Only a hash of its secret is stored.
+
+    Attributes:
+        id: The public part, as it stands in the key itself.
+        scopes: What it may do; ``["admin"]`` is everything.
+        expires_at: It is worthless from then on; None for never.
+        device_name: The one device that it may speak for; None for any.
+        device_key: The one pool that it may bring devices into; None for any.
+    """
+
+    id: str
+    name: str
+    secret_sha256: str
+    scopes: list[str]
+    created_at: float
+    last_used_at: float | None
+    revoked_at: float | None
+    expires_at: float | None
+    device_name: str | None
+    device_key: str | None

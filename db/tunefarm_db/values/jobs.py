@@ -1,0 +1,211 @@
+"""Values of jobs: their tasks, steps, trials, events and artifacts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tunefarm_db.states.job import JobState
+from tunefarm_db.values.base import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A tuning job.
+
+    Attributes:
+        target: `Target.to_json`; `target_key` is `Target.key`.
+        budget: `Budget.to_json`.
+        request_digest: Hash of the request, to tell a repeated request from another one under the same
+            idempotency key.
+        cancel_requested: The user asked to stop; whoever works on the job looks at it.
+        priority: Jobs with a higher one get devices first.
+        turn_sec: Device time that it had, for fair turns among jobs of one priority; it begins at what the others have
+            had at least, and means nothing by itself.
+        tuned_sec: Wall-clock spent searching; rounds that run side by side count once.
+        counted_until: The time up to which that is counted.
+        best_latency_sec: Sum of weight x best cost over the tasks; None until each has one.
+        stop_reason: Why the search ended (a limit's name, ``"exhausted"``); None before. The winners may still have to
+            be confirmed then.
+        progress: What the present phase reports about itself.
+        event_seq: Number of the newest event.
+    """
+
+    id: str
+    model_id: str
+    target: Json
+    target_key: str
+    device_key: str
+    tuner: str
+    seed: int
+    budget: Json
+    options: Json
+    state: JobState
+    error: Json | None
+    idempotency_key: str | None
+    request_digest: str | None
+    cancel_requested: bool
+    priority: int
+    turn_sec: float
+    started_tuning_at: float | None
+    tuned_sec: float
+    counted_until: float | None
+    trials: int
+    failures: int
+    trials_since_improvement: int
+    best_latency_sec: float | None
+    stop_reason: str | None
+    progress: Json
+    event_seq: int
+    artifact_id: str | None
+    created_at: float
+    updated_at: float
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTask:
+    """A job's view of one of its tuning tasks.
+
+    Attributes:
+        space_key: Of its `Space`; None until the first round of this task.
+        best_cost_sec: Fastest trial so far. `untuned_cost_sec`: the kernel as TVM makes it untuned.
+        spent_sec: Wall-clock of this task's rounds.
+        exhausted: Nothing is left to try.
+        confirmations: How often its best were measured again for this job.
+        history: ``[trials, best_cost_sec]`` after each round of this task.
+        alternative: As of `ModelTask`.
+    """
+
+    job_id: str
+    position: int
+    workload_key: str
+    toolchain: str
+    weight: int
+    name: str
+    space_key: str | None
+    trials: int
+    failures: int
+    best_cost_sec: float | None
+    untuned_cost_sec: float | None
+    spent_sec: float
+    exhausted: bool
+    rounds: int
+    confirmations: int
+    history: list[list[Any]]
+    alternative: Json | None = None
+
+
+class StepKind(StrEnum):
+    """What a step does."""
+
+    IMPORT = "import"
+    EXTRACT = "extract"
+    TUNE = "tune"
+    CONFIRM = "confirm"
+    COMPILE = "compile"
+    SOURCE = "source"
+
+
+class StepState(StrEnum):
+    """Where a step stands; the last three are final."""
+
+    READY = "ready"
+    LEASED = "leased"
+    PAUSED = "paused"  # nobody can claim it until its job is resumed
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One short piece of work for one Celery invocation.
+
+    Attributes:
+        subject_id: What it works on: the model of an import, the key of a kernel's source, the job of the rest.
+        fence: Grows with each claim; a write counts only under the present fence.
+        attempts: Claims so far, less the ones handed back by `release`.
+        faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.
+        not_before: It is not due before this time.
+        sent_at: When the dispatcher last sent it to the broker.
+        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.leases.lanes`.
+    """
+
+    id: str
+    kind: StepKind
+    subject_id: str
+    model_id: str
+    job_id: str | None
+    round: int
+    state: StepState
+    fence: int
+    lease_owner: str | None
+    lease_until: float | None
+    attempts: int
+    faults: int
+    not_before: float
+    sent_at: float | None
+    error: Json | None
+    in_flight: Json | None
+    created_at: float
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTrial:
+    """A trial to be stored. See `Trial` for the fields."""
+
+    position: int
+    ordinal: int
+    config_key: str
+    asked_key: str
+    outcome: str
+    cost_sec: float | None
+    message: str
+    build_sec: float
+    run_sec: float
+    measured_at: float
+    record_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial(NewTrial):
+    """One config scheduled by a job, and how it ended.
+
+    Attributes:
+        position: Which of the job's tasks.
+        round: Round of the job; `ordinal` counts within the round.
+        config_key: `Config.key` as applied; `asked_key` as the tuner asked for it.
+        outcome: A `tunefarm_tuning.measure.interfaces.Outcome`.
+    """
+
+    id: str
+    job_id: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a job. `seq` counts from 1 within the job, without gaps."""
+
+    job_id: str
+    seq: int
+    kind: str
+    data: Json
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A job's result: the packed file's blob, its manifest and its report."""
+
+    id: str
+    job_id: str
+    sha256: str
+    size_bytes: int
+    name: str
+    manifest: Json
+    report: Json
+    created_at: float

@@ -1,0 +1,121 @@
+"""Values of models: uploads, blobs of the store, and the tasks of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tunefarm_db.values.base import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A file of the content-addressed store."""
+
+    sha256: str
+    size_bytes: int
+    media_type: str
+    created_at: float
+
+
+class ModelState(StrEnum):
+    """Where a model's import stands."""
+
+    IMPORTING = "importing"
+    READY = "ready"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """An uploaded network.
+
+    Attributes:
+        shapes: Shapes given for dynamic inputs (``{"x": [1, 3, 224, 224]}``); part of the identity.
+        error: `TunefarmError.to_json` where the state is failed.
+        inputs: `TensorSpec.to_json` objects; empty until the model is ready. `outputs` likewise.
+        operators: ``[name, count]`` pairs.
+        revision: `tunefarm_tuning.workload.revisions.IMPORTER` of the release that refused it.
+    """
+
+    id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    shapes: dict[str, list[int]]
+    state: ModelState
+    error: Json | None
+    inputs: list[Json]
+    outputs: list[Json]
+    operators: list[list[Any]]
+    opset: int | None
+    num_params: int | None
+    created_at: float
+    updated_at: float
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTask:
+    """A kernel that a model runs on one kind of target, with what a list shows of its workload.
+
+    Attributes:
+        pipeline: The graph passes that found it: ``"cpu"``, ``"cpu dot16"``, ``"gpu"`` and so on.
+        weight: Calls per inference.
+        alternative: `Alternative.to_json` of the engine; None for a kernel of the network as it stands.
+    """
+
+    model_id: str
+    pipeline: str
+    position: int
+    workload_key: str
+    toolchain: str
+    weight: int
+    name: str
+    flops: float
+    args: list[Json]
+    alternative: Json | None = None
+
+
+class UploadState(StrEnum):
+    """Where an upload stands; the last two are final."""
+
+    OPEN = "open"
+    FINISHED = "finished"  # it became a model
+    FAILED = "failed"  # its bytes were refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """A file that is sent in as many requests as it takes.
+
+    Attributes:
+        api_key_id: Whose it is: nobody else is told of it.
+        name: What the model is to be called.
+        shapes: Shapes of dynamic inputs, by input.
+        metadata: What the client said of it at the beginning, as it said it (tus: ``Upload-Metadata``).
+        size_bytes: What it has in all.
+        sha256: What its bytes must come to; None where the client did not say.
+        offset_bytes: So many of them are safely on the disk. It is `size_bytes` for a finished upload alone.
+        digest: What its bytes came to, noted before they become a blob; None before.
+        model_id: What it became; None unless it is finished.
+        error: Why its bytes were refused; None unless it failed.
+        expires_at: It is forgotten then, its bytes with it; every part puts that off.
+    """
+
+    id: str
+    api_key_id: str
+    name: str
+    shapes: dict[str, Any]
+    metadata: str
+    size_bytes: int
+    sha256: str | None
+    offset_bytes: int
+    state: UploadState
+    digest: str | None
+    model_id: str | None
+    error: dict[str, Any] | None
+    created_at: float
+    expires_at: float

@@ -1,0 +1,113 @@
+"""Values of what was measured: workloads, their config spaces, records and kernel sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tunefarm_db.values.base import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A kernel's computation (`tunefarm_tuning.workload.task.Workload`) under one toolchain."""
+
+    key: str
+    toolchain: str
+    name: str
+    flops: float
+    args: list[Json]
+    ir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """The config space of a workload on a target.
+
+    Attributes:
+        space: `ConfigSpace.to_json`; `space_key` is `ConfigSpace.key`.
+        family: `ConfigSpace.family`; None where the release that stored it knew of none.
+        extents: `ConfigSpace.extents`.
+        revision: `tunefarm_tuning.workload.revisions.SPACES` of the release that stored it.
+    """
+
+    workload_key: str
+    target_key: str
+    toolchain: str
+    space: Json
+    space_key: str
+    family: str | None
+    extents: list[int]
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """A record to be stored. See `Record` for the fields."""
+
+    workload_key: str
+    target_key: str
+    device_model: str
+    toolchain: str
+    space_key: str
+    config: list[Any]
+    outcome: str
+    cost_sec: float | None
+    samples_sec: list[float]
+    build_sec: float
+    measured_at: float
+    tuner: str = ""
+    message: str = ""
+    extra: Json | None = None
+    confirmed: bool = False
+    device_id: str | None = None
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(NewRecord):
+    """A measured fact (`tunefarm_tuning.records.record.TuningRecord`) and where it came from.
+
+    Attributes:
+        config: `Config.to_json`.
+        cost_sec: Median of the samples; None unless the outcome is ok.
+        confirmed: It was measured again, side by side with the task's other best.
+        superseded: A later confirming record of the same config counts in its place.
+    """
+
+    id: str
+    superseded: bool
+    created_at: float
+
+
+class SourceState(StrEnum):
+    """How far a kernel's source is."""
+
+    MAKING = "making"
+    READY = "ready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The source of one config of a workload, for one target, by one toolchain. It can be made again at any time.
+
+    Attributes:
+        key: Derived from all of these; see `tunefarm_app.records.kernel_sources`.
+        record_id: A record of the config.
+        target: As TVM's JSON.
+        error: Why it cannot be made.
+        sha256: The blob with its texts, when it is ready.
+        updated_at: When its state last changed.
+    """
+
+    key: str
+    record_id: str
+    target: Json
+    state: SourceState
+    error: Json | None
+    sha256: str | None
+    size_bytes: int | None
+    created_at: float
+    updated_at: float
