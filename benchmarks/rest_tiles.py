@@ -25,7 +25,7 @@ from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.search.round import run_round
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner import make_tuner
-from tunefarm_tuning.tvm.base.ir_text import module_to_text
+from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key

@@ -47,7 +47,7 @@ class Workload:
         name: A human's name for it, from the graph (``"fused_conv2d_add_relu"``). Not part of the key.
         flops: Floating-point operations of one call.
         args: The kernel's arguments in calling order, outputs last.
-        ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm.base.ir_text` reads it). Valid for
+        ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm.base.serialization` reads it). Valid for
             the TVM version that wrote it alone.
     """
 

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 

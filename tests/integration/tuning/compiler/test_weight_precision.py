@@ -21,7 +21,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.reference.comparison import RELATIVE_TOLERANCE
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.testing.records import applicable_records
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.tasks.alternatives import find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax

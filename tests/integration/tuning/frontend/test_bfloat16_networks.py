@@ -22,7 +22,7 @@ from tunefarm_tuning.target.toolchain import find_nvcc
 
 pytest.importorskip("tvm")
 
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 from tunefarm_tuning.tvm.tasks.extract import rounding_of

@@ -8,7 +8,7 @@ import onnx_models
 import pytest
 
 from tunefarm_tuning import Model, TuningTask, extract_tasks, import_model
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 
 CPU = "llvm -mcpu=znver4 -num-cores=2"

@@ -13,7 +13,7 @@ import tvm
 from tvm.target import Target, codegen
 from tvm.target.target import _ffi_api
 
-from tunefarm_tuning.tvm.base.python_values import to_plain
+from tunefarm_tuning.tvm.base.serialization import to_plain
 
 TABLE_PATH = Path(__file__).parents[2] / "target" / "target_tags.json"
 

@@ -1,20 +1,18 @@
-"""TVM's objects for our targets.
-
-Apart from the pipeline, which needs ONNX: a child that builds single kernels starts sooner without it.
-"""
+"""TVM's target objects for our targets, and the set-up of TVM that every process needs which builds kernels."""
 
 from __future__ import annotations
 
 import os
 
 import tvm
+import tvm_ffi
 
+from tunefarm_tuning.artifact.machine_check import KNOWN_CPU_FEATURES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base import vector_loads as lane_loads
-from tunefarm_tuning.tvm.base import vector_math
+from tunefarm_tuning.tvm.base import vector_loads, vector_math
 
-# Every process that builds kernels comes through here.
-lane_loads.register()
+# Every process that builds kernels imports this module.
+vector_loads.register()
 vector_math.register()
 # On a machine with a GPU TVM would compile CUDA C itself, with NVRTC, while it builds (see `device_code`). Read at every build.
 os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
@@ -27,7 +25,15 @@ def pipeline_name(target: Target) -> str:
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """Return TVM's object for a target; a GPU's gets a host to go with it."""
-    made = tvm.target.Target(target.to_json())
+    machine = tvm.target.Target(target.to_json())
     if pipeline_name(target) == "cpu" or target.get("host") is not None:
-        return made
-    return made.with_host(tvm.target.Target("llvm"))
+        return machine
+    return machine.with_host(tvm.target.Target("llvm"))
+
+
+def cpu_features(target: Target) -> list[str]:
+    """Return the features of the target's CPU (of its host's, for a GPU) that the loader knows how to look for."""
+    if target.kind != "llvm":
+        return []
+    features = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
+    return sorted(str(name) for name in features if str(name) in KNOWN_CPU_FEATURES)

@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.s_tir import pipeline as s_tir_pipeline
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 
 _PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")

@@ -22,7 +22,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.codegen.linker import link

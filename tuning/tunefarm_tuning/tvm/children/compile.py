@@ -17,8 +17,8 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, In
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.cpu_features import cpu_features
-from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
+from tunefarm_tuning.tvm.base.resources import with_deep_stack
+from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in

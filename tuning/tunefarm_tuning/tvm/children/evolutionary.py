@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import Trace
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 _MAX_TRIALS = 1 << 30

@@ -12,8 +12,8 @@ from tvm import relax, tirx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.resources import with_deep_stack
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.tasks.alternatives import alternative_tasks, find_alternatives
 from tunefarm_tuning.tvm.tasks.extract import tuning_tasks
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
-from tunefarm_tuning.tvm.base.ir_text import module_to_text
+from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import Workload

@@ -13,8 +13,8 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean, clean_lines
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.deep_stack import with_deep_stack
-from tunefarm_tuning.tvm.base.ir_text import module_from_text
+from tunefarm_tuning.tvm.base.resources import with_deep_stack
+from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
 from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded

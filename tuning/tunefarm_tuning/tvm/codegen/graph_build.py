@@ -17,9 +17,9 @@ from tvm import relax, te
 
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.kernel_marks import IS_SCHEDULED
-from tunefarm_tuning.tvm.base.out_of_memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS

@@ -15,10 +15,9 @@ from tvm import s_tir, tirx
 from tvm.s_tir import Schedule
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.intrinsics import import_intrinsics
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.kernel_marks import IS_SCHEDULED
-from tunefarm_tuning.tvm.base.out_of_memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
 from tunefarm_tuning.tvm.default_schedules.inline import blocks_of, inline_stages
 
 Fits = Callable[[tirx.PrimFunc], bool]

@@ -16,8 +16,8 @@ from tvm.s_tir import Schedule
 
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.kernel_marks import IS_SCHEDULED
-from tunefarm_tuning.tvm.base.out_of_memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_plain
 from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_groups
 from tunefarm_tuning.tvm.default_schedules.cpu.int8_dot_product import schedule_dots, with_instructions

@@ -13,8 +13,8 @@ from tvm.sym import Analyzer, detect_linear_equation
 
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_walk import type_key, walk
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import type_key, walk
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"

@@ -14,7 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.plain_graph import all_nodes, make_plain
-from tunefarm_tuning.tvm.base.out_of_memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend import activations as onnx_activations
 from tunefarm_tuning.tvm.frontend import older_opsets as onnx_older
 from tunefarm_tuning.tvm.frontend import pad as onnx_pad

@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, te, tirx, topi
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 
 Shape = tuple[int, ...]
 

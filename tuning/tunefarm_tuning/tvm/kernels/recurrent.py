@@ -18,7 +18,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documentation has it)
 
-from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY, IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
 
 _LANES = 16
 _TILE = 4 * _LANES  # columns of the matrix that are summed side by side, in registers

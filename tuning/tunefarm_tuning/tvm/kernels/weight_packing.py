@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"

@@ -17,8 +17,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.kernel_marks import IS_SCHEDULED
+from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
 from tunefarm_tuning.tvm.kernels.direct_conv import DirectConv
 from tunefarm_tuning.tvm.kernels.weight_packing import with_weights
 

@@ -18,9 +18,13 @@ from tvm.s_tir.schedule import Trace
 
 from tunefarm_tuning.target.gpu import limits_of_target, number_of
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.bfloat16_intrinsics import FIRST_ARCHITECTURE, mma_group, wmma_group
-from tunefarm_tuning.tvm.base.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tensor_intrinsics import (
+    FIRST_ARCHITECTURE,
+    import_intrinsics,
+    mma_group,
+    wmma_group,
+)
 
 WMMA, MMA = "wmma", "mma"
 _STRUCTURE = "SSSRRSRS"

@@ -27,8 +27,8 @@ from tunefarm_tuning.space.gpu_tiling import GpuNest
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.space.tail_tiles import num_rests
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 from tunefarm_tuning.tvm.space.cuda_space import SpaceMaker, cuda_spaces
 from tunefarm_tuning.tvm.space.cuda_tiling import gpu_nest_of

@@ -11,8 +11,8 @@ from tvm.sym import detect_linear_equation
 from tvm.target.codegen import llvm_get_vector_width
 
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_walk import type_key, walk
 from tunefarm_tuning.tvm.base.target import tvm_target
+from tunefarm_tuning.tvm.base.tir import type_key, walk
 from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
 
 _STRUCTURE = "meta_schedule.tiling_structure"

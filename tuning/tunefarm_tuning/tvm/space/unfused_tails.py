@@ -14,8 +14,7 @@ from tvm.ir import Range
 from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.rebuilding import rebuilt
+from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 
 
 def unfuse_rests(func: tirx.PrimFunc) -> tirx.PrimFunc:

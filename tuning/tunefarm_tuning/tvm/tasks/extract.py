@@ -12,9 +12,8 @@ from tvm.s_tir import SBlock
 
 from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_text import module_to_text
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY
+from tunefarm_tuning.tvm.base.serialization import module_to_text
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.kernels.int8_kernels import SUM
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-from tunefarm_tuning.tvm.base.ir_walk import is_node, parts, type_key
+from tunefarm_tuning.tvm.base.tir import is_node, parts, type_key
 
 _FORMAT = "tunefarm-workload-1"
 """Part of every key: raise it whenever the encoding below changes, so that old keys cannot match by accident."""

@@ -12,9 +12,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.rewriting import rewritten
-from tunefarm_tuning.tvm.transform.gpu_graph import PRODUCTS, WIDE, dtype_of_tensor, wide_product
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, tensor_dtype
+from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.transform.gpu_graph import PRODUCTS, WIDE, wide_product
 
 _NARROW = "bfloat16"
 _SCATTERS = ("scatter_elements", "scatter_nd")
@@ -41,9 +41,9 @@ _MOVES = frozenset(
 
 def wide_arithmetic(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with whatever computes with bfloat16 doing so in float32; unchanged where nothing does."""
-    if not any(dtype_of_tensor(node) == _NARROW for node in walk(mod["main"].body)):
+    if not any(tensor_dtype(node) == _NARROW for node in walk(mod["main"].body)):
         return mod
-    return rewritten(mod, _Widener(mod))
+    return rewrite_main(mod, _Widener(mod))
 
 
 @relax.expr_functor.mutator
@@ -52,9 +52,9 @@ class _Widener(relax.PyExprMutator):  # type: ignore[misc]
         call = super().visit_call_(call)
         if not isinstance(call.op, tvm.ir.Op) or (call.op.name in _MOVES and not _adds_up(call)):
             return call
-        if not any(dtype_of_tensor(one) == _NARROW for one in call.args):
+        if not any(tensor_dtype(one) == _NARROW for one in call.args):
             return call
-        made = dtype_of_tensor(call)
+        made = tensor_dtype(call)
         if call.op.name in PRODUCTS:
             wide = wide_product(call)
         else:
@@ -63,12 +63,12 @@ class _Widener(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_tuple_getitem_(self, item: Any) -> Any:
         found = super().visit_tuple_getitem_(item)
-        if dtype_of_tensor(item) == _NARROW and dtype_of_tensor(found) == WIDE:
+        if tensor_dtype(item) == _NARROW and tensor_dtype(found) == WIDE:
             return relax.op.astype(self.builder_.emit(found), _NARROW)
         return found
 
     def _widened(self, given: Any) -> Any:
-        if dtype_of_tensor(given) != _NARROW:
+        if tensor_dtype(given) != _NARROW:
             return given
         return self.builder_.emit(relax.op.astype(given, WIDE))
 

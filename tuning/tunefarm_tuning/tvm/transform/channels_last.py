@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.transform.convolution import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
@@ -22,7 +22,7 @@ from tunefarm_tuning.tvm.transform.convolution import (
 
 def channels_last(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with every convolution computed with channels last, between transposes there and back."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.transform.combine_branches import Block, Branches
 from tunefarm_tuning.tvm.transform.combine_rule import Choose, where_it_pays
 
@@ -30,7 +30,9 @@ def combine(mod: tvm.IRModule, choose: Choose = where_it_pays) -> tvm.IRModule:
         plan.add(Block(block), choose)
     if not plan.heads:
         return mod
-    made: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten(mod, _Rewriter(mod, plan)))
+    made: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
+        rewrite_main(mod, _Rewriter(mod, plan))
+    )
     return made
 
 

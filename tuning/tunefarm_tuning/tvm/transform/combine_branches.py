@@ -12,7 +12,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 
 Array = NDArray[Any]
 

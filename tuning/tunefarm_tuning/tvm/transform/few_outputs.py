@@ -15,9 +15,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST, convolution_name, convolve
-from tunefarm_tuning.tvm.transform.transposes.propagation import sizes
 
 _LANES = 8
 """Whatever the target: farms share a model's tasks among all CPUs. Half a vector of AVX-512, two of NEON."""
@@ -65,7 +64,7 @@ class _Conv:
 
 def widen_few_outputs(mod: tvm.IRModule) -> tvm.IRModule:
     """Return a network, laid out with channels last, with its convolutions of fewer than eight output channels made wider."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator
@@ -92,12 +91,12 @@ def _match(call: Any) -> _Conv | None:
     if convolution_name(call, CHANNELS_LAST) != "relax.nn.conv2d":
         return None
     attributes, (data, weights) = call.attrs, call.args
-    out = sizes(call)
+    out = static_shape(call)
     if (
         not isinstance(weights, tvm.ir.GenericConst)
         or str(weights.value.dtype) != "float32"
         or out is None
-        or sizes(data) is None
+        or static_shape(data) is None
         or int(attributes.groups) != 1
         or int(attributes.dilation[1]) != 1
         or out[3] >= _LANES

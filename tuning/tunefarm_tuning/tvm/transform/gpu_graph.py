@@ -12,8 +12,8 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
-from tunefarm_tuning.tvm.base.ir_walk import parts
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, tensor_dtype
+from tunefarm_tuning.tvm.base.tir import parts
 from tunefarm_tuning.tvm.kernels.special_values import Legalize
 
 Binary = Callable[[Any, Any], Any]
@@ -41,14 +41,14 @@ _SUMS = {
 
 def wide_sums(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with sums of float16 made in float32, and rounded at the end."""
-    return rewritten(mod, _Widener(mod))
+    return rewrite_main(mod, _Widener(mod))
 
 
 @relax.expr_functor.mutator
 class _Widener(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        if not isinstance(call.op, tvm.ir.Op) or dtype_of_tensor(call) != _NARROW:
+        if not isinstance(call.op, tvm.ir.Op) or tensor_dtype(call) != _NARROW:
             return call
         if call.op.name in PRODUCTS:
             wide = wide_product(call)
@@ -64,12 +64,6 @@ def wide_product(call: Any) -> Any:
     """Return the call of one of `PRODUCTS`, adding up in float32 and making that."""
     given = {name: value for name, value in parts(call.attrs) if name != "out_dtype"}
     return PRODUCTS[call.op.name](*call.args, **given, out_dtype=WIDE)
-
-
-def dtype_of_tensor(call: Any) -> str:
-    """Return the dtype of an expression of the graph; empty where it is no tensor."""
-    kind = getattr(call, "ty", None)
-    return str(kind.dtype.dtype) if isinstance(kind, relax.TensorType) else ""
 
 
 def _relu(builder: Any, call: Any) -> Any:
@@ -89,7 +83,7 @@ def _of_two(tvms: Binary, name: str) -> Legalize:
         return topi.where(topi.isnan(a), a, topi.where(topi.isnan(b), b, tvms(a, b)))
 
     def legalize(builder: Any, call: Any) -> Any:
-        kernel = either if "float" in dtype_of_tensor(call) else tvms
+        kernel = either if "float" in tensor_dtype(call) else tvms
         return builder.call_te(kernel, *call.args, primfunc_name_hint=name)
 
     return legalize

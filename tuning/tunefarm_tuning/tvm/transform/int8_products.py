@@ -17,7 +17,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
     byte_conv2d,
@@ -26,7 +26,6 @@ from tunefarm_tuning.tvm.kernels.int8_kernels import (
     packed,
     unsigned_zero,
 )
-from tunefarm_tuning.tvm.transform.transposes.propagation import sizes
 from tunefarm_tuning.tvm.transform.weights.forms import integers
 
 _MOVES = {"relax.reshape", "relax.permute_dims"}
@@ -41,7 +40,9 @@ def integer_products(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
         mod: Its constants folded.
         lanes: As of `dot_lanes`, above 0.
     """
-    made: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten(mod, _Rewriter(mod, lanes)))
+    made: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
+        rewrite_main(mod, _Rewriter(mod, lanes))
+    )
     return made
 
 
@@ -100,7 +101,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if name not in _WEIGHT_RANK or _dtype(call) != "float32":
             return None
-        if sizes(call) is None or 0 in (sizes(call) or ()):
+        if static_shape(call) is None or 0 in (static_shape(call) or ()):
             return None
         if name == "relax.matmul":
             return byte_product if len(call.args[0].ty.shape) > 1 else None

@@ -19,10 +19,9 @@ from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.model_file import read_model
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.kernel_marks import CPU_ONLY
-from tunefarm_tuning.tvm.base.out_of_memory import raise_if_out_of_memory
+from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
+from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.kernels import resize as resize_kernels
 from tunefarm_tuning.tvm.kernels.special_values import legalize_ops

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 
 _PLAIN: dict[float, Callable[[Any], Any]] = {
     1.0: lambda x: x,
@@ -26,7 +26,7 @@ its sign); a cube by two products would not be."""
 
 def plain_powers(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with such powers of floating-point tensors replaced."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator

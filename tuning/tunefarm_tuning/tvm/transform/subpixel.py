@@ -16,7 +16,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 
 _CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
     "relax.nn.conv1d_transpose": (relax.op.nn.conv1d, "NCW", "IOW"),
@@ -31,7 +31,7 @@ def as_subpixels(mod: tvm.IRModule) -> tvm.IRModule:
 
     They have it without groups and dilation, where the shapes are known.
     """
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator

@@ -11,13 +11,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
-from tunefarm_tuning.tvm.transform.transposes.propagation import sizes
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 
 
 def plain_takes(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with such replaced."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator
@@ -27,7 +26,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         if not isinstance(visited.op, tvm.ir.Op) or visited.op.name != "relax.take":
             return visited
         x, places = visited.args
-        shape, after = sizes(x), sizes(visited)
+        shape, after = static_shape(x), static_shape(visited)
         if not isinstance(places, tvm.ir.GenericConst) or shape is None or after is None:
             return visited
         if isinstance(x, tvm.ir.GenericConst) or visited.attrs.axis is None or 0 in after:

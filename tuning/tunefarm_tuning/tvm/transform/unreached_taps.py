@@ -12,14 +12,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
-from tunefarm_tuning.tvm.transform.transposes.propagation import sizes
 
 
 def drop_unreached_taps(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with its convolutions by constant weights, channels first, cut to the taps that meet the image."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator
@@ -29,7 +28,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         if convolution_name(visited, CHANNELS_FIRST) is None:
             return visited
         data, weights = visited.args
-        before, after = sizes(data), sizes(visited)
+        before, after = static_shape(data), static_shape(visited)
         if before is None or after is None or not isinstance(weights, tvm.ir.GenericConst):
             return visited
         attributes = visited.attrs

@@ -23,7 +23,7 @@ from tunefarm_tuning.testing.workloads import sample_task
 
 tvm = pytest.importorskip("tvm")
 
-from tunefarm_tuning.tvm.base.ir_text import module_from_text  # noqa: E402
+from tunefarm_tuning.tvm.base.serialization import module_from_text  # noqa: E402
 from tunefarm_tuning.tvm.base.target import tvm_target  # noqa: E402
 from tunefarm_tuning.tvm.space.design_space import DesignSpace  # noqa: E402
 
@@ -116,7 +116,7 @@ def test_intrinsics_are_described_as_those_of_float16() -> None:
     design_space(MATMUL, "bfloat16", 80)  # registers them
     from tvm.s_tir import TensorIntrin
 
-    from tunefarm_tuning.tvm.base.bfloat16_intrinsics import mma_group, wmma_group
+    from tunefarm_tuning.tvm.base.tensor_intrinsics import mma_group, wmma_group
 
     for group in (wmma_group(transposed=False), wmma_group(transposed=True), mma_group()):
         for part in ("load_a", "load_b", "compute"):

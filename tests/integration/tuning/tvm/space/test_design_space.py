@@ -36,7 +36,7 @@ CONV = {"size": 14, "channels": 16}
 
 
 def design_space(workload: Workload, target: Target = CPU) -> Any:
-    from tunefarm_tuning.tvm.base.ir_text import module_from_text
+    from tunefarm_tuning.tvm.base.serialization import module_from_text
     from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
     return DesignSpace(module_from_text(workload.ir), target)
@@ -139,7 +139,7 @@ def test_what_is_applied_is_stable(kind: str) -> None:
 def test_kernels_keep_their_arguments_and_their_meaning() -> None:
     workload = sample_workload("conv2d", **CONV)
     ours = design_space(workload)
-    from tunefarm_tuning.tvm.base.ir_text import module_from_text
+    from tunefarm_tuning.tvm.base.serialization import module_from_text
 
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(spec.shape).astype(spec.dtype) for spec in workload.args[:-1]]

@@ -12,7 +12,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from tunefarm_tuning.tvm.base.ir_text import module_from_text, module_to_text
+from tunefarm_tuning.tvm.base.serialization import module_from_text, module_to_text
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 
 

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.tirx import IndexMap
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _SPATIAL = 0

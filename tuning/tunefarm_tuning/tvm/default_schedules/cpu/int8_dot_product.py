@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tunefarm_tuning.tvm.base.rebuilding import rebuilt
+from tunefarm_tuning.tvm.base.tir import rebuilt
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     schedule_plain,

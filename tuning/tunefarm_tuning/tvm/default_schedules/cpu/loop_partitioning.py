@@ -12,7 +12,7 @@ import tvm
 from tvm import tirx
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
+from tunefarm_tuning.tvm.base.tir import walk
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
     tirx.LT: lambda difference: difference < 0,

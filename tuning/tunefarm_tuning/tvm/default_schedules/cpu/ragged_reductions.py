@@ -16,8 +16,7 @@ from tvm.ir import Op, Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
-from tunefarm_tuning.tvm.base.ir_walk import type_key, walk
-from tunefarm_tuning.tvm.base.rebuilding import rebuilt
+from tunefarm_tuning.tvm.base.tir import rebuilt, type_key, walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, replaced
 
 _LEAST = 32

@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
 
-from tunefarm_tuning.tvm.base.rebuilding import rebuilt
+from tunefarm_tuning.tvm.base.tir import rebuilt
 
 SPLIT_RESTS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
 """For the context of a build, which splits them."""

@@ -11,14 +11,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 
 _TRANSPOSE = "relax.permute_dims"
 
 
 def plain_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with transposes of transposes joined, and those that change nothing left out."""
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator

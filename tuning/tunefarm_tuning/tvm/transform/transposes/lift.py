@@ -12,9 +12,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 from tunefarm_tuning.tvm.transform.transposes.cancel import transpose_axes
-from tunefarm_tuning.tvm.transform.transposes.propagation import CHANNELS_LAST, resized, sizes
+from tunefarm_tuning.tvm.transform.transposes.propagation import CHANNELS_LAST, resized
 
 _RESIZE = "relax.image.resize2d"
 
@@ -24,7 +24,7 @@ def lift_transposes(mod: tvm.IRModule) -> tvm.IRModule:
 
     What else reads the enlarged image keeps the transpose where it is.
     """
-    return rewritten(mod, _Rewriter(mod))
+    return rewrite_main(mod, _Rewriter(mod))
 
 
 @relax.expr_functor.mutator
@@ -49,7 +49,7 @@ class _Rewriter(relax.PyExprMutator):  # type: ignore[misc]
         resize = self.lookup_binding(visited.args[0]) if isinstance(visited.args[0], relax.Var) else None
         if not isinstance(resize, relax.Call) or str(getattr(resize.op, "name", "")) != _RESIZE:
             return visited
-        before, after = sizes(resize.args[0]), sizes(resize)
+        before, after = static_shape(resize.args[0]), static_shape(resize)
         if resize.attrs.layout != "NHWC" or before is None or after is None or prod(before) >= prod(after):
             return visited
         first = self.builder_.emit(relax.op.permute_dims(resize.args[0], list(CHANNELS_LAST)))

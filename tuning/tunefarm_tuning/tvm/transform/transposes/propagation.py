@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from tunefarm_tuning.tvm.base.relax_graph import static_shape
 from tunefarm_tuning.tvm.transform.combine_branches import ELEMENTWISE
 from tunefarm_tuning.tvm.transform.transposes.reshape_groups import Group, groups_of
 
@@ -43,15 +44,6 @@ class Moved:
 Rule = Callable[[Any, Sequence[Moved | None], Emit], Moved | None]
 
 
-def sizes(expr: Any) -> tuple[int, ...] | None:
-    """Return the sizes of a tensor; None where not all are known."""
-    shape = getattr(expr.ty, "shape", None)
-    values = getattr(shape, "values", shape)
-    if values is None or not all(isinstance(size, tirx.IntImm) for size in values):
-        return None
-    return tuple(int(size) for size in values)
-
-
 def rule_of(call: Any) -> Rule | None:
     """Return the rule for a call; None where there is none."""
     if not isinstance(call.op, tvm.ir.Op):
@@ -66,7 +58,7 @@ def _remade(call: Any, *args: Any) -> Any:
 
 
 def _elementwise(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | None:
-    rank = len(sizes(call) or ())
+    rank = len(static_shape(call) or ())
     first = next((one for one in moved if one is not None and len(one.order) == rank), None)
     if first is None:
         return None
@@ -83,7 +75,7 @@ def _like(argument: Any, moved: Moved | None, first: Moved, emit: Emit) -> Any:
     """Return another operand as it stands beside the source of the first; None where its sizes are not known."""
     if moved is not None and moved.order == first.order:
         return moved.source
-    shape = sizes(argument)
+    shape = static_shape(argument)
     if shape is None:
         return None
     if not shape:
@@ -195,7 +187,7 @@ def _mean(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | None:
 
 def _reshape(call: Any, moved: Sequence[Moved | None], emit: Emit) -> Moved | None:
     first = moved[0]
-    before, after = sizes(call.args[0]), sizes(call)
+    before, after = static_shape(call.args[0]), static_shape(call)
     if first is None or before is None or after is None:
         return None
     groups = groups_of(before, after)

@@ -15,9 +15,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main, static_shape
 from tunefarm_tuning.tvm.transform.transposes.cancel import plain_transposes, transpose_axes
-from tunefarm_tuning.tvm.transform.transposes.propagation import Moved, rule_of, sizes
+from tunefarm_tuning.tvm.transform.transposes.propagation import Moved, rule_of
 
 
 def sink_transposes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -33,12 +33,12 @@ def sink_transposes(mod: tvm.IRModule) -> tvm.IRModule:
     if _has_branches(before):
         return before
     every = _Rewriter(before, lambda _: True)
-    moved = rewritten(before, every)
+    moved = rewrite_main(before, every)
     won = every.won(moved)
     if not won:
         return before
     if won != every.groups():
-        moved = rewritten(before, _Rewriter(before, lambda number: every.group_of(number) in won))
+        moved = rewrite_main(before, _Rewriter(before, lambda number: every.group_of(number) in won))
     after = clean(plain_transposes(clean(moved)))
     return after if sum(_costs(after).values()) < sum(_costs(before).values()) else before
 
@@ -70,7 +70,7 @@ def _costs(
 
 def _cost(call: Any) -> int:
     """Return how many elements a transpose moves. One of a constant, or of axes of size 1, moves none."""
-    axes, shape = transpose_axes(call), sizes(call.args[0])
+    axes, shape = transpose_axes(call), static_shape(call.args[0])
     if axes is None or shape is None or isinstance(call.args[0], tvm.ir.GenericConst):
         return 0
     long = [axis for axis in axes if shape[axis] > 1]

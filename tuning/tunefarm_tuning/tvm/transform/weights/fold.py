@@ -14,7 +14,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 
 Array = NDArray[Any]
 
@@ -57,7 +57,7 @@ def _widened(call: Any) -> Array | None:
 def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with steps on floating-point constants replaced by their values."""
     passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
-    return tvm.transform.Sequential(passes)(rewritten(mod, _Folder(mod)))
+    return tvm.transform.Sequential(passes)(rewrite_main(mod, _Folder(mod)))
 
 
 @relax.expr_functor.mutator

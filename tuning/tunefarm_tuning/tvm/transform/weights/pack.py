@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, kernel_arguments, pack
 
 
@@ -20,7 +20,7 @@ def pack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.
         kernels: By the name of the PrimFunc that each replaces. What it takes packed is a constant wherever it is called.
     """
     packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
-        rewritten(mod, _Packer(mod, kernels))
+        rewrite_main(mod, _Packer(mod, kernels))
     )
     return packed
 

@@ -18,8 +18,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, s_tir, te, tirx
 
-from tunefarm_tuning.tvm.base.ir_walk import walk
-from tunefarm_tuning.tvm.base.rewriting import rewritten
+from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
+from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, marked, with_weights
 from tunefarm_tuning.tvm.transform.weights.forms import Form, Stored, store
 from tunefarm_tuning.workload.precision import Precision
@@ -86,7 +86,7 @@ def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule
     if precision is Precision.AS_MODEL:
         return mod, Storage()
     storing = _Storing(mod, precision)
-    made = relax.transform.DeadCodeElimination(["main"])(rewritten(mod, storing))
+    made = relax.transform.DeadCodeElimination(["main"])(rewrite_main(mod, storing))
     return made, storing.storage
 
 

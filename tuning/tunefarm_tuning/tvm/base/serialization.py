@@ -1,8 +1,12 @@
-"""TVM modules as JSON text, for storage and for other processes of the same toolchain."""
+"""TVM modules as JSON text, and TVM's containers as plain Python values, for storage and for other processes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import tvm
+import tvm_ffi
 
 from tunefarm_tuning.core.errors import InvalidInputError
 
@@ -27,3 +31,20 @@ def module_from_text(text: str) -> tvm.IRModule:
     if not isinstance(mod, tvm.IRModule):
         raise InvalidInputError(f"not a TVM module but a {type(mod).__name__}", code="invalid-ir")
     return mod
+
+
+def to_plain(value: Any) -> Any:
+    """Return a JSON-able copy: dicts, lists, strings, numbers."""
+    if isinstance(value, Mapping | tvm_ffi.Map):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Sequence | tvm_ffi.Array):
+        return [to_plain(item) for item in value]
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) or value is None:
+        return value
+    raise TypeError(f"no plain form for {type(value).__name__}")

@@ -1,17 +1,61 @@
-"""Tensor intrinsics of bfloat16 for NVIDIA's tensor cores: those that TVM 0.27 has for float16, in the other type.
+"""Registration of the tensor intrinsics of one target, and of no other; those of bfloat16 for NVIDIA's tensor cores.
 
-A fragment of bfloat16 lies in registers as one of float16 does (PTX ISA, "Matrix Fragments"), and ``ldmatrix`` moves 16 bits of
-whatever they mean: so TVM's makers of intrinsics can be asked for the type, and nothing but the name of the instruction
-differs. Sums are made in float32, the only type that the hardware has for them.
+``import tvm.s_tir.tensor_intrin`` builds the intrinsics of every target that TVM knows and takes 5 to 12 seconds,
+most of it for CUDA; ``TuneContext`` imports it. A stand-in package with the same submodules is put in its
+place first; then one submodule is imported, which takes a tenth of a second for x86.
 """
 
 from __future__ import annotations
 
+import importlib
+import platform
+import sys
 from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import tvm.s_tir
+
+from tunefarm_tuning.target.target import Target
+
+_PACKAGE = "tvm.s_tir.tensor_intrin"
+
+
+def import_intrinsics(target: Target, *, tensor_cores: bool = False) -> None:
+    """Register what the schedule rules of `target` can refer to.
+
+    Args:
+        target: What will be scheduled or built for.
+        tensor_cores: Whether CUDA's are wanted (seconds), and ours: only rules for tensor cores refer to them.
+    """
+    _put_stand_in()
+    if target.kind == "llvm":
+        importlib.import_module(f"{_PACKAGE}.{_cpu_family(target)}")
+    elif target.kind == "cuda" and tensor_cores:
+        importlib.import_module(f"{_PACKAGE}.cuda")
+        register_bfloat16()
+
+
+def _put_stand_in() -> None:
+    if _PACKAGE in sys.modules:
+        return
+    package = ModuleType(_PACKAGE, "Stand-in: holds the submodules, imports none of them.")
+    package.__path__ = [str(Path(str(tvm.s_tir.__file__)).parent / "tensor_intrin")]
+    sys.modules[_PACKAGE] = package
+    tvm.s_tir.tensor_intrin = package
+
+
+def _cpu_family(target: Target) -> str:
+    machine = str(target.get("mtriple") or platform.machine()).lower()
+    if machine.startswith(("aarch64", "arm")):
+        return "arm_cpu"
+    if machine.startswith("riscv"):
+        return "riscv_cpu"
+    return "x86"
+
 
 FIRST_ARCHITECTURE = 80
 """Ampere; earlier tensor cores know no bfloat16."""
-
 _TYPE = "bfloat16"
 _SUM = "float32"
 _SHARED = "shared.dyn"
@@ -19,7 +63,12 @@ _SHARED = "shared.dyn"
 
 @cache
 def register_bfloat16() -> None:
-    """Make the intrinsics known to TVM in this process, by the names of `wmma_group` and `mma_group`."""
+    """Register the tensor intrinsics of bfloat16 in this process, by the names of `wmma_group` and `mma_group`.
+
+    TVM 0.27 has them for float16 only. A fragment of bfloat16 lies in registers as one of float16 does (PTX ISA, "Matrix
+    Fragments"), and ``ldmatrix`` moves any 16 bits: so TVM's makers of intrinsics are asked for the type, and only the name of
+    the instruction differs. Sums are float32, the only type that the hardware has for them.
+    """
     from tvm.s_tir import TensorIntrin
     from tvm.s_tir.tensor_intrin import cuda
 

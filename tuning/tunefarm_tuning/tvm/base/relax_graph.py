@@ -1,0 +1,36 @@
+"""Reading and rewriting a network's graph: shapes, dtypes and operators of Relax expressions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+
+def rewrite_main(mod: tvm.IRModule, rewriter: Any) -> tvm.IRModule:
+    """Return a module with its ``main`` rewritten by a ``PyExprMutator``, and the functions that the mutator added."""
+    rewriter.builder_.update_func(mod.get_global_var("main"), rewriter.visit_expr(mod["main"]))
+    rewritten: tvm.IRModule = rewriter.builder_.get()
+    return rewritten
+
+
+def static_shape(expr: Any) -> tuple[int, ...] | None:
+    """Return the shape of a tensor; None where a dimension is not known before the run."""
+    shape = getattr(expr.ty, "shape", None)
+    dims = getattr(shape, "values", shape)
+    if dims is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):
+        return None
+    return tuple(int(dim) for dim in dims)
+
+
+def tensor_dtype(expr: Any) -> str:
+    """Return the dtype of a tensor; empty for an expression that is no tensor."""
+    kind = getattr(expr, "ty", None)
+    return str(kind.dtype.dtype) if isinstance(kind, relax.TensorType) else ""
+
+
+def operator_name(expr: Any) -> str:
+    """Return the operator of a call (``"relax.add"``); empty for any other expression."""
+    is_operator_call = isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op)
+    return str(expr.op.name) if is_operator_call else ""

@@ -1,0 +1,115 @@
+"""Walking and rebuilding TIR, and the attributes that we put on PrimFuncs.
+
+TVM 0.27 exposes neither a visitor nor a mutator for TIR to Python: the walk goes by the reflection of its objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+
+def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator[tvm_ffi.Object]:
+    """Yield every object reachable from `root`, each once, parents before children.
+
+    Args:
+        root: Where it starts.
+        leaving_out: Names of fields that are not entered.
+    """
+    # The values keep the objects alive, so that no address is used twice.
+    seen: dict[int, tvm_ffi.Object] = {}
+    stack = [root]  # of our own: expressions nest deeper than Python's allows
+    while stack:
+        value = stack.pop()
+        if value.__chandle__() in seen:
+            continue
+        seen[value.__chandle__()] = value
+        yield value
+        stack.extend(
+            part for name, part in reversed(parts(value)) if name not in leaving_out and is_node(part)
+        )
+
+
+def is_node(value: Any) -> bool:
+    """Whether a value has parts of its own. Numbers, strings, tensors and None have none."""
+    return isinstance(value, tvm_ffi.Object) and not isinstance(value, tvm.runtime.Tensor)
+
+
+def parts(value: tvm_ffi.Object) -> list[tuple[str, Any]]:
+    """Return an object's fields, or a container's items, with their labels, in a fixed order."""
+    if isinstance(value, tvm_ffi.Array):
+        return [("", item) for item in value]
+    if isinstance(value, tvm_ffi.Map):
+        # In TIR every map has strings for keys; the order in which TVM holds them means nothing.
+        return [(key, value[key]) for key in sorted(value)]
+    if isinstance(value, tvm.ir.Op):
+        return [("name", value.name)]  # the rest is documentation
+    kind: Any = type(value)
+    return [(name, getter(value)) for name, getter in _fields(kind)]
+
+
+def type_key(value: tvm_ffi.Object) -> str:
+    """Return TVM's name of an object's type (``"tirx.For"``)."""
+    return str(type(value).__tvm_ffi_type_info__.type_key)
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """Return the names and getters of a type's fields, its bases' included; source locations left out."""
+    fields = []
+    info = kind.__tvm_ffi_type_info__
+    while info is not None:
+        fields += [(field.name, field.getter) for field in info.fields or () if field.name != "span"]
+        info = info.parent_type_info
+    return tuple(fields)
+
+
+def rebuilt(stmt: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a statement with its loops and block realizations changed, the inner ones first.
+
+    Args:
+        stmt: The body of a scheduled kernel.
+        change: Gets each ``For`` and ``SBlockRealize``, its body already rebuilt, and returns what replaces it.
+    """
+    if isinstance(stmt, tirx.For):
+        return change(
+            tirx.For(
+                stmt.loop_var,
+                stmt.min,
+                stmt.extent,
+                stmt.kind,
+                rebuilt(stmt.body, change),
+                stmt.thread_binding,
+                stmt.annotations,
+                stmt.step,
+            )
+        )
+    if isinstance(stmt, tirx.SeqStmt):
+        return tirx.SeqStmt([rebuilt(part, change) for part in stmt.seq])
+    if isinstance(stmt, SBlockRealize):
+        return change(SBlockRealize(stmt.iter_values, stmt.predicate, rebuilt(stmt.block, change)))
+    if isinstance(stmt, SBlock):
+        return SBlock(
+            stmt.iter_vars,
+            stmt.reads,
+            stmt.writes,
+            stmt.name_hint,
+            rebuilt(stmt.body, change),
+            stmt.init,
+            stmt.alloc_buffers,
+            stmt.match_buffers,
+            stmt.annotations,
+        )
+    return stmt
+
+
+IS_SCHEDULED = "tirx.is_scheduled"
+"""Attribute of a PrimFunc that is scheduled already: no default schedule is made for it."""
+CPU_ONLY = "tunefarm.cpu_only"
+"""Attribute of a PrimFunc whose loops can run on CPUs only; its value is the name of the operator."""
