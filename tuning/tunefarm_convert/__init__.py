@@ -1,1 +1,84 @@
-"""Readers of other model formats: TFLite files and StableHLO programs become ONNX models."""
+"""Model files of every format that tunefarm knows: which format a file has, and TFLite and StableHLO as ONNX.
+
+This is the package's only entry point; an import contract keeps others out of its modules. Importing it is cheap, and
+safe in any process. `to_onnx` and `run_in_source` parse a stranger's bytes with libraries that may crash over them
+(onnx, MLIR, XLA, LiteRT): call them in child processes only.
+
+Another format takes a signature in `signatures.py`, a converter package beside `tflite` and `stablehlo`, and a line in
+each of the two functions below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefarm_convert.signatures import (
+    HEAD_BYTES,
+    FileFormat,
+    check_head,
+    check_onnx_bytes,
+    file_format,
+    file_format_of,
+)
+from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import NDArray
+
+__all__ = [
+    "HEAD_BYTES",
+    "FileFormat",
+    "check_head",
+    "check_onnx_bytes",
+    "file_format",
+    "file_format_of",
+    "run_in_source",
+    "to_onnx",
+]
+
+
+def to_onnx(data: bytes, source: FileFormat) -> onnx.ModelProto:
+    """Convert a TFLite or StableHLO file to ONNX. Equal bytes give equal models.
+
+    Inputs and outputs keep their order, shapes and dtypes. What the conversion needs is loaded for such files alone.
+
+    Raises:
+        InvalidModelError: not-tflite, not-stablehlo; invalid-tflite, invalid-stablehlo, truncated-model,
+            unsupported-operator, unsupported-dtype, unknown-dimension, zero-size, too-large.
+    """
+    if source is FileFormat.TFLITE:
+        from tunefarm_convert.tflite import convert as tflite
+
+        if file_format(data) is not FileFormat.TFLITE:
+            raise InvalidModelError("the file does not begin like a TFLite file", code="not-tflite")
+        return tflite.convert(data)
+    if source is FileFormat.STABLEHLO:
+        from tunefarm_convert.stablehlo import convert as stablehlo
+
+        return stablehlo.convert_file(data)
+    raise InvariantError(f"no converter reads {source}")
+
+
+def run_in_source(path: Path, source: FileFormat, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return the outputs that the format's own framework computes: LiteRT's for TFLite, XLA's for StableHLO.
+
+    Args:
+        path: The file.
+        source: Its format. The framework must be installed.
+        inputs: Of the file's shapes and dtypes, in its order.
+
+    Raises:
+        InvalidModelError: reference-failed, not-stablehlo, invalid-stablehlo.
+    """
+    if source is FileFormat.TFLITE:
+        from tunefarm_convert.tflite import litert
+
+        return litert.run(path, inputs)
+    if source is FileFormat.STABLEHLO:
+        from tunefarm_convert.stablehlo import xla
+
+        return xla.run(path.read_bytes(), inputs)
+    raise InvariantError(f"no framework runs {source}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _OPSET = 20
 _OPSET_OF_16_BITS = 21
@@ -20,20 +22,23 @@ _IR_VERSION = 10
 
 
 class OnnxWriter:
-    """Nodes in the order in which they were added. What no output needs is left out at the end.
+    """Collects nodes in the order in which they run. Nodes and weights that no output needs are left out at the end.
 
     Args:
-        graph: What the graph is called: after the format that it was in.
+        graph: The graph's name.
+
+    Attributes:
+        scope: Begins the names of the nodes that are added next.
     """
 
-    def __init__(self, graph: str = "tflite") -> None:
+    def __init__(self, graph: str) -> None:
         self._graph = graph
         self._names: set[str] = set()
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, NDArray[Any]] = {}
         self._small: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._opset = _OPSET
-        self.place = "graph"
+        self.scope = "graph"
 
     def unique(self, wanted: str) -> str:
         """Return the name, or one like it that is not taken, and take it."""
@@ -44,7 +49,7 @@ class OnnxWriter:
         return name
 
     def weight(self, array: NDArray[Any], wanted: str = "constant") -> str:
-        """Add an initializer. Equal small ones are one."""
+        """Add an initializer and return its name. Small arrays that are equal share one."""
         key = (str(array.dtype), array.shape, array.tobytes()) if array.size <= 16 else None
         if key is not None and key in self._small:
             return self._small[key]
@@ -55,45 +60,51 @@ class OnnxWriter:
         return name
 
     def need_16_bits(self) -> None:
-        """Say that a quantised operator has 16-bit integers."""
+        """Raise the opset to the first whose quantised operators take 16-bit integers."""
         self._opset = max(self._opset, _OPSET_OF_16_BITS)
 
     def need_bfloat16(self) -> None:
-        """Say that an operator computes in bfloat16."""
+        """Raise the opset to the first whose operators take bfloat16."""
         self._opset = max(self._opset, _OPSET_OF_BFLOAT16)
 
     def ints(self, values: Sequence[int]) -> str:
+        """Add a constant list of integers and return its name."""
         return self.weight(np.array(values, np.int64))
 
     def node(self, operator: str, inputs: Sequence[str], wanted: str = "", **attributes: Any) -> str:
-        """Add a node of one output."""
-        return self.nodes(operator, inputs, [wanted or f"{self.place}_{operator}"], **attributes)[0]
+        """Add a node of one output and return the output's name."""
+        return self.nodes(operator, inputs, [wanted or f"{self.scope}_{operator}"], **attributes)[0]
 
     def nodes(
         self, operator: str, inputs: Sequence[str], wanted: Sequence[str], **attributes: Any
     ) -> list[str]:
-        """Add a node of several outputs."""
-        outputs = [self.unique(one) for one in wanted]
-        name = self.unique(f"{self.place}/{operator}")
+        """Add a node of several outputs and return their names."""
+        outputs = [self.unique(name) for name in wanted]
+        name = self.unique(f"{self.scope}/{operator}")
         self._nodes.append(helper.make_node(operator, inputs, outputs, name=name, **attributes))
         return outputs
 
     def model(
-        self, inputs: Sequence[onnx.ValueInfoProto], outputs: Mapping[str, onnx.ValueInfoProto]
+        self, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[tuple[str, onnx.ValueInfoProto]]
     ) -> onnx.ModelProto:
-        """Close the graph. `outputs` by the tensors that they are, in order."""
+        """Close the graph.
+
+        Args:
+            inputs: The graph's inputs, in order.
+            outputs: The graph's outputs, in order, each with the tensor that it is.
+        """
         nodes = list(self._nodes)
         renamed: dict[str, str] = {}
         produced = {name for node in nodes for name in node.output}
-        for tensor, value in outputs.items():
-            if tensor in produced:
+        for tensor, value in outputs:
+            if tensor in produced and tensor not in renamed:
                 renamed[tensor] = value.name
-            else:  # an input or a weight that comes out as it is
+            else:  # an input, a weight or another output
                 nodes.append(helper.make_node("Identity", [tensor], [value.name]))
         for node in nodes:
             node.input[:] = [renamed.get(name, name) for name in node.input]
             node.output[:] = [renamed.get(name, name) for name in node.output]
-        wanted = {value.name for value in outputs.values()}
+        wanted = {value.name for _, value in outputs}
         kept: list[onnx.NodeProto] = []
         for node in reversed(nodes):
             if wanted.intersection(node.output):
@@ -104,8 +115,20 @@ class OnnxWriter:
             for name, array in self._weights.items()
             if name in wanted
         ]
-        graph = helper.make_graph(kept[::-1], self._graph, list(inputs), list(outputs.values()), weights)
+        graph = helper.make_graph(
+            kept[::-1], self._graph, list(inputs), [value for _, value in outputs], weights
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self._opset)])
         model.ir_version = _IR_VERSION
         model.producer_name = "tunefarm"
         return model
+
+
+def onnx_type(dtype: str) -> int:
+    """Return ONNX's number of a dtype: one of NumPy's names, or ``bfloat16``."""
+    return int(helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype)))
+
+
+def value_info(name: str, dtype: str, shape: Sequence[int]) -> onnx.ValueInfoProto:
+    """Describe an input or an output."""
+    return helper.make_tensor_value_info(name, onnx_type(dtype), list(shape))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tunefarm_tuning.compiler.verify import verify as verify
     from tunefarm_tuning.core.errors import TunefarmError as TunefarmError
     from tunefarm_tuning.core.outcome import Outcome as Outcome
+    from tunefarm_tuning.frontend.conversion import import_stablehlo as import_stablehlo
+    from tunefarm_tuning.frontend.conversion import import_tflite as import_tflite
     from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
     from tunefarm_tuning.frontend.importing import import_model as import_model
-    from tunefarm_tuning.frontend.stablehlo import import_stablehlo as import_stablehlo
-    from tunefarm_tuning.frontend.tflite import import_tflite as import_tflite
     from tunefarm_tuning.frontend.torch import import_torch as import_torch
     from tunefarm_tuning.measure.builder.pool import LocalBuilder as LocalBuilder
     from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
@@ -125,8 +125,8 @@ _HOMES = {
     "Outcome": "core.outcome",
     "extract_tasks": "frontend.extraction",
     "import_model": "frontend.importing",
-    "import_stablehlo": "frontend.stablehlo",
-    "import_tflite": "frontend.tflite",
+    "import_stablehlo": "frontend.conversion",
+    "import_tflite": "frontend.conversion",
     "import_torch": "frontend.torch",
     "LocalBuilder": "measure.builder.pool",
     "ReplayBuilder": "measure.builder.replay",

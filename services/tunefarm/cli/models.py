@@ -18,7 +18,6 @@ from tunefarm.cli.base.parsing import parse_shapes
 
 if TYPE_CHECKING:
     from tunefarm.client import Model, ModelTask
-    from tunefarm_tuning import Model as Converted
 
 app = group("models", "Upload models and look at them.")
 
@@ -128,62 +127,32 @@ def convert_model(
     For a torch.export program torch and onnxscript must be installed, for StableHLO jaxlib (tunefarm[stablehlo]); a
     TFLite file is compared if ai-edge-litert is. A TFLite file can be uploaded and tuned as it is, too.
     """
-    from tunefarm_tuning.frontend.stablehlo import is_stablehlo_file
-    from tunefarm_tuning.frontend.tflite import is_tflite_file
+    from tunefarm_convert import FileFormat, file_format_of
+    from tunefarm_tuning.core.errors import InvalidModelError
+    from tunefarm_tuning.frontend.conversion import Conversion, convert_stablehlo, convert_tflite
+    from tunefarm_tuning.frontend.torch import import_torch
 
-    if is_tflite_file(file):
-        model, compared = _convert_tflite(out, file, to)
-    elif is_stablehlo_file(file):
-        model, compared = _convert_stablehlo(out, file, to)
+    source = file_format_of(file)
+    if source is FileFormat.TFLITE:
+        conversion = convert_tflite(file, to)
+    elif source is FileFormat.STABLEHLO:
+        conversion = convert_stablehlo(file, to)
+    elif source is FileFormat.TORCH_EXPORT:
+        model = import_torch(file, to, trust=trust)
+        conversion = Conversion(model=model, compared="as PyTorch computes them")
     else:
-        from tunefarm_tuning import import_torch
-
-        _check_torch_file(file)
-        model, compared = import_torch(file, to, trust=trust), "as PyTorch computes them"
+        raise InvalidModelError(
+            f"{file} is none of the files that can be converted: torch.export's (.pt2), StableHLO's (.mlir, .mlirbc, "
+            ".jax_export), TFLite's (.tflite); is it whole, and unpacked?",
+            code="not-convertible",
+        )
+    model, compared = conversion.model, conversion.compared
+    if conversion.warning:
+        out.warning(conversion.warning)
     if out.json:
         out.data({"path": str(to), "compared": compared, **model.to_json()})
         return
     out.text(f"wrote {to}: {len(model.inputs)} inputs, {len(model.outputs)} outputs, {compared}")
-
-
-def _check_torch_file(file: Path) -> None:
-    """Refuse what no format is known for: only a ZIP archive, or what is called so, is worth trusting as PyTorch's.
-
-    Raises:
-        InvalidModelError: not-convertible.
-    """
-    from tunefarm_tuning.core.errors import InvalidModelError
-
-    with file.open("rb") as opened:
-        if opened.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".pt2":
-            return
-    raise InvalidModelError(
-        f"{file} is none of the files that can be converted: torch.export's (.pt2), StableHLO's (.mlir, .mlirbc, "
-        ".jax_export), TFLite's (.tflite); is it whole, and unpacked?",
-        code="not-convertible",
-    )
-
-
-def _convert_tflite(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
-    from tunefarm_tuning.frontend.tflite import convert_tflite_file, litert_is_installed, skipped_text
-
-    made = convert_tflite_file(file, to)
-    if not litert_is_installed():
-        return made.model, "not compared: no ai-edge-litert"
-    if made.skipped:
-        out.warning(skipped_text(made.skipped))
-        return made.model, f"{len(made.model.outputs) - len(made.skipped)} of them as LiteRT computes them"
-    return made.model, "as LiteRT computes them"
-
-
-def _convert_stablehlo(out: Output, file: Path, to: Path) -> tuple[Converted, str]:
-    from tunefarm_tuning.frontend.stablehlo import convert_stablehlo, not_compared_text
-
-    made = convert_stablehlo(file, to)
-    if made.not_compared:
-        out.warning(not_compared_text(made.not_compared))
-        return made.model, "not compared"
-    return made.model, "as XLA computes them"
 
 
 @command(app, "tasks")

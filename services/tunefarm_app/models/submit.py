@@ -10,11 +10,10 @@ import structlog
 from tunefarm_app.models.store_sweep import remove_useless
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_convert.stablehlo.file_form import begins_like_mlir
+from tunefarm_convert import check_head
 from tunefarm_db.values import Model, ModelState, StepKind
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.file_bytes import MLIR
 from tunefarm_tuning.workload import revisions
 
 log = structlog.stdlib.get_logger(__name__)
@@ -22,19 +21,6 @@ log = structlog.stdlib.get_logger(__name__)
 MEDIA_TYPE = "application/x-onnx"
 MAX_DIMENSION = 1 << 31
 
-# A ModelProto begins with the tag of one of its fields: the only thing about a model that is looked at outside a child.
-_FIRST_BYTES = frozenset(b"\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2")
-_TFLITE = b"TFL3"
-"""At the fifth byte of a TFLite file."""
-_OTHER_FORMATS = {
-    b"PK\x03\x04": "a zip archive (PyTorch files are zips: export the network to ONNX)",
-    b"\x80": "a Python pickle (export the network to ONNX)",
-    b"\x89HDF": "an HDF5 file (export the network to ONNX)",
-    b"\x1f\x8b": "a gzip file (unpack it first)",
-    b"{": "a JSON file",
-    b"<": "an HTML or XML file (was a web page downloaded in its place?)",
-    b"\x7fELF": "a compiled library",
-}
 # Failures that may have been the machine's and not the model's: uploading it again tries again.
 _WORTH_ANOTHER_TRY = frozenset(
     {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
@@ -64,27 +50,6 @@ def check_shapes(shapes: Mapping[str, Sequence[int]]) -> None:
             )
 
 
-def check_head(blob_head: bytes, size_bytes: int) -> None:
-    """Refuse what can be neither an ONNX nor a TFLite file by its first bytes.
-
-    Raises:
-        InvalidModelError: ``empty-file`` or ``not-protobuf``.
-    """
-    if size_bytes == 0:
-        raise InvalidModelError("the file is empty", code="empty-file")
-    if blob_head[0] in _FIRST_BYTES or blob_head[4:8] == _TFLITE:
-        return
-    foreign = (what for magic, what in _OTHER_FORMATS.items() if blob_head.startswith(magic))
-    what = MLIR if begins_like_mlir(blob_head) else next(foreign, None)
-    if what is not None:
-        raise InvalidModelError(
-            f"this is not an ONNX file, nor a TFLite file: it looks like {what}", code="not-protobuf"
-        )
-    raise InvalidModelError(
-        "this is not an ONNX file, nor a TFLite file: it does not begin like one", code="not-protobuf"
-    )
-
-
 def submit_model(
     services: Services, *, name: str, blob: StoredBlob, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> SubmittedModel:
@@ -105,7 +70,7 @@ def submit_model(
     """
     shapes = {key: list(shape) for key, shape in (shapes or {}).items()}
     try:
-        check_head(blob.head, blob.size_bytes)
+        check_head(blob.head)
     except InvalidModelError:
         services.blobs.delete(blob.sha256)  # nobody else can be using it: it is refused for everybody
         raise

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import structlog
 
-from tunefarm_app.models.submit import check_head, submit_model
+from tunefarm_app.models.submit import submit_model
 from tunefarm_app.models.uploads import find_upload, keep_sec, settled_upload
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_app.storage.staged_blob import StagedBlob, staged_bytes
+from tunefarm_convert import check_head
 from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import (
     ConflictError,
@@ -127,7 +128,7 @@ class UploadPart:
         staged.write(chunk)
         if unseen and staged.size_bytes >= looked_at:
             try:
-                check_head(staged.head(), self._upload.size_bytes)
+                check_head(staged.head())
             except InvalidInputError as error:
                 raise self._failed(error) from None
         unnoted = staged.size_bytes - self._upload.offset_bytes

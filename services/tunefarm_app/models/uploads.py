@@ -14,10 +14,11 @@ from dataclasses import replace
 
 import structlog
 
-from tunefarm_app.models.submit import check_head, check_shapes
+from tunefarm_app.models.submit import check_shapes
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import too_large
 from tunefarm_app.storage.staged_blob import staged_bytes
+from tunefarm_convert import check_head
 from tunefarm_db.values import Upload, UploadState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -60,7 +61,7 @@ def begin_upload(
     if size_bytes > services.settings.max_upload_bytes:
         raise too_large(services.settings.max_upload_bytes)
     if size_bytes == 0:
-        check_head(b"", 0)
+        check_head(b"")
     check_shapes(shapes or {})
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise InvalidInputError("a SHA-256 has 64 lower-case hexadecimal digits", code="bad-digest")

@@ -11,8 +11,7 @@ import onnx
 import onnxruntime
 from jax import export
 
-from tunefarm_convert.stablehlo.convert import convert
-from tunefarm_convert.stablehlo.reading import parse_module, read_program
+from tunefarm_convert import FileFormat, to_onnx
 
 
 def exported(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -23,7 +22,7 @@ def exported(function: Callable[..., Any], *inputs: Any) -> Any:
 
 def converted(module: bytes | str) -> onnx.ModelProto:
     """Convert a module, text or bytecode, in this process."""
-    return convert(read_program(parse_module(module.encode() if isinstance(module, str) else module)))
+    return to_onnx(module.encode() if isinstance(module, str) else module, FileFormat.STABLEHLO)
 
 
 def computed(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:

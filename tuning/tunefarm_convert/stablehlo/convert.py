@@ -1,27 +1,28 @@
-"""A StableHLO program becomes an ONNX model."""
+"""Converting a StableHLO program to an ONNX model."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import helper
 
-from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.onnx_writer import OnnxWriter, value_info
+from tunefarm_convert.signatures import stablehlo_module
 from tunefarm_convert.stablehlo.batch_norms import with_batch_norms
-from tunefarm_convert.stablehlo.names import edge_names
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators import (
     control,
     convolutions,
     elementwise,
-    forms,
     indexing,
     matrices,
     ordering,
     reductions,
+    shapes,
     windows,
 )
-from tunefarm_convert.stablehlo.problems import Problems
 from tunefarm_convert.stablehlo.program import (
     Block,
     BrokenOperandError,
@@ -31,18 +32,18 @@ from tunefarm_convert.stablehlo.program import (
     TensorType,
     Type,
     UnsupportedFormError,
+    UnsupportedParts,
     bad_program,
 )
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import Emitter, Value, Values, broken, onnx_type
+from tunefarm_convert.stablehlo.values import Emitter, Value, Values, broken
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 CONVERTERS: Mapping[str, Converter] = {
     **control.CONVERTERS,
     **convolutions.CONVERTERS,
     **elementwise.CONVERTERS,
-    **forms.CONVERTERS,
+    **shapes.CONVERTERS,
     **indexing.CONVERTERS,
     **matrices.CONVERTERS,
     **ordering.CONVERTERS,
@@ -54,6 +55,27 @@ _INNER = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
 _MOST_STEPS = 200_000
 """Operations that are converted, those of calls and loops as often as they run."""
 _DEEPEST_CALL = 64
+
+
+def convert_file(data: bytes) -> onnx.ModelProto:
+    """Convert a StableHLO file: MLIR's text or bytecode, or a file of ``jax.export``.
+
+    Raises:
+        InvalidModelError: not-stablehlo, or a code of `convert`.
+    """
+    from tunefarm_convert.stablehlo.parser import parse_module, read_program
+
+    module = parse_module(stablehlo_module(data))
+    try:
+        program = read_program(module)
+    except (MemoryError, RecursionError, InvalidModelError):
+        raise
+    except Exception as error:
+        # A damaged file can parse, and hold texts and numbers that are none.
+        raise bad_program(
+            f"the file is probably damaged ({clean_message(error)}); export it again"
+        ) from error
+    return convert(program)
 
 
 def convert(program: Program) -> onnx.ModelProto:
@@ -71,7 +93,7 @@ def convert(program: Program) -> onnx.ModelProto:
         raise
     except Exception as error:
         # Sizes, counts and names that fit nothing that an honest file says.
-        reason = clean(" ".join(str(error).split()) or type(error).__name__, 200)
+        reason = clean_message(error, 200)
         raise bad_program(f"the StableHLO program is malformed: {reason}") from error
 
 
@@ -80,7 +102,7 @@ class _Conversion:
         self._program = program
         self._writer = OnnxWriter("stablehlo")
         self._emit = Emitter(self._writer)
-        self._problems = Problems()
+        self._unsupported = UnsupportedParts()
         self._steps = 0
         self._depth = 0
 
@@ -91,45 +113,45 @@ class _Conversion:
         self._note_unknown(main, set())
         types = [type_ for _, type_ in main.arguments if isinstance(type_, TensorType)]
         if len(types) != len(main.arguments):
-            self._problems.raise_any()
+            self._unsupported.raise_any()
         names = edge_names(self._program.input_names, len(types), "input", self._writer)
         arguments = tuple(
             self._emit.computed(name, type_.shape, type_.dtype)
             for name, type_ in zip(names, types, strict=True)
         )
         returned = self._run(main, arguments, {})
-        self._problems.raise_any()
+        self._unsupported.raise_any()
         for position, value in enumerate(returned):
             if 0 in value.shape:
-                self._problems.add_text(f"output {position} is of no elements", "zero-size")
-        self._problems.raise_any()
+                self._unsupported.add_text(f"output {position} is of no elements", "zero-size")
+        self._unsupported.raise_any()
         output_names = edge_names(self._program.output_names, len(returned), "output", self._writer)
-        outputs: dict[str, onnx.ValueInfoProto] = {}
-        for name, value in zip(output_names, returned, strict=True):
-            tensor = self._emit.name(value)
-            if tensor in outputs:
-                tensor = self._writer.node("Identity", [tensor])
-            outputs[tensor] = _info(name, value.shape, value.dtype)
-        inputs = [_info(name, one.shape, one.dtype) for name, one in zip(names, types, strict=True)]
+        outputs = [
+            (self._emit.name(value), value_info(name, value.dtype, value.shape))
+            for name, value in zip(output_names, returned, strict=True)
+        ]
+        inputs = [
+            value_info(name, type_.dtype, type_.shape) for name, type_ in zip(names, types, strict=True)
+        ]
         model = self._writer.model(inputs, outputs)
         with_batch_norms(model)
         return model
 
     def _check_edge(self, what: str, type_: Type) -> None:
         if isinstance(type_, OtherType):
-            self._problems.add_text(f"{what} is of type {clean(type_.text, 80)}: {type_.why}", type_.code)
+            self._unsupported.add_text(f"{what} is of type {clean(type_.text, 80)}: {type_.why}", type_.code)
         elif isinstance(type_, TensorType) and 0 in type_.shape:
-            self._problems.add_text(
+            self._unsupported.add_text(
                 f"{what} has the shape {list(type_.shape)}: there is nothing to compute", "zero-size"
             )
         elif not isinstance(type_, TensorType):
-            self._problems.add_text(f"{what} is a tuple", "unsupported-operator")
+            self._unsupported.add_text(f"{what} is a tuple", "unsupported-operator")
 
     def _note_unknown(self, block: Block, seen: set[str]) -> None:
         """Note the operations of no known kind that a block reaches, also where it is not run to the end."""
         for operation in block.operations:
             if operation.kind not in CONVERTERS:
-                self._problems.add(operation, "", "unsupported-operator")
+                self._unsupported.add(operation, "", "unsupported-operator")
             for name in ("callee", "decomposition"):
                 called = str(operation.attributes.get(name, ""))
                 if called in self._program.functions and called not in seen and operation.kind == "func.call":
@@ -162,15 +184,17 @@ class _Conversion:
                     f"the program runs more than {_MOST_STEPS} operations, loops unrolled", code="too-large"
                 )
             operands = tuple(known[number] for number in operation.operands)
-            made = self._converted(operation, operands, known)
-            known.update({number: value for (number, _), value in zip(operation.results, made, strict=True)})
+            results = self._converted(operation, operands, known)
+            known.update(
+                {number: value for (number, _), value in zip(operation.results, results, strict=True)}
+            )
         return tuple(known[number] for number in block.returned)
 
     def _converted(
         self, operation: Operation, operands: Values, known: Mapping[int, Value]
     ) -> Sequence[Value]:
-        self._writer.place = f"{operation.kind.rpartition('.')[2]}_{operation.number}"
-        step = Step(
+        self._writer.scope = f"{operation.kind.rpartition('.')[2]}_{operation.number}"
+        op = OperatorContext(
             operation=operation,
             operands=operands,
             emit=self._emit,
@@ -183,17 +207,17 @@ class _Conversion:
                 _check_result(type_, operands)
             if operation.kind not in CONVERTERS:
                 raise UnsupportedFormError("")
-            made = CONVERTERS[operation.kind](step)
-            _check_made(operation, made)
-            return made
+            results = CONVERTERS[operation.kind](op)
+            _check_results(operation, results)
+            return results
         except BrokenOperandError:
             pass
         except UnsupportedFormError as problem:
-            self._problems.add(operation, problem.why, problem.code)
+            self._unsupported.add(operation, problem.why, problem.code)
         except (InvalidModelError, MemoryError):
             raise
         except Exception as error:
-            reason = clean(" ".join(str(error).split()) or type(error).__name__, 200)
+            reason = clean_message(error, 200)
             raise bad_program(f"{operation.place}, is malformed: {reason}") from error
         return [_nothing(type_) for _, type_ in operation.results]
 
@@ -207,17 +231,41 @@ def _check_result(type_: Type, operands: Values) -> None:
         raise UnsupportedFormError("its result is a tuple")
 
 
-def _check_made(operation: Operation, made: Sequence[Value]) -> None:
-    """Check that a converter made what the program says: by a mistake of ours, or as the file breaks the rules."""
-    found = [(value.shape, value.dtype) for value in made]
-    said = [(one.shape, one.dtype) for _, one in operation.results if isinstance(one, TensorType)]
-    if found != said:
-        raise ValueError(f"it makes {found}, where the program says {said}")
+def _check_results(operation: Operation, results: Sequence[Value]) -> None:
+    """Check a converter's results against the program's types: they differ by a mistake of ours, or in a bad file."""
+    actual = [(value.shape, value.dtype) for value in results]
+    declared = [(type_.shape, type_.dtype) for _, type_ in operation.results if isinstance(type_, TensorType)]
+    if actual != declared:
+        raise ValueError(f"it makes {actual}, where the program says {declared}")
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
+_TREE_KEY = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
+_TREE_PATH = re.compile(rf"\w*(?:{_TREE_KEY.pattern})*")
+
+
+def edge_names(declared: Sequence[str], count: int, otherwise: str, writer: OnnxWriter) -> list[str]:
+    """Return a name for each input (output): the module's own, or else `otherwise` and its number.
+
+    JAX writes ``x`` for an argument, ``params['dense']['kernel']`` for one in a tree, ``result['logits']`` for a result.
+    """
+    wanted = [_plain_name(text) for text in declared] if len(declared) == count else [""] * count
+    counts = Counter(wanted)
+    return [
+        writer.unique(name if name and counts[name] == 1 else f"{otherwise}_{position}")
+        for position, name in enumerate(wanted)
+    ]
+
+
+def _plain_name(text: str) -> str:
+    """Return a path in a tree as one name, ``params.dense.kernel``; nothing for any other text."""
+    if not _TREE_PATH.fullmatch(text):
+        return ""
+    head, *rest = re.split(r"(?=[.\[])", text, maxsplit=1)
+    keys = ["".join(groups) for groups in _TREE_KEY.findall("".join(rest))]
+    name = ".".join(part for part in ("" if head == "result" else head, *keys) if part)
+    return name if _PLAIN_NAME.fullmatch(name) else ""
 
 
 def _nothing(type_: Type) -> Value:
     return broken(type_.shape, type_.dtype) if isinstance(type_, TensorType) else broken((), "float32")
-
-
-def _info(name: str, shape: Sequence[int], dtype: str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, onnx_type(dtype), list(shape))

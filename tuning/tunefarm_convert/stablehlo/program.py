@@ -9,6 +9,9 @@ from typing import Any
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
+_LISTED = 24
+"""Entries of an error's message."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
@@ -52,7 +55,7 @@ class Operation:
         kind: Its name with its dialect: ``stablehlo.add``.
         where: What the program says of the place in its source, perhaps nothing: a stranger's text.
         attributes: As plain values: numbers, texts, lists, dictionaries, arrays.
-        blocks: Its inner programs, such as a reduction's step.
+        blocks: Its inner programs, such as a reduction's op.
     """
 
     number: int
@@ -96,7 +99,7 @@ class Program:
 
 
 class UnsupportedFormError(Exception):
-    """An operation is in a form that is not read; all of a program's are told at once."""
+    """An operation is in a form that is not read. `UnsupportedParts` collects these."""
 
     def __init__(self, why: str, code: str = "unsupported-operator") -> None:
         super().__init__(why)
@@ -105,7 +108,61 @@ class UnsupportedFormError(Exception):
 
 
 class BrokenOperandError(Exception):
-    """An operation takes what an operation that is not read would have given: nothing to tell of it."""
+    """An operand comes from an operation that is not read. That operation is reported, this one is not."""
+
+
+class UnsupportedParts:
+    """The parts of a program that are not read, in the order in which they were met; one error tells them all.
+
+    Operations of one kind that are not read for the same reason are one entry, with the first place and a count.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, str], dict[int, str]] = {}
+        self._codes: list[str] = []
+        self._first: Operation | None = None
+
+    def add(self, operation: Operation, why: str, code: str) -> None:
+        """Note an operation; `why` is empty for one of no known kind."""
+        key = (operation.kind, why)
+        self._places.setdefault(key, {}).setdefault(operation.number, operation.place)
+        self._codes.append(code)
+        self._first = self._first or operation
+
+    def add_text(self, text: str, code: str) -> None:
+        """Note something that is no operation, such as an input's type."""
+        self._places.setdefault(("", text), {})
+        self._codes.append(code)
+
+    def raise_any(self) -> None:
+        """Raise an error about all parts, if there are any.
+
+        Raises:
+            InvalidModelError: With the code of the first one.
+        """
+        if not self._places:
+            return
+        entries = [_described(kind, why, places) for (kind, why), places in self._places.items()]
+        more = f"; and {len(entries) - _LISTED} more kinds" if len(entries) > _LISTED else ""
+        fields: dict[str, object] = {}
+        if self._first is not None:
+            fields["operator"] = clean(self._first.kind, 60)
+            fields["node"] = str(self._first.number)
+        kinds = [clean(kind, 60) for kind, _ in self._places if kind]
+        raise InvalidModelError(
+            f"tunefarm does not read this of the StableHLO program: {'; '.join(entries[:_LISTED])}{more}",
+            code=self._codes[0],
+            operators=list(dict.fromkeys(kinds))[:_LISTED],
+            **fields,
+        )
+
+
+def _described(kind: str, why: str, places: dict[int, str]) -> str:
+    if not kind:
+        return why
+    first = next(iter(places.values()))
+    count = f", {len(places)} in all" if len(places) > 1 else ""
+    return f"{first}{count}" + (f": {why}" if why else "")
 
 
 def bad_program(message: str, **fields: Any) -> InvalidModelError:

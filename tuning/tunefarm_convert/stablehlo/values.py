@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from onnx import helper
 
 from tunefarm_convert.onnx_writer import OnnxWriter
 from tunefarm_convert.stablehlo.folding import fold
 from tunefarm_convert.stablehlo.program import BrokenOperandError
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _SMALL = 1024
 """Elements of a constant that is spread in the file, and not when the graph runs."""
@@ -66,16 +65,6 @@ class Value:
 Values = tuple[Value, ...]
 
 
-def numpy_type(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's type of that name."""
-    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-
-def onnx_type(dtype: str) -> int:
-    """Return ONNX's number of a dtype."""
-    return int(helper.np_dtype_to_tensor_dtype(numpy_type(dtype)))
-
-
 def constant(data: NDArray[Any]) -> Value:
     """Return a value that is known."""
     return Value(shape=data.shape, dtype=str(data.dtype), data=data, held=compact(data).shape)
@@ -83,7 +72,7 @@ def constant(data: NDArray[Any]) -> Value:
 
 def splat(number: Any, dtype: str, shape: Sequence[int] = ()) -> Value:
     """Return one number, spread."""
-    return constant(np.broadcast_to(np.array(number, numpy_type(dtype)), tuple(shape)))
+    return constant(np.broadcast_to(np.array(number, numpy_dtype(dtype)), tuple(shape)))
 
 
 def broken(shape: Sequence[int], dtype: str) -> Value:
@@ -191,7 +180,7 @@ class Emitter:
             raise ValueError(f"{operator} of shapes {[list(value.shape) for value in values]}")
         arrays = [compact(value.data) for value in values if value.data is not None]
         if len(arrays) == len(values):
-            found = fold(operator, arrays, numpy_type(dtype))
+            found = fold(operator, arrays, numpy_dtype(dtype))
             if found is not None:
                 return constant(np.broadcast_to(found, shape))
         order = self.common_order(values)

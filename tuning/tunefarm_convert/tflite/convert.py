@@ -1,23 +1,21 @@
-"""A TFLite file's bytes become an ONNX model."""
+"""Converting a TFLite file to an ONNX model."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
-from onnx import helper
 
-from tunefarm_convert.onnx_writer import OnnxWriter
+from tunefarm_convert.onnx_writer import OnnxWriter, value_info
 from tunefarm_convert.tflite import elementwise, matrices, movement, reductions, resizing, slicing, windows
-from tunefarm_convert.tflite.flatfile import read_graph
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import Graph, Tensor, bad_file
+from tunefarm_convert.tflite.parser import read_graph
 from tunefarm_convert.tflite.shape_check import check_shapes
-from tunefarm_convert.tflite.step import Converter, Step
 from tunefarm_convert.tflite.values import Values
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _LISTED = 24
 
@@ -48,13 +46,13 @@ def convert(data: bytes) -> onnx.ModelProto:
         raise
     except Exception as error:
         # Sizes, counts and names that fit nothing that an honest file says.
-        raise bad_file(f"the TFLite file is malformed: {_reason(error)}") from error
+        raise bad_file(f"the TFLite file is malformed: {clean_message(error, 200)}") from error
 
 
 def _convert(graph: Graph) -> onnx.ModelProto:
     _refuse_unknown(graph)
     _refuse_empty(graph)
-    writer = OnnxWriter()
+    writer = OnnxWriter("tflite")
     values = Values(graph, writer)
     # Reserved first: no inner tensor may take them.
     names = _edge_names(graph, graph.inputs, "input", writer)
@@ -66,32 +64,25 @@ def _convert(graph: Graph) -> onnx.ModelProto:
                 f"the TFLite file takes tensor {index} as an input twice, or says that it is a constant"
             )
         values.put(index, name, raw=True)
-        inputs.append(_info(name, graph.tensors[index]))
+        inputs.append(_value_info(name, graph.tensors[index]))
     for operator in graph.operators:
         if any(values.exists(index) for index in operator.outputs):
             raise bad_file(f"{operator.place}: something else computes its output already")
-        writer.place = f"{operator.kind}_{operator.index}"
-        step = Step(operator=operator, values=values, writer=writer)
+        writer.scope = f"{operator.kind}_{operator.index}"
         try:
-            CONVERTERS[operator.kind](step)
+            CONVERTERS[operator.kind](OperatorContext(operator=operator, values=values, writer=writer))
         except (InvalidModelError, MemoryError):
             raise
         except Exception as error:
-            raise bad_file(f"{operator.place}, is malformed: {_reason(error)}") from error
-    outputs = {}
-    for name, index in zip(output_names, graph.outputs, strict=True):
-        tensor = values.get(index, raw=True)
-        if tensor in outputs:
-            tensor = writer.node("Identity", [tensor])
-        outputs[tensor] = _info(name, graph.tensors[index])
+            raise bad_file(f"{operator.place}, is malformed: {clean_message(error, 200)}") from error
+    outputs = [
+        (values.get(index, raw=True), _value_info(name, graph.tensors[index]))
+        for name, index in zip(output_names, graph.outputs, strict=True)
+    ]
     model = writer.model(inputs, outputs)
-    renamed = {tensor: info.name for tensor, info in outputs.items()}
-    check_shapes(model, {renamed.get(name, name): said for name, said in values.forms().items()})
+    renamed = {tensor: info.name for tensor, info in reversed(outputs)}
+    check_shapes(model, {renamed.get(name, name): declared for name, declared in values.forms().items()})
     return model
-
-
-def _reason(error: Exception) -> str:
-    return clean(" ".join(str(error).split()) or type(error).__name__, 200)
 
 
 def _refuse_unknown(graph: Graph) -> None:
@@ -132,7 +123,5 @@ def _edge_names(graph: Graph, indexes: Sequence[int], otherwise: str, writer: On
     ]
 
 
-def _info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(
-        name, helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype)), list(tensor.shape)
-    )
+def _value_info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
+    return value_info(name, tensor.dtype, tensor.shape)

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import TensorProto, helper
 
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import unsupported_form
-from tunefarm_convert.tflite.step import Converter, Step
 from tunefarm_convert.tflite.values import TO_FIRST
 
 _SMALLEST_NORM = 1e-6
 """TFLite's, below which it divides by this."""
 
 
-def _stays_first(step: Step, axes: list[int], *, keep: bool) -> bool:
+def _stays_first(op: OperatorContext, axes: list[int], *, keep: bool) -> bool:
     """Tell whether to reduce an image with its channels first: what is left must come in the file's order."""
-    index = step.index(0)
-    if not step.prefers_first(index):
+    index = op.index(0)
+    if not op.prefers_first(index):
         return False
     left = [i for i in TO_FIRST if i not in axes]
     return keep or left == sorted(left)
@@ -29,88 +29,88 @@ def _moved(axes: list[int], *, first: bool) -> list[int]:
 
 
 def _reduce(operator: str) -> Converter:
-    def convert(step: Step) -> None:
-        rank = len(step.shape(0))
-        axes = sorted({step.axis(a, rank) for a in step.ints(1, "the list of dimensions")})
-        keep = bool(step.option("KeepDims", False))
-        first = _stays_first(step, axes, keep=keep)
-        x = step.values.get(step.index(0), first=first)
+    def convert(op: OperatorContext) -> None:
+        rank = len(op.shape(0))
+        axes = sorted({op.axis(a, rank) for a in op.ints(1, "the list of dimensions")})
+        keep = bool(op.option("KeepDims", False))
+        first = _stays_first(op, axes, keep=keep)
+        x = op.values.get(op.index(0), first=first)
         if not axes:
-            step.finish(x, first=first)
+            op.finish(x, first=first)
             return
-        of_booleans = step.tensor(0).dtype == "bool"
+        of_booleans = op.tensor(0).dtype == "bool"
         if of_booleans:
-            x = step.node("Cast", x, to=TensorProto.INT32)
-        made = step.node(operator, x, step.writer.ints(_moved(axes, first=first)), keepdims=int(keep))
+            x = op.node("Cast", x, to=TensorProto.INT32)
+        made = op.node(operator, x, op.writer.ints(_moved(axes, first=first)), keepdims=int(keep))
         if of_booleans:
-            made = step.node("Cast", made, to=TensorProto.BOOL)
-        step.finish(made, first=first and keep)
+            made = op.node("Cast", made, to=TensorProto.BOOL)
+        op.finish(made, first=first and keep)
 
     return convert
 
 
 def _arg(operator: str) -> Converter:
-    def convert(step: Step) -> None:
-        axes = [step.axis(a, len(step.shape(0))) for a in step.ints(1, "the dimension")]
+    def convert(op: OperatorContext) -> None:
+        axes = [op.axis(a, len(op.shape(0))) for a in op.ints(1, "the dimension")]
         if len(axes) != 1:
-            raise unsupported_form(step.operator, f"{len(axes)} dimensions")
-        first = _stays_first(step, axes, keep=False)
-        x = step.values.get(step.index(0), first=first)
-        made = step.node(operator, x, axis=_moved(axes, first=first)[0], keepdims=0)
-        dtype = step.values.tensor(step.output()).dtype
+            raise unsupported_form(op.operator, f"{len(axes)} dimensions")
+        first = _stays_first(op, axes, keep=False)
+        x = op.values.get(op.index(0), first=first)
+        made = op.node(operator, x, axis=_moved(axes, first=first)[0], keepdims=0)
+        dtype = op.values.tensor(op.output()).dtype
         if dtype != "int64":
-            made = step.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-        step.finish(made)
+            made = op.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        op.finish(made)
 
     return convert
 
 
 def _softmax(operator: str) -> Converter:
-    def convert(step: Step) -> None:
-        rank = len(step.shape(0))
-        first = step.prefers_first(step.index(0))
-        x = step.values.get(step.index(0), first=first)
-        beta = float(step.option("Beta", 1.0)) if operator == "Softmax" else 1.0
+    def convert(op: OperatorContext) -> None:
+        rank = len(op.shape(0))
+        first = op.prefers_first(op.index(0))
+        x = op.values.get(op.index(0), first=first)
+        beta = float(op.option("Beta", 1.0)) if operator == "Softmax" else 1.0
         if beta != 1.0:
-            x = step.node("Mul", x, step.scalar(beta, step.index(0)))
-        step.finish(step.node(operator, x, axis=1 if first else rank - 1), first=first)
+            x = op.node("Mul", x, op.scalar(beta, op.index(0)))
+        op.finish(op.node(operator, x, axis=1 if first else rank - 1), first=first)
 
     return convert
 
 
-def _l2_normalization(step: Step) -> None:
-    rank = len(step.shape(0))
-    first = step.prefers_first(step.index(0))
-    x = step.values.get(step.index(0), first=first)
-    norm = step.node("ReduceL2", x, step.writer.ints([1 if first else rank - 1]), keepdims=1)
-    norm = step.node("Max", norm, step.scalar(_SMALLEST_NORM, step.index(0)))
-    step.finish(step.activated(step.node("Div", x, norm)), first=first)
+def _l2_normalization(op: OperatorContext) -> None:
+    rank = len(op.shape(0))
+    first = op.prefers_first(op.index(0))
+    x = op.values.get(op.index(0), first=first)
+    norm = op.node("ReduceL2", x, op.writer.ints([1 if first else rank - 1]), keepdims=1)
+    norm = op.node("Max", norm, op.scalar(_SMALLEST_NORM, op.index(0)))
+    op.finish(op.activated(op.node("Div", x, norm)), first=first)
 
 
-def _top_k(step: Step) -> None:
-    count = step.ints(1, "how many are wanted")
-    indices = step.values.tensor(step.output(1)).dtype
-    x = step.values.get(step.index(0))
-    place = step.writer.place
-    values, found = step.writer.nodes(
-        "TopK", [x, step.writer.ints(count)], [f"{place}_values", f"{place}_indices"], axis=-1
+def _top_k(op: OperatorContext) -> None:
+    count = op.ints(1, "how many are wanted")
+    indices = op.values.tensor(op.output(1)).dtype
+    x = op.values.get(op.index(0))
+    place = op.writer.scope
+    values, found = op.writer.nodes(
+        "TopK", [x, op.writer.ints(count)], [f"{place}_values", f"{place}_indices"], axis=-1
     )
-    step.finish(values)
+    op.finish(values)
     if indices != "int64":
-        found = step.node("Cast", found, to=helper.np_dtype_to_tensor_dtype(np.dtype(indices)))
-    step.finish(found, position=1)
+        found = op.node("Cast", found, to=helper.np_dtype_to_tensor_dtype(np.dtype(indices)))
+    op.finish(found, position=1)
 
 
-def _cumsum(step: Step) -> None:
-    axis = [step.axis(a, len(step.shape(0))) for a in step.ints(1, "the dimension")]
-    made = step.node(
+def _cumsum(op: OperatorContext) -> None:
+    axis = [op.axis(a, len(op.shape(0))) for a in op.ints(1, "the dimension")]
+    made = op.node(
         "CumSum",
-        step.values.get(step.index(0)),
-        step.writer.weight(np.array(axis[0], np.int64)),
-        exclusive=int(bool(step.option("Exclusive", False))),
-        reverse=int(bool(step.option("Reverse", False))),
+        op.values.get(op.index(0)),
+        op.writer.weight(np.array(axis[0], np.int64)),
+        exclusive=int(bool(op.option("Exclusive", False))),
+        reverse=int(bool(op.option("Reverse", False))),
     )
-    step.finish(made)
+    op.finish(made)
 
 
 CONVERTERS: Mapping[str, Converter] = {

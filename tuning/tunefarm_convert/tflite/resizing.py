@@ -7,34 +7,32 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import bad_file, unsupported_form
-from tunefarm_convert.tflite.step import Converter, Step
 
 LARGEST_SIDE = 1 << 16
 """Of images whose rows are chosen by a list of indices."""
 
 
-def _resize(step: Step) -> None:
-    shape, out = step.need_rank(0, 4), step.out_shape()
+def _resize(op: OperatorContext) -> None:
+    shape, out = op.need_rank(0, 4), op.out_shape()
     if len(out) != 4 or (out[0], out[3]) != (shape[0], shape[3]) or 0 in out:
-        raise bad_file(f"{step.operator.place}: an image of {list(shape)} does not become one of {list(out)}")
-    corners, centers = (bool(step.option(name, False)) for name in ("AlignCorners", "HalfPixelCenters"))
+        raise bad_file(f"{op.operator.place}: an image of {list(shape)} does not become one of {list(out)}")
+    corners, centers = (bool(op.option(name, False)) for name in ("AlignCorners", "HalfPixelCenters"))
     if max(out[1:3]) > LARGEST_SIDE:
-        raise bad_file(f"{step.operator.place}: {list(out)} is larger than any image")
+        raise bad_file(f"{op.operator.place}: {list(out)} is larger than any image")
     if corners and centers:
-        raise unsupported_form(step.operator, "aligned corners and half-pixel centres at once")
+        raise unsupported_form(op.operator, "aligned corners and half-pixel centres at once")
     coordinates = "align_corners" if corners else "half_pixel" if centers else "asymmetric"
-    raw = step.can_stay_raw([step.index(0)], [step.output()]) and step.operator.kind != "RESIZE_BILINEAR"
-    x = step.values.get(step.index(0), first=True, raw=raw)
-    sizes = step.writer.ints([out[0], out[3], out[1], out[2]])
-    if step.operator.kind == "RESIZE_BILINEAR":
-        made = step.node(
-            "Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates
-        )
+    raw = op.can_stay_raw([op.index(0)], [op.output()]) and op.operator.kind != "RESIZE_BILINEAR"
+    x = op.values.get(op.index(0), first=True, raw=raw)
+    sizes = op.writer.ints([out[0], out[3], out[1], out[2]])
+    if op.operator.kind == "RESIZE_BILINEAR":
+        made = op.node("Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates)
     elif all(_is_exact(shape[i], out[i]) for i in (1, 2)) and not corners:
         # TFLite rounds (x + 0.5) * scale down: the nearest of (x + 0.5) * scale - 0.5, the later one of two.
         nearest = "round_prefer_ceil" if centers else "floor"
-        made = step.node(
+        made = op.node(
             "Resize",
             x,
             "",
@@ -49,8 +47,8 @@ def _resize(step: Step) -> None:
         made = x
         for axis in (1, 2):
             rows = _nearest(shape[axis], out[axis], corners=corners, centers=centers)
-            made = step.node("Gather", made, step.writer.weight(rows), axis=axis + 1)
-    step.finish(made, first=True, raw=raw)
+            made = op.node("Gather", made, op.writer.weight(rows), axis=axis + 1)
+    op.finish(made, first=True, raw=raw)
 
 
 def _is_exact(size: int, out: int) -> bool:

@@ -12,7 +12,7 @@ import onnx
 from onnx import helper, shape_inference
 
 from tunefarm_convert.tflite.graph import Tensor, bad_file
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _SMALL = 64
 """Elements of a constant that may say something about shapes."""
@@ -45,7 +45,7 @@ def check_shapes(model: onnx.ModelProto, said: Mapping[str, tuple[Tensor, tuple[
     try:
         found = shape_inference.infer_shapes(plain, strict_mode=True, data_prop=True).graph
     except shape_inference.InferenceError as error:
-        reason = clean(" ".join(str(error).split()), 300)
+        reason = clean_message(error)
         raise bad_file(f"the shapes in the TFLite file do not fit each other: {reason}") from error
     for value in (*found.value_info, *found.output):
         if value.name in said and value.type.tensor_type.HasField("shape"):

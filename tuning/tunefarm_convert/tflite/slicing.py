@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 from tunefarm_convert.tflite.resizing import LARGEST_SIDE
-from tunefarm_convert.tflite.step import Converter, Step
 from tunefarm_convert.tflite.values import TO_FIRST
 
 
@@ -23,30 +23,29 @@ class _Cut:
     count: int
 
 
-def _slice(step: Step) -> None:
-    shape = step.shape(0)
-    begin, size = step.ints(1, "where the slice begins"), step.ints(2, "the slice's size")
+def _slice(op: OperatorContext) -> None:
+    shape = op.shape(0)
+    begin, size = op.ints(1, "where the slice begins"), op.ints(2, "the slice's size")
     if len(begin) != len(shape) or len(size) != len(shape):
-        raise bad_file(f"{step.operator.place}: a slice of {len(begin)} dimensions of {list(shape)}")
+        raise bad_file(f"{op.operator.place}: a slice of {len(begin)} dimensions of {list(shape)}")
     cuts = []
     for whole, start, count in zip(shape, begin, size, strict=True):
         count = whole - start if count == -1 else count
         if start < 0 or count < 0 or start + count > whole:
-            raise bad_file(f"{step.operator.place}: {begin} and {size} do not lie in {list(shape)}")
+            raise bad_file(f"{op.operator.place}: {begin} and {size} do not lie in {list(shape)}")
         cuts.append(_Cut(start, 1, count))
-    _cut(step, cuts, None)
+    _cut(op, cuts, None)
 
 
-def _strided_slice(step: Step) -> None:
-    shape = step.shape(0)
-    begin, end, strides = (step.ints(i, "where the slice lies") for i in (1, 2, 3))
+def _strided_slice(op: OperatorContext) -> None:
+    shape = op.shape(0)
+    begin, end, strides = (op.ints(i, "where the slice lies") for i in (1, 2, 3))
     if not len(begin) == len(end) == len(strides):
-        raise bad_file(f"{step.operator.place}: its begin, end and strides are of different lengths")
-    if step.option("Offset", False):
+        raise bad_file(f"{op.operator.place}: its begin, end and strides are of different lengths")
+    if op.option("Offset", False):
         end = [a + b for a, b in zip(begin, end, strict=True)]
     masks = {
-        name: int(step.option(f"{name}Mask"))
-        for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")
+        name: int(op.option(f"{name}Mask")) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")
     }
 
     def has(name: str, position: int) -> bool:
@@ -65,11 +64,11 @@ def _strided_slice(step: Step) -> None:
             result.append(1)
             continue
         if len(cuts) == len(shape) or stride == 0:
-            raise bad_file(f"{step.operator.place}: its begin, end and strides do not fit {list(shape)}")
+            raise bad_file(f"{op.operator.place}: its begin, end and strides do not fit {list(shape)}")
         whole = shape[len(cuts)]
         if has("ShrinkAxis", i):
             if not -whole <= first < whole:
-                raise bad_file(f"{step.operator.place}: there is no element {first} of {whole}")
+                raise bad_file(f"{op.operator.place}: there is no element {first} of {whole}")
             cuts.append(_Cut(first % whole, 1, 1))
             continue
         taken = range(
@@ -80,41 +79,41 @@ def _strided_slice(step: Step) -> None:
     for whole in shape[len(cuts) :]:
         cuts.append(_Cut(0, 1, whole))
         result.append(whole)
-    _cut(step, cuts, result)
+    _cut(op, cuts, result)
 
 
-def _cut(step: Step, cuts: list[_Cut], result: list[int] | None) -> None:
+def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> None:
     """Take a part of the first input, and bring it into another shape where one is given."""
-    source, output = step.index(0), step.output()
-    data = step.values.constant(source)
+    source, output = op.index(0), op.output()
+    data = op.values.constant(source)
     shape = [cut.count for cut in cuts]
     result = shape if result is None else result
     if 0 in shape:
-        raise bad_file(f"{step.operator.place}: it takes nothing of {list(step.shape(0))}")
-    if data is not None and not step.tensor(0).is_quantized:
+        raise bad_file(f"{op.operator.place}: it takes nothing of {list(op.shape(0))}")
+    if data is not None and not op.tensor(0).is_quantized:
         part = data[tuple(slice(c.start, _end(c), c.step) for c in cuts)]
-        step.values.set_constant(output, part.reshape(result))
+        op.values.set_constant(output, part.reshape(result))
         return
-    raw = step.can_stay_raw([source], [output])
-    first = result == shape and step.prefers_first(source)
-    name = step.values.get(source, first=first, raw=raw)
+    raw = op.can_stay_raw([source], [output])
+    first = result == shape and op.prefers_first(source)
+    name = op.values.get(source, first=first, raw=raw)
     if first:
         cuts = [cuts[i] for i in TO_FIRST]
-    wholes = step.shape(0) if not first else [step.shape(0)[i] for i in TO_FIRST]
+    wholes = op.shape(0) if not first else [op.shape(0)[i] for i in TO_FIRST]
     axes = [i for i, c in enumerate(cuts) if c != _Cut(0, 1, wholes[i])]
     if axes:
         chosen = [cuts[i] for i in axes]
-        name = step.node(
+        name = op.node(
             "Slice",
             name,
-            step.writer.ints([c.start for c in chosen]),
-            step.writer.ints([_bound(c) for c in chosen]),
-            step.writer.ints(axes),
-            step.writer.ints([c.step for c in chosen]),
+            op.writer.ints([c.start for c in chosen]),
+            op.writer.ints([_bound(c) for c in chosen]),
+            op.writer.ints(axes),
+            op.writer.ints([c.step for c in chosen]),
         )
     if result != shape:
-        name = step.node("Reshape", name, step.writer.ints(result))
-    step.finish(name, first=first, raw=raw)
+        name = op.node("Reshape", name, op.writer.ints(result))
+    op.finish(name, first=first, raw=raw)
 
 
 def _end(cut: _Cut) -> int | None:
@@ -127,70 +126,68 @@ def _bound(cut: _Cut) -> int:
     return -(1 << 31) if end is None else end
 
 
-def _reverse(step: Step) -> None:
-    shape = step.shape(0)
-    axes = {step.axis(a, len(shape)) for a in step.ints(1, "the dimensions")}
-    _cut(step, [_Cut(n - 1, -1, n) if i in axes else _Cut(0, 1, n) for i, n in enumerate(shape)], None)
+def _reverse(op: OperatorContext) -> None:
+    shape = op.shape(0)
+    axes = {op.axis(a, len(shape)) for a in op.ints(1, "the dimensions")}
+    _cut(op, [_Cut(n - 1, -1, n) if i in axes else _Cut(0, 1, n) for i, n in enumerate(shape)], None)
 
 
-def _paddings(step: Step) -> list[tuple[int, int]]:
-    rank = len(step.shape(0))
-    flat = step.ints(1, "the padding")
+def _paddings(op: OperatorContext) -> list[tuple[int, int]]:
+    rank = len(op.shape(0))
+    flat = op.ints(1, "the padding")
     if len(flat) != 2 * rank or min(flat, default=0) < 0:
-        raise bad_file(f"{step.operator.place}: {flat[:16]} is no padding of {rank} dimensions")
+        raise bad_file(f"{op.operator.place}: {flat[:16]} is no padding of {rank} dimensions")
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _pad(step: Step) -> None:
-    pads = _paddings(step)
-    source, output = step.index(0), step.output()
-    value = step.values.constant(step.index(2)) if step.has(2) else np.zeros(())
-    raw = step.can_stay_raw([source], [output])
-    if step.has(2) and step.tensor(2).is_quantized:
+def _pad(op: OperatorContext) -> None:
+    pads = _paddings(op)
+    source, output = op.index(0), op.output()
+    value = op.values.constant(op.index(2)) if op.has(2) else np.zeros(())
+    raw = op.can_stay_raw([source], [output])
+    if op.has(2) and op.tensor(2).is_quantized:
         raw = False  # the value may be read otherwise
     elif value is not None and not value.any() and raw and len(pads) == 4 and pads[0] == pads[3] == (0, 0):
         (top, bottom), (left, right) = pads[1], pads[2]
-        step.values.note_padding(output, source, (top, left, bottom, right))
-    first = step.prefers_first(source)
-    name = step.values.get(source, first=first, raw=raw)
+        op.values.note_padding(output, source, (top, left, bottom, right))
+    first = op.prefers_first(source)
+    name = op.values.get(source, first=first, raw=raw)
     ordered = [pads[i] for i in TO_FIRST] if first else pads
-    tensor = step.tensor(0)
-    if step.has(2):
-        filler = step.values.reshaped(step.index(2), [])
+    tensor = op.tensor(0)
+    if op.has(2):
+        filler = op.values.reshaped(op.index(2), [])
         if raw and tensor.is_quantized:
-            raise unsupported_form(step.operator, "the value of the padding has no scale")
+            raise unsupported_form(op.operator, "the value of the padding has no scale")
     elif raw and tensor.is_quantized and tensor.quantization is not None:
-        filler = step.writer.weight(tensor.quantization.zero.reshape(()).astype(tensor.dtype))
+        filler = op.writer.weight(tensor.quantization.zero.reshape(()).astype(tensor.dtype))
     else:
-        filler = step.scalar(0, source)
-    ends = step.writer.ints([before for before, _ in ordered] + [after for _, after in ordered])
-    step.finish(step.node("Pad", name, ends, filler), first=first, raw=raw)
+        filler = op.scalar(0, source)
+    ends = op.writer.ints([before for before, _ in ordered] + [after for _, after in ordered])
+    op.finish(op.node("Pad", name, ends, filler), first=first, raw=raw)
 
 
-def _mirror_pad(step: Step) -> None:
-    pads, shape = _paddings(step), step.shape(0)
-    raw = step.can_stay_raw([step.index(0)], [step.output()])
-    first = step.prefers_first(step.index(0))
-    name = step.values.get(step.index(0), first=first, raw=raw)
-    mode: Literal["symmetric", "reflect"] = "symmetric" if step.option("Mode") else "reflect"
+def _mirror_pad(op: OperatorContext) -> None:
+    pads, shape = _paddings(op), op.shape(0)
+    raw = op.can_stay_raw([op.index(0)], [op.output()])
+    first = op.prefers_first(op.index(0))
+    name = op.values.get(op.index(0), first=first, raw=raw)
+    mode: Literal["symmetric", "reflect"] = "symmetric" if op.option("Mode") else "reflect"
     for axis, (before, after) in enumerate(pads):
         if before or after:
             if shape[axis] > LARGEST_SIDE or max(before, after) > shape[axis] - (mode == "reflect"):
-                raise bad_file(
-                    f"{step.operator.place}: {shape[axis]} elements mirror no {max(before, after)}"
-                )
+                raise bad_file(f"{op.operator.place}: {shape[axis]} elements mirror no {max(before, after)}")
             rows = np.pad(
                 np.arange(shape[axis]),
                 (before, after),
                 mode=mode,
             )
-            name = step.node(
+            name = op.node(
                 "Gather",
                 name,
-                step.writer.weight(rows.astype(np.int64)),
+                op.writer.weight(rows.astype(np.int64)),
                 axis=TO_FIRST.index(axis) if first else axis,
             )
-    step.finish(name, first=first, raw=raw)
+    op.finish(name, first=first, raw=raw)
 
 
 CONVERTERS: Mapping[str, Converter] = {

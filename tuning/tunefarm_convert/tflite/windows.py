@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import bad_file, unsupported_form
-from tunefarm_convert.tflite.step import Converter, Step
 
 _SAME, _VALID = 0, 1
 
 
-def _positive(step: Step, *names: str) -> list[int]:
-    sizes = [int(step.option(name, 0)) for name in names]
+def _positive(op: OperatorContext, *names: str) -> list[int]:
+    sizes = [int(op.option(name, 0)) for name in names]
     if any(not 0 < size < 1 << 20 for size in sizes):
-        raise bad_file(f"{step.operator.place}: {', '.join(names)} are {sizes}, which must be above zero")
+        raise bad_file(f"{op.operator.place}: {', '.join(names)} are {sizes}, which must be above zero")
     return sizes
 
 
@@ -27,28 +27,28 @@ def _same_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int,
 
 
 def _pads(
-    step: Step, image: tuple[int, ...], kernel: list[int], strides: list[int], dilations: list[int]
+    op: OperatorContext, image: tuple[int, ...], kernel: list[int], strides: list[int], dilations: list[int]
 ) -> list[int]:
-    padding = step.option("Padding")
+    padding = op.option("Padding")
     if padding == _VALID:
         return [0, 0, 0, 0]
     if padding != _SAME:
-        raise bad_file(f"{step.operator.place}: padding number {padding} is neither SAME nor VALID")
+        raise bad_file(f"{op.operator.place}: padding number {padding} is neither SAME nor VALID")
     top, bottom = _same_pads(image[1], kernel[0], strides[0], dilations[0])
     left, right = _same_pads(image[2], kernel[1], strides[1], dilations[1])
     return [top, left, bottom, right]
 
 
-def _convolution(step: Step) -> None:
-    image, weights = step.need_rank(0, 4), step.need_rank(1, 4)
-    depthwise = step.operator.kind == "DEPTHWISE_CONV_2D"
-    strides = _positive(step, "StrideH", "StrideW")
-    dilations = _positive(step, "DilationHFactor", "DilationWFactor")
+def _convolution(op: OperatorContext) -> None:
+    image, weights = op.need_rank(0, 4), op.need_rank(1, 4)
+    depthwise = op.operator.kind == "DEPTHWISE_CONV_2D"
+    strides = _positive(op, "StrideH", "StrideW")
+    dilations = _positive(op, "DilationHFactor", "DilationWFactor")
     kernel = [weights[1], weights[2]]
-    pads = _pads(step, image, kernel, strides, dilations)
-    source = step.index(0)
-    if step.option("Padding") == _VALID:
-        source, around = step.values.padding(source)
+    pads = _pads(op, image, kernel, strides, dilations)
+    source = op.index(0)
+    if op.option("Padding") == _VALID:
+        source, around = op.values.padding(source)
         pads = list(around)
     if depthwise:
         groups, perm = image[3], (3, 0, 1, 2)
@@ -56,36 +56,36 @@ def _convolution(step: Step) -> None:
         groups, perm = image[3] // weights[3] if weights[3] else 0, (0, 3, 1, 2)
     if groups < 1 or (image[3] % weights[3] if not depthwise else weights[3] % groups):
         raise bad_file(
-            f"{step.operator.place}: weights of shape {list(weights)} do not fit an image of {list(image)}"
+            f"{op.operator.place}: weights of shape {list(weights)} do not fit an image of {list(image)}"
         )
-    inputs = [step.values.get(source, first=True), step.values.arranged(step.index(1), perm)]
-    if step.has(2):
-        inputs.append(step.values.bias(step.index(2)))
-    made = step.node(
+    inputs = [op.values.get(source, first=True), op.values.arranged(op.index(1), perm)]
+    if op.has(2):
+        inputs.append(op.values.bias(op.index(2)))
+    made = op.node(
         "Conv", *inputs, strides=strides, dilations=dilations, pads=pads, kernel_shape=kernel, group=groups
     )
-    step.finish(step.activated(made), first=True)
+    op.finish(op.activated(made), first=True)
 
 
-def _transposed_convolution(step: Step) -> None:
-    weights, image = step.need_rank(1, 4), step.need_rank(2, 4)
-    strides = _positive(step, "StrideH", "StrideW")
-    out = step.out_shape()
+def _transposed_convolution(op: OperatorContext) -> None:
+    weights, image = op.need_rank(1, 4), op.need_rank(2, 4)
+    strides = _positive(op, "StrideH", "StrideW")
+    out = op.out_shape()
     kernel = [weights[1], weights[2]]
     if len(out) != 4 or weights[3] != image[3] or weights[0] != out[3]:
         raise bad_file(
-            f"{step.operator.place}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
+            f"{op.operator.place}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
         )
-    pads = _pads(step, out, kernel, strides, [1, 1])
+    pads = _pads(op, out, kernel, strides, [1, 1])
     whole = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
     # Rows that no window reaches are zeros, and the bias.
     missing = [out[1 + i] - (whole[i] - pads[i] - pads[2 + i]) for i in range(2)]
     if any(not 0 <= one < strides[i] for i, one in enumerate(missing)):
-        raise unsupported_form(step.operator, f"an output of shape {list(out)} for an image of {list(image)}")
-    inputs = [step.values.get(step.index(2), first=True), step.values.arranged(step.index(1), (3, 0, 1, 2))]
-    if step.has(3):
-        inputs.append(step.values.bias(step.index(3)))
-    made = step.node(
+        raise unsupported_form(op.operator, f"an output of shape {list(out)} for an image of {list(image)}")
+    inputs = [op.values.get(op.index(2), first=True), op.values.arranged(op.index(1), (3, 0, 1, 2))]
+    if op.has(3):
+        inputs.append(op.values.bias(op.index(3)))
+    made = op.node(
         "ConvTranspose",
         *inputs,
         strides=strides,
@@ -93,43 +93,41 @@ def _transposed_convolution(step: Step) -> None:
         kernel_shape=kernel,
         output_padding=missing,
     )
-    step.finish(step.activated(made), first=True)
+    op.finish(op.activated(made), first=True)
 
 
-def _pool(step: Step) -> None:
-    image = step.need_rank(0, 4)
-    strides = _positive(step, "StrideH", "StrideW")
-    kernel = _positive(step, "FilterHeight", "FilterWidth")
-    pads = _pads(step, image, kernel, strides, [1, 1])
-    kind = step.operator.kind
-    x = step.values.get(step.index(0), first=True)
+def _pool(op: OperatorContext) -> None:
+    image = op.need_rank(0, 4)
+    strides = _positive(op, "StrideH", "StrideW")
+    kernel = _positive(op, "FilterHeight", "FilterWidth")
+    pads = _pads(op, image, kernel, strides, [1, 1])
+    kind = op.operator.kind
+    x = op.values.get(op.index(0), first=True)
     if kind == "MAX_POOL_2D":
-        made = step.node("MaxPool", x, strides=strides, pads=pads, kernel_shape=kernel)
+        made = op.node("MaxPool", x, strides=strides, pads=pads, kernel_shape=kernel)
     else:
-        x = step.node("Mul", x, x) if kind == "L2_POOL_2D" else x
-        made = step.node(
-            "AveragePool", x, strides=strides, pads=pads, kernel_shape=kernel, count_include_pad=0
-        )
-        made = step.node("Sqrt", made) if kind == "L2_POOL_2D" else made
-    step.finish(step.activated(made), first=True)
+        x = op.node("Mul", x, x) if kind == "L2_POOL_2D" else x
+        made = op.node("AveragePool", x, strides=strides, pads=pads, kernel_shape=kernel, count_include_pad=0)
+        made = op.node("Sqrt", made) if kind == "L2_POOL_2D" else made
+    op.finish(op.activated(made), first=True)
 
 
-def _local_response_normalization(step: Step) -> None:
-    step.need_rank(0, 4)
-    size = 2 * int(step.option("Radius")) + 1
-    bias, alpha, beta = (float(step.option(name, 0.0)) for name in ("Bias", "Alpha", "Beta"))
+def _local_response_normalization(op: OperatorContext) -> None:
+    op.need_rank(0, 4)
+    size = 2 * int(op.option("Radius")) + 1
+    bias, alpha, beta = (float(op.option(name, 0.0)) for name in ("Bias", "Alpha", "Beta"))
     if size < 1 or not np.all(np.isfinite([bias, alpha, beta])):
-        raise bad_file(f"{step.operator.place}: its options are no numbers to compute with")
+        raise bad_file(f"{op.operator.place}: its options are no numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
-    made = step.node(
+    made = op.node(
         "LRN",
-        step.values.get(step.index(0), first=True),
+        op.values.get(op.index(0), first=True),
         size=size,
         bias=bias,
         alpha=alpha * size,
         beta=beta,
     )
-    step.finish(made, first=True)
+    op.finish(made, first=True)
 
 
 CONVERTERS: Mapping[str, Converter] = {

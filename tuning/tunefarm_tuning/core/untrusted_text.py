@@ -20,6 +20,11 @@ def clean(text: str, limit: int = 120) -> str:
     return "".join(safe)
 
 
+def clean_message(error: BaseException, limit: int = 300) -> str:
+    """Return what a library's exception says, clean and on one line; its class's name where it says nothing."""
+    return clean(" ".join(str(error).split()) or type(error).__name__, limit)
+
+
 def clean_lines(text: str) -> str:
     r"""Return `text` line by line as it is, but for characters that steer a terminal or hide: those become escapes.
 

@@ -1,4 +1,4 @@
-"""`torch.export` programs: turned into an ONNX file by PyTorch's own exporter, and compared with what PyTorch computes.
+"""`torch.export` programs, written as ONNX files by PyTorch's own exporter and compared with what PyTorch computes.
 
 A file can be hashed, kept, and read by children and by workers that have no PyTorch; ONNX Runtime then is the
 reference, as for every model (docs/adr/0021-torch-programs-become-onnx.md).
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
 from tunefarm_tuning.core.output_file import output_file, writing
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean_message
+from tunefarm_tuning.frontend.conversion import check_outputs
 from tunefarm_tuning.frontend.importing import import_model
 from tunefarm_tuning.process.model_child import ImportLimits
-from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.single_run import run_in_onnxruntime
 from tunefarm_tuning.workload.model import Model
 
@@ -87,8 +87,8 @@ def _convert(program: ExportedProgram) -> bytes:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, verbose=False)
-            data: bytes = made.model_proto.SerializeToString()
+            exported = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, verbose=False)
+            data: bytes = exported.model_proto.SerializeToString()
     except Exception as error:
         raise _bad("PyTorch cannot convert the program to ONNX", error) from error
     return data
@@ -113,25 +113,17 @@ def _compare(program: ExportedProgram, model: Model, limits: ImportLimits) -> No
                 "PyTorch cannot run the program on the inputs that it was exported with", error
             ) from error
     inputs = _arrays(torch, leaves((args, kwargs)))
-    if [list(one.shape) for one in inputs] != [list(spec.shape) for spec in model.inputs]:
+    if [list(array.shape) for array in inputs] != [list(spec.shape) for spec in model.inputs]:
         raise InvalidModelError(
             "the inputs that the program was exported with are not those of its ONNX file: give shapes only where "
             "they are the same",
             code="conversion-differs",
         )
-    names = [spec.name for spec in model.outputs]
-    for one in compare_outputs(names, run_in_onnxruntime(model, inputs, limits), _arrays(torch, results)):
-        if not one.ok:
-            raise InvalidModelError(
-                f"PyTorch's ONNX exporter made a file that computes something else: output {clean(one.name)!r}: "
-                f"{one.message}",
-                code="conversion-differs",
-                output=clean(one.name),
-            )
+    check_outputs(model, run_in_onnxruntime(model, inputs, limits), _arrays(torch, results), "PyTorch")
 
 
 def _arrays(torch: Any, values: Sequence[Any]) -> list[NDArray[Any]]:
-    return [np.asarray(one.detach().cpu().numpy()) for one in values if isinstance(one, torch.Tensor)]
+    return [np.asarray(value.detach().cpu().numpy()) for value in values if isinstance(value, torch.Tensor)]
 
 
 def _torch() -> Any:
@@ -150,5 +142,5 @@ def _torch() -> Any:
 
 
 def _bad(what: str, error: Exception) -> InvalidModelError:
-    reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+    reason = clean_message(error)
     return InvalidModelError(f"{what}: {reason}", code="bad-program")

@@ -16,11 +16,12 @@ from stablehlo_networks import NETWORKS
 from stablehlo_run import assert_like_jax, converted, exported
 from typer.testing import CliRunner
 
-import tunefarm_tuning.frontend.stablehlo as home
+import tunefarm_tuning.frontend.conversion as home
 from tunefarm.cli.main import make_app
+from tunefarm_convert import FileFormat, file_format_of
 from tunefarm_tuning import ImportLimits, import_stablehlo
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.frontend.stablehlo import convert_stablehlo, is_stablehlo_file
+from tunefarm_tuning.frontend.conversion import convert_stablehlo
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
@@ -74,7 +75,7 @@ def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: P
         "exported": bytes(program.serialize()),
     }.items():
         (tmp_path / name).write_bytes(data)
-        assert is_stablehlo_file(tmp_path / name)
+        assert file_format_of(tmp_path / name) is FileFormat.STABLEHLO
     assert len({converted(program.mlir_module_serialized).SerializeToString() for _ in range(3)}) == 1
     first = import_stablehlo(tmp_path / "exported", tmp_path / "first.onnx", limits=LIMITS)
     assert [(one.name, one.shape, one.dtype) for one in first.inputs] == [("x", (3, 4), "float32")]
@@ -136,7 +137,7 @@ def test_places_that_cannot_be_are_named(program: Any, tmp_path: Path) -> None:
         import_stablehlo(file, tmp_path / "net.onnx")
     assert missing.value.code == "no-such-file"
     with pytest.raises(InvalidInputError) as missing:
-        is_stablehlo_file(file)
+        file_format_of(file)
     assert missing.value.code == "no-such-file"
     file.write_bytes(program.mlir_module_serialized)
     with pytest.raises(InvalidInputError) as same:
@@ -250,8 +251,8 @@ def test_a_conversion_that_differs_is_refused(tmp_path: Path, monkeypatch: pytes
     """XLA is asked about another program than the one that was converted."""
     two, three = (exported(lambda x, n=n: x * n, np.zeros((3, 4), np.float32)) for n in (2.0, 3.0))
     (tmp_path / "other.mlirbc").write_bytes(three.mlir_module_serialized)
-    run = home.run_in_xla
-    monkeypatch.setattr(home, "run_in_xla", lambda _, *more: run(tmp_path / "other.mlirbc", *more))
+    run = home.run_in_source
+    monkeypatch.setattr(home, "run_in_source", lambda _, *more: run(tmp_path / "other.mlirbc", *more))
     with pytest.raises(InvalidModelError, match="something else than XLA does") as caught:
         import_stablehlo(two, tmp_path / "net.onnx", limits=LIMITS)
     assert caught.value.code == "conversion-differs"
@@ -262,7 +263,7 @@ def test_what_has_no_result_for_negative_numbers_is_compared_on_positive_ones(tm
     program = exported(
         lambda x: jnp.argmax(jnp.sqrt(x), 1) + jnp.max(jnp.log(x)), np.zeros((3, 4), np.float32)
     )
-    assert convert_stablehlo(program, tmp_path / "net.onnx", limits=LIMITS).not_compared == ""
+    assert convert_stablehlo(program, tmp_path / "net.onnx", limits=LIMITS).warning == ""
 
 
 _HIDDEN = """
@@ -283,7 +284,7 @@ module {
 def test_xla_runs_nothing_that_calls_a_function_of_the_process_s(tmp_path: Path) -> None:
     (tmp_path / "net.mlir").write_text(_HIDDEN)
     made = convert_stablehlo(tmp_path / "net.mlir", tmp_path / "net.onnx", limits=LIMITS)
-    assert "which XLA would call: xla_ffi_python_cpu_callback" in made.not_compared
+    assert "which XLA would call: xla_ffi_python_cpu_callback" in made.warning
 
 
 def test_what_xla_cannot_run_is_told(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from tflite_zoo import ZOO
 
 from tunefarm_tuning import ImportLimits, import_model, import_tflite
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.frontend.onnx.convert_tflite_child import convert_file
-from tunefarm_tuning.frontend.tflite import _compare, convert_tflite_file
+from tunefarm_tuning.frontend.conversion import check_tflite_outputs, convert_tflite
+from tunefarm_tuning.frontend.onnx.conversion_child import convert_file
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
@@ -82,14 +82,14 @@ def test_a_file_becomes_an_onnx_file(stored: Path, tmp_path: Path) -> None:
     assert model.operators == (("Relu", 1),)
     onnx.checker.check_model(onnx.load(tmp_path / "net.onnx"))
     right = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
-    _compare(model, [right], [right], quantized=False)
+    check_tflite_outputs(model, [right], [right], quantized=False)
     with pytest.raises(InvalidModelError) as caught:
-        _compare(model, [right + np.float32(0.02)], [right], quantized=False)
+        check_tflite_outputs(model, [right + np.float32(0.02)], [right], quantized=False)
     assert caught.value.code == "conversion-differs"
     # Where LiteRT computes with integers, a small difference is its rounding; a large one is not.
-    _compare(model, [right + np.float32(0.02)], [right], quantized=True)
+    check_tflite_outputs(model, [right + np.float32(0.02)], [right], quantized=True)
     with pytest.raises(InvalidModelError):
-        _compare(model, [right + 1], [right], quantized=True)
+        check_tflite_outputs(model, [right + 1], [right], quantized=True)
 
 
 def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path:
     stored.write_bytes(
         net.data([x, net.op("ARG_MAX", [x, axis], (2,), "int64", "ArgMaxOptions", {"OutputType": 4})])
     )
-    model = convert_tflite_file(stored, tmp_path / "net.onnx", limits=LIMITS).model
+    model = convert_tflite(stored, tmp_path / "net.onnx", limits=LIMITS).model
     index = model.outputs[1].name
     values, right, wrong = np.ones((2, 3), np.float32), np.array([0, 1]), np.array([0, 2])
-    assert _compare(model, [values, wrong], [values, right], quantized=True) == (index,)
-    assert _compare(model, [values, right], [values, right], quantized=False) == ()
+    assert check_tflite_outputs(model, [values, wrong], [values, right], quantized=True) == (index,)
+    assert check_tflite_outputs(model, [values, right], [values, right], quantized=False) == ()
     refused: list[tuple[list[Any], bool]] = [
         ([values, wrong], False),
         ([values + 1, right], True),
@@ -113,7 +113,7 @@ def test_of_a_quantized_network_an_index_is_not_compared(stored: Path, tmp_path:
     ]
     for results, quantized in refused:
         with pytest.raises(InvalidModelError) as caught:
-            _compare(model, results, [values, right], quantized=quantized)
+            check_tflite_outputs(model, results, [values, right], quantized=quantized)
         assert caught.value.code == "conversion-differs"
 
 
@@ -146,7 +146,7 @@ def test_a_child_that_cannot_write_says_so(stored: Path, tmp_path: Path) -> None
     net = TfliteWriter()
     stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
     with pytest.raises(InvalidInputError, match=r"^net\.onnx cannot be written: No space left") as caught:
-        convert_file({"path": str(stored), "to": "/dev/full", "name": "net.onnx"})
+        convert_file({"path": str(stored), "format": "tflite", "to": "/dev/full", "name": "net.onnx"})
     assert caught.value.code == "cannot-write"
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunefarm_convert import FileFormat, file_format
 from tunefarm_convert.onnx_writer import OnnxWriter
-from tunefarm_convert.stablehlo.file_form import is_jax_export, is_portable, is_stablehlo, module_bytes
-from tunefarm_convert.stablehlo.names import edge_names
+from tunefarm_convert.signatures import is_portable, stablehlo_module
+from tunefarm_convert.stablehlo.convert import edge_names
 from tunefarm_convert.stablehlo.operators.regions import operator_of, outcome
 from tunefarm_convert.stablehlo.program import Block, Operation, TensorType, UnsupportedFormError
 from tunefarm_tuning.core.errors import InvalidModelError
@@ -37,29 +38,29 @@ def exported(module: bytes) -> bytes:
     ],
 )
 def test_mlir_is_known_by_its_first_bytes(head: bytes) -> None:
-    assert is_stablehlo(head, ".bin")
-    assert module_bytes(head) == head
+    assert file_format(head, ".bin") is FileFormat.STABLEHLO
+    assert stablehlo_module(head) == head
 
 
 def test_a_file_of_jax_is_known_and_holds_a_module() -> None:
-    assert is_jax_export(exported(PORTABLE))
-    assert module_bytes(exported(PORTABLE)) == PORTABLE
+    assert file_format(exported(PORTABLE)) is FileFormat.STABLEHLO
+    assert stablehlo_module(exported(PORTABLE)) == PORTABLE
     assert is_portable(PORTABLE)
     assert not is_portable(b"ML\xefR\x01MLIR21\x00")
-    assert not is_jax_export(exported(PORTABLE)[:-1])
-    assert not is_jax_export(exported(b"something else"))
+    assert file_format(exported(PORTABLE)[:-1]) is None
+    assert file_format(exported(b"something else")) is None
 
 
-@given(st.binary(max_size=200).filter(lambda data: not is_stablehlo(data, "")))
+@given(st.binary(max_size=200).filter(lambda data: file_format(data) is not FileFormat.STABLEHLO))
 def test_any_other_bytes_are_a_clear_error(data: bytes) -> None:
     with pytest.raises(InvalidModelError) as caught:
-        module_bytes(data)
+        stablehlo_module(data)
     assert caught.value.code == "not-stablehlo"
 
 
 def test_names_are_those_of_the_program_where_they_tell_values_apart() -> None:
     said = ["x", "params['dense'].kernel", "a b", "args[0]", "args[1]", "result", "same", "same", "'; drop"]
-    assert edge_names(said, len(said), "input", OnnxWriter()) == [
+    assert edge_names(said, len(said), "input", OnnxWriter("stablehlo")) == [
         "x",
         "params.dense.kernel",
         "input_2",
@@ -70,7 +71,7 @@ def test_names_are_those_of_the_program_where_they_tell_values_apart() -> None:
         "input_7",
         "input_8",
     ]
-    assert edge_names(["x"], 2, "output", OnnxWriter()) == ["output_0", "output_1"]
+    assert edge_names(["x"], 2, "output", OnnxWriter("stablehlo")) == ["output_0", "output_1"]
 
 
 FLOAT, BOOLEAN = TensorType((), "float32"), TensorType((), "bool")

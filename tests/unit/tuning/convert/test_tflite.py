@@ -19,8 +19,9 @@ from onnx_models import GraphBuilder
 from tflite_writer import TfliteWriter
 from tflite_zoo import ZOO, Case, Net
 
+from tunefarm_convert import FileFormat, file_format
 from tunefarm_convert.tflite.convert import CONVERTERS, convert
-from tunefarm_convert.tflite.flatfile import is_tflite
+from tunefarm_convert.tflite.parser import read_graph
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
 
@@ -75,8 +76,6 @@ def test_the_numbers_are_litert_s(name: str) -> None:
 
 
 def test_every_operator_that_is_read_is_in_the_zoo() -> None:
-    from tunefarm_convert.tflite.flatfile import read_graph
-
     seen = {one.kind for make in ZOO.values() for one in read_graph(make().data).operators}
     assert set(CONVERTERS) == seen
 
@@ -261,4 +260,4 @@ def test_an_onnx_file_whose_producer_s_name_begins_as_a_tflite_file_is_onnx(tmp_
     assert path.read_bytes()[4:8] == b"TFL3"
     assert onnx_source(path) == str(path)
     assert read_model(path).producer_name == "TFL3-export"
-    assert all(is_tflite(make().data) for make in ZOO.values())
+    assert all(file_format(make().data) is FileFormat.TFLITE for make in ZOO.values())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.functions import FUNCTIONS
 from tunefarm_convert.stablehlo.operators.ordering import top_k
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
 from tunefarm_convert.stablehlo.values import Value, Values, one_number
 
 _MOST_ROUNDS = 4096
@@ -31,45 +31,41 @@ def is_harmless(target: str) -> bool:
     return target in _WITHOUT_EFFECT or target.replace("mhlo.", "chlo.") in FUNCTIONS
 
 
-def _call(step: Step) -> Values:
-    return step.call(str(step.attribute("callee")), step.operands)
+def _call(op: OperatorContext) -> Values:
+    return op.call(str(op.attribute("callee")), op.operands)
 
 
-def _named(step: Step, name: str) -> list[Value] | None:
+def _named(op: OperatorContext, name: str) -> list[Value] | None:
     """Return what a function that has a name with us makes; None where it has none."""
     name = name.replace("mhlo.", "chlo.")
-    if name in FUNCTIONS and len(step.operands) == 1:
-        return [FUNCTIONS[name](step.emit, step.operands[0])]
+    if name in FUNCTIONS and len(op.operands) == 1:
+        return [FUNCTIONS[name](op.emit, op.operands[0])]
     return None
 
 
-def _composite(step: Step) -> Values | list[Value]:
-    name = str(step.attribute("name"))
+def _composite(op: OperatorContext) -> Values | list[Value]:
+    name = str(op.attribute("name"))
     if name == "chlo.top_k":
-        return top_k(step)
-    return _named(step, name) or step.call(str(step.attribute("decomposition")), step.operands)
+        return top_k(op)
+    return _named(op, name) or op.call(str(op.attribute("decomposition")), op.operands)
 
 
-def _custom_call(step: Step) -> Values | list[Value]:
-    target = str(step.attribute("call_target_name"))
-    if (
-        target in _WITHOUT_EFFECT
-        and len(step.operands) == 1
-        and step.result().shape == step.operands[0].shape
-    ):
-        return step.operands
-    found = _named(step, target) if target.startswith("mhlo.") else None
+def _custom_call(op: OperatorContext) -> Values | list[Value]:
+    target = str(op.attribute("call_target_name"))
+    if target in _WITHOUT_EFFECT and len(op.operands) == 1 and op.result().shape == op.operands[0].shape:
+        return op.operands
+    found = _named(op, target) if target.startswith("mhlo.") else None
     if found is None:
         raise UnsupportedFormError(f"of '{target}', a function that is not in the file")
     return found
 
 
-def _while(step: Step) -> Values:
-    condition, body = step.operation.blocks
-    values = step.operands
+def _while(op: OperatorContext) -> Values:
+    condition, body = op.operation.blocks
+    values = op.operands
     for _ in range(_MOST_ROUNDS + 1):  # the condition is asked once more than the body is run
-        (going_on,) = step.run(condition, values)
-        step.emit.check(going_on)
+        (going_on,) = op.run(condition, values)
+        op.emit.check(going_on)
         number = one_number(going_on)
         if number is None:
             raise UnsupportedFormError(
@@ -77,19 +73,19 @@ def _while(step: Step) -> Values:
             )
         if not number:
             return values
-        values = step.run(body, values)
+        values = op.run(body, values)
     raise UnsupportedFormError(f"it runs more than {_MOST_ROUNDS} times; tunefarm unrolls loops")
 
 
-def _case(step: Step) -> Values:
-    step.emit.check(step.operands[0])
-    number = one_number(step.operands[0])
+def _case(op: OperatorContext) -> Values:
+    op.emit.check(op.operands[0])
+    number = one_number(op.operands[0])
     if number is None:
         raise UnsupportedFormError("which branch is taken is computed from the inputs")
-    blocks = step.operation.blocks
-    if step.operation.kind == "stablehlo.if":
-        return step.run(blocks[0 if number else 1], ())
-    return step.run(blocks[int(number) if 0 <= number < len(blocks) else -1], ())
+    blocks = op.operation.blocks
+    if op.operation.kind == "stablehlo.if":
+        return op.run(blocks[0 if number else 1], ())
+    return op.run(blocks[int(number) if 0 <= number < len(blocks) else -1], ())
 
 
 CONVERTERS: Mapping[str, Converter] = {

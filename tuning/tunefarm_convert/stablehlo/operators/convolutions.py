@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.movement import cast, padded, reshaped, reversed_along, transposed
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import Value, numpy_type, splat
+from tunefarm_convert.stablehlo.values import Value, splat
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +26,13 @@ class _Window:
     kernel: list[int]
 
 
-def _convolution(step: Step) -> list[Value]:
-    numbers = step.attribute("dimension_numbers")
-    image, kernel = step.operands
-    dtype = step.result().dtype
-    if numpy_type(dtype).kind in "iub":
+def _convolution(op: OperatorContext) -> list[Value]:
+    numbers = op.attribute("dimension_numbers")
+    image, kernel = op.operands
+    dtype = op.result().dtype
+    if numpy_dtype(dtype).kind in "iub":
         raise UnsupportedFormError(f"of {dtype}")
-    image, kernel = (cast(step.emit, value, dtype) for value in (image, kernel))
+    image, kernel = (cast(op.emit, value, dtype) for value in (image, kernel))
     places = numbers["input_spatial_dimensions"]
     if not places:
         raise UnsupportedFormError("without any dimension to slide along")
@@ -44,18 +45,18 @@ def _convolution(step: Step) -> list[Value]:
             *numbers["kernel_spatial_dimensions"],
         ],
     )
-    mirrored = [i + 2 for i, one in enumerate(step.ints("window_reversal", [])) if one]
-    kernel = reversed_along(step.emit, kernel, mirrored)
-    window = _window(step, kernel, len(places))
-    groups = int(step.attribute("feature_group_count", 1))
-    image_groups = int(step.attribute("batch_group_count", 1))
+    mirrored = [i + 2 for i, one in enumerate(op.ints("window_reversal", [])) if one]
+    kernel = reversed_along(op.emit, kernel, mirrored)
+    window = _window(op, kernel, len(places))
+    groups = int(op.attribute("feature_group_count", 1))
+    image_groups = int(op.attribute("batch_group_count", 1))
     if image_groups > 1:
-        image, groups = _batches_as_channels(step, image, image_groups), image_groups
-    image, window = _cut(step, image, window)
-    made = _transposed_convolution(step, image, kernel, window, groups)
+        image, groups = _batches_as_channels(op, image, image_groups), image_groups
+    image, window = _cut(op, image, window)
+    made = _transposed_convolution(op, image, kernel, window, groups)
     if made is None:
-        image, window = _spaced(step, image, window)
-        made = _plain_convolution(step, image, kernel, window, groups)
+        image, window = _spaced(op, image, window)
+        made = _plain_convolution(op, image, kernel, window, groups)
     # Result's dimension d is where the convolution's dimension order[d] goes.
     order = [0] * made.rank
     order[numbers["output_batch_dimension"]] = 0
@@ -65,24 +66,24 @@ def _convolution(step: Step) -> list[Value]:
     return [transposed(made, order)]
 
 
-def _window(step: Step, kernel: Value, rank: int) -> _Window:
+def _window(op: OperatorContext, kernel: Value, rank: int) -> _Window:
     ones = [1] * rank
-    padding = step.ints("padding", [0] * 2 * rank)
+    padding = op.ints("padding", [0] * 2 * rank)
     return _Window(
-        strides=step.ints("window_strides", ones),
+        strides=op.ints("window_strides", ones),
         low=padding[::2],
         high=padding[1::2],
-        gaps=step.ints("lhs_dilation", ones),
-        dilations=step.ints("rhs_dilation", ones),
+        gaps=op.ints("lhs_dilation", ones),
+        dilations=op.ints("rhs_dilation", ones),
         kernel=list(kernel.shape[2:]),
     )
 
 
-def _batches_as_channels(step: Step, image: Value, groups: int) -> Value:
+def _batches_as_channels(op: OperatorContext, image: Value, groups: int) -> Value:
     size, channels, *places = image.shape
-    image = reshaped(step.emit, image, [groups, size // groups, channels, *places])
+    image = reshaped(op.emit, image, [groups, size // groups, channels, *places])
     image = transposed(image, [1, 0, *range(2, image.rank)])
-    return reshaped(step.emit, image, [size // groups, groups * channels, *places])
+    return reshaped(op.emit, image, [size // groups, groups * channels, *places])
 
 
 def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> dict[str, Any]:
@@ -94,15 +95,15 @@ def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> 
     }
 
 
-def _cut(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
+def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
     """Take off the image what padding below zero takes off, where no gaps are in between."""
     if all(n >= 0 for n in (*window.low, *window.high)):
         return image, window
     if any(gap > 1 for gap in window.gaps):
-        return _spaced(step, image, window)
+        return _spaced(op, image, window)
     none = [0] * len(window.low)
     low, high = [min(n, 0) for n in window.low], [min(n, 0) for n in window.high]
-    image = padded(step.emit, image, **_around(image, low, high, none))
+    image = padded(op.emit, image, **_around(image, low, high, none))
     return image, _Window(
         strides=window.strides,
         low=[max(n, 0) for n in window.low],
@@ -113,13 +114,13 @@ def _cut(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
     )
 
 
-def _spaced(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
+def _spaced(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
     """Put the zeros of gaps, and of the padding around them, into the image."""
     if all(gap == 1 for gap in window.gaps):
         return image, window
     none = [0] * len(window.low)
     image = padded(
-        step.emit, image, **_around(image, window.low, window.high, [gap - 1 for gap in window.gaps])
+        op.emit, image, **_around(image, window.low, window.high, [gap - 1 for gap in window.gaps])
     )
     return image, _Window(
         strides=window.strides,
@@ -131,8 +132,10 @@ def _spaced(step: Step, image: Value, window: _Window) -> tuple[Value, _Window]:
     )
 
 
-def _plain_convolution(step: Step, image: Value, kernel: Value, window: _Window, groups: int) -> Value:
-    emit = step.emit
+def _plain_convolution(
+    op: OperatorContext, image: Value, kernel: Value, window: _Window, groups: int
+) -> Value:
+    emit = op.emit
     places = [
         (size + a + b - (k - 1) * d - 1) // s + 1
         for size, a, b, k, d, s in zip(
@@ -158,7 +161,7 @@ def _plain_convolution(step: Step, image: Value, kernel: Value, window: _Window,
 
 
 def _transposed_convolution(
-    step: Step, image: Value, kernel: Value, window: _Window, groups: int
+    op: OperatorContext, image: Value, kernel: Value, window: _Window, groups: int
 ) -> Value | None:
     """Return what ONNX's operator for it makes; None where it has no such form."""
     gaps = window.gaps
@@ -170,7 +173,7 @@ def _transposed_convolution(
     missing = [max(-n, 0) for n in end]
     if any(n < 0 for n in begin) or any(n >= max(gap, 1) for n, gap in zip(missing, gaps, strict=True)):
         return None
-    emit = step.emit
+    emit = op.emit
     outputs, inputs, *kernel_shape = kernel.shape
     places = list(range(kernel.rank - 2))
     kernel = reversed_along(emit, kernel, [i + 2 for i in places])

@@ -6,94 +6,95 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.functions import FUNCTIONS, Function
 from tunefarm_convert.stablehlo.operators.movement import cast, spread
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import Value, numpy_type, one_number
+from tunefarm_convert.stablehlo.values import Value, one_number
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
 """What ONNX Runtime computes with in the place of integers for which it has few operators. Cast back, they wrap around."""
 
 
-def widened(step: Step, *values: Value) -> list[Value]:
+def widened(op: OperatorContext, *values: Value) -> list[Value]:
     """Return values as a dtype that ONNX Runtime has all operators for."""
-    return [cast(step.emit, value, _WIDER.get(value.dtype, value.dtype)) for value in values]
+    return [cast(op.emit, value, _WIDER.get(value.dtype, value.dtype)) for value in values]
 
 
 def _plain(operator: str, *, of_booleans: str = "") -> Converter:
     """Make a converter to one ONNX operator."""
 
-    def convert(step: Step) -> list[Value]:
-        dtype = step.operands[0].dtype
+    def convert(op: OperatorContext) -> list[Value]:
+        dtype = op.operands[0].dtype
         if dtype == "bool":
             if not of_booleans:
                 raise UnsupportedFormError("of booleans")
-            return [step.apply(of_booleans, *step.operands)]
-        made = step.apply(operator, *widened(step, *step.operands))
-        return [cast(step.emit, made, dtype)]
+            return [op.apply(of_booleans, *op.operands)]
+        made = op.apply(operator, *widened(op, *op.operands))
+        return [cast(op.emit, made, dtype)]
 
     return convert
 
 
 def _bitwise(of_booleans: str, of_integers: str) -> Converter:
-    def convert(step: Step) -> list[Value]:
-        boolean = step.operands[0].dtype == "bool"
-        return [step.apply(of_booleans if boolean else of_integers, *step.operands)]
+    def convert(op: OperatorContext) -> list[Value]:
+        boolean = op.operands[0].dtype == "bool"
+        return [op.apply(of_booleans if boolean else of_integers, *op.operands)]
 
     return convert
 
 
 def _function(function: Function) -> Converter:
-    def convert(step: Step) -> list[Value]:
-        (x,) = step.operands
-        if numpy_type(x.dtype).kind in "iub":
+    def convert(op: OperatorContext) -> list[Value]:
+        (x,) = op.operands
+        if numpy_dtype(x.dtype).kind in "iub":
             raise UnsupportedFormError(f"of {x.dtype}")
-        return [function(step.emit, x)]
+        return [function(op.emit, x)]
 
     return convert
 
 
-def _maximum(step: Step) -> Sequence[Value]:
-    a, b = step.operands
-    floating = numpy_type(a.dtype).kind not in "iub"
+def _maximum(op: OperatorContext) -> Sequence[Value]:
+    a, b = op.operands
+    floating = numpy_dtype(a.dtype).kind not in "iub"
     for value, other in ((a, b), (b, a)):
         if floating and value.data is None and one_number(other) == 0:
-            return [step.apply("Relu", value)]
-    return _plain("Max", of_booleans="Or")(step)
+            return [op.apply("Relu", value)]
+    return _plain("Max", of_booleans="Or")(op)
 
 
-def _divide(step: Step) -> list[Value]:
-    a, b = step.operands
-    if numpy_type(a.dtype).kind not in "iu":
-        return [step.apply("Div", a, b)]
+def _divide(op: OperatorContext) -> list[Value]:
+    a, b = op.operands
+    if numpy_dtype(a.dtype).kind not in "iu":
+        return [op.apply("Div", a, b)]
     # A processor ends the program that divides an integer by zero; XLA's result is one of all bits.
-    wide = widened(step, a, b)
-    safe, zero = _without_zero(step, wide[1])
-    made = step.apply("Div", wide[0], safe)
+    wide = widened(op, a, b)
+    safe, zero = _without_zero(op, wide[1])
+    made = op.apply("Div", wide[0], safe)
     if zero is not None:
-        ones = -1 if numpy_type(a.dtype).kind == "i" else int(np.iinfo(numpy_type(a.dtype)).max)
-        made = step.apply("Where", zero, step.like(made, ones), made, dtype=made.dtype)
-    return [cast(step.emit, made, a.dtype)]
+        ones = -1 if numpy_dtype(a.dtype).kind == "i" else int(np.iinfo(numpy_dtype(a.dtype)).max)
+        made = op.apply("Where", zero, op.like(made, ones), made, dtype=made.dtype)
+    return [cast(op.emit, made, a.dtype)]
 
 
-def _remainder(step: Step) -> list[Value]:
-    a, b = step.operands
-    if numpy_type(a.dtype).kind not in "iu":
-        return [step.apply("Mod", a, b, fmod=1)]
-    wide = widened(step, a, b)
-    safe, zero = _without_zero(step, wide[1])
-    made = step.apply("Mod", wide[0], safe, fmod=1)
+def _remainder(op: OperatorContext) -> list[Value]:
+    a, b = op.operands
+    if numpy_dtype(a.dtype).kind not in "iu":
+        return [op.apply("Mod", a, b, fmod=1)]
+    wide = widened(op, a, b)
+    safe, zero = _without_zero(op, wide[1])
+    made = op.apply("Mod", wide[0], safe, fmod=1)
     if zero is not None:
-        made = step.apply("Where", zero, wide[0], made, dtype=made.dtype)
-    return [cast(step.emit, made, a.dtype)]
+        made = op.apply("Where", zero, wide[0], made, dtype=made.dtype)
+    return [cast(op.emit, made, a.dtype)]
 
 
-def _without_zero(step: Step, value: Value) -> tuple[Value, Value | None]:
+def _without_zero(op: OperatorContext, value: Value) -> tuple[Value, Value | None]:
     if value.data is not None and np.all(value.data):
         return value, None
-    zero = step.apply("Equal", value, step.like(value, 0), dtype="bool")
-    return step.apply("Where", zero, step.like(value, 1), value, dtype=value.dtype), zero
+    zero = op.apply("Equal", value, op.like(value, 0), dtype="bool")
+    return op.apply("Where", zero, op.like(value, 1), value, dtype=value.dtype), zero
 
 
 _COMPARED = {
@@ -106,78 +107,78 @@ _COMPARED = {
 }
 
 
-def _compare(step: Step) -> list[Value]:
-    direction = str(step.attribute("comparison_direction"))
-    if step.attribute("compare_type") == "TOTALORDER":
+def _compare(op: OperatorContext) -> list[Value]:
+    direction = str(op.attribute("comparison_direction"))
+    if op.attribute("compare_type") == "TOTALORDER":
         raise UnsupportedFormError("in the total order of floats, outside of a sort")
     if direction not in _COMPARED:
         raise UnsupportedFormError(f"in the direction {direction}")
     operator, negated = _COMPARED[direction]
-    if step.operands[0].dtype == "bool" and operator == "Equal":
-        differs = step.apply("Xor", *step.operands)  # TVM 0.27 cannot build Equal of booleans
-        return [differs if negated else step.apply("Not", differs)]
-    values: Sequence[Value] = widened(step, *step.operands)
+    if op.operands[0].dtype == "bool" and operator == "Equal":
+        differs = op.apply("Xor", *op.operands)  # TVM 0.27 cannot build Equal of booleans
+        return [differs if negated else op.apply("Not", differs)]
+    values: Sequence[Value] = widened(op, *op.operands)
     if values[0].dtype == "bool":
-        values = [cast(step.emit, value, "int32") for value in values]
-    made = step.apply(operator, *values, dtype="bool")
-    return [step.apply("Not", made) if negated else made]
+        values = [cast(op.emit, value, "int32") for value in values]
+    made = op.apply(operator, *values, dtype="bool")
+    return [op.apply("Not", made) if negated else made]
 
 
-def like_shape(step: Step, value: Value, shape: Sequence[int]) -> Value:
+def like_shape(op: OperatorContext, value: Value, shape: Sequence[int]) -> Value:
     """Return a value that may be a single number in a shape."""
-    return spread(step.emit, value, shape, []) if value.rank == 0 and len(shape) else value
+    return spread(op.emit, value, shape, []) if value.rank == 0 and len(shape) else value
 
 
-def _select(step: Step) -> list[Value]:
-    condition, chosen, other = step.operands
-    condition = like_shape(step, condition, chosen.shape)
+def _select(op: OperatorContext) -> list[Value]:
+    condition, chosen, other = op.operands
+    condition = like_shape(op, condition, chosen.shape)
     known = one_number(condition)
     if known is not None:
         return [chosen if known else other]
     dtype = chosen.dtype
     if dtype == "bool":
-        a, b = (cast(step.emit, value, "int32") for value in (chosen, other))
+        a, b = (cast(op.emit, value, "int32") for value in (chosen, other))
     else:
-        a, b = widened(step, chosen, other)
-    return [cast(step.emit, step.apply("Where", condition, a, b, dtype=a.dtype), dtype)]
+        a, b = widened(op, chosen, other)
+    return [cast(op.emit, op.apply("Where", condition, a, b, dtype=a.dtype), dtype)]
 
 
-def _clamp(step: Step) -> list[Value]:
-    low, x, high = step.operands
+def _clamp(op: OperatorContext) -> list[Value]:
+    low, x, high = op.operands
     ends = [one_number(low), one_number(high)]
-    if x.data is None and None not in ends and numpy_type(x.dtype).kind not in "iub" and ends[0] <= ends[1]:
+    if x.data is None and None not in ends and numpy_dtype(x.dtype).kind not in "iub" and ends[0] <= ends[1]:
         order = x.order
-        names = [step.emit.writer.weight(np.array(end, numpy_type(x.dtype))) for end in ends]
-        clipped = step.emit.node("Clip", [step.emit.name(x, order, whole=False), *names])
-        return [step.emit.computed(clipped, x.shape, x.dtype, order, x.held)]
-    wide = widened(step, like_shape(step, low, x.shape), x, like_shape(step, high, x.shape))
-    made = step.apply("Min", step.apply("Max", wide[1], wide[0]), wide[2])
-    return [cast(step.emit, made, x.dtype)]
+        names = [op.emit.writer.weight(np.array(end, numpy_dtype(x.dtype))) for end in ends]
+        clipped = op.emit.node("Clip", [op.emit.name(x, order, whole=False), *names])
+        return [op.emit.computed(clipped, x.shape, x.dtype, order, x.held)]
+    wide = widened(op, like_shape(op, low, x.shape), x, like_shape(op, high, x.shape))
+    made = op.apply("Min", op.apply("Max", wide[1], wide[0]), wide[2])
+    return [cast(op.emit, made, x.dtype)]
 
 
-def _convert(step: Step) -> list[Value]:
-    (x,) = step.operands
-    wanted = step.result().dtype
-    from_float = numpy_type(x.dtype).kind not in "iub"
-    if from_float and numpy_type(wanted).kind in "iu" and x.data is None:
+def _convert(op: OperatorContext) -> list[Value]:
+    (x,) = op.operands
+    wanted = op.result().dtype
+    from_float = numpy_dtype(x.dtype).kind not in "iub"
+    if from_float and numpy_dtype(wanted).kind in "iu" and x.data is None:
         # Numbers beyond its ends become the ends, and NaN zero; of what C makes of them there is no telling.
-        return [_saturated(step, x, wanted)]
-    return [cast(step.emit, x, wanted)]
+        return [_saturated(op, x, wanted)]
+    return [cast(op.emit, x, wanted)]
 
 
-def _saturated(step: Step, x: Value, wanted: str) -> Value:
-    bits = np.iinfo(numpy_type(wanted))
+def _saturated(op: OperatorContext, x: Value, wanted: str) -> Value:
+    bits = np.iinfo(numpy_dtype(wanted))
     if bits.bits > 32:
-        return cast(step.emit, x, wanted)
-    wide = cast(step.emit, x, "float64")
-    ends = step.apply("Min", step.apply("Max", wide, step.like(wide, bits.min)), step.like(wide, bits.max))
-    return cast(step.emit, cast(step.emit, ends, "int64" if bits.bits == 32 else "int32"), wanted)
+        return cast(op.emit, x, wanted)
+    wide = cast(op.emit, x, "float64")
+    ends = op.apply("Min", op.apply("Max", wide, op.like(wide, bits.min)), op.like(wide, bits.max))
+    return cast(op.emit, cast(op.emit, ends, "int64" if bits.bits == 32 else "int32"), wanted)
 
 
 def _shift(kind: str) -> Converter:
-    def convert(step: Step) -> list[Value]:
-        x, count = step.operands
-        dtype = numpy_type(x.dtype)
+    def convert(op: OperatorContext) -> list[Value]:
+        x, count = op.operands
+        dtype = numpy_dtype(x.dtype)
         if dtype.kind not in "iu":
             raise UnsupportedFormError(f"of {x.dtype}")
         bits = dtype.itemsize * 8
@@ -190,46 +191,46 @@ def _shift(kind: str) -> Converter:
         unsigned = f"uint{bits}"
         negative = None
         if kind == "arithmetic" and dtype.kind == "i":
-            negative = step.apply("Less", *widened(step, x, step.like(x, 0)), dtype="bool")
-            x = _choose(step, negative, step.apply("BitwiseNot", x), x)
+            negative = op.apply("Less", *widened(op, x, op.like(x, 0)), dtype="bool")
+            x = _choose(op, negative, op.apply("BitwiseNot", x), x)
         direction = "LEFT" if kind == "left" else "RIGHT"
         wide = "uint64" if bits == 64 else "uint32"  # ONNX Runtime shifts no 16 bits
-        x, count = (cast(step.emit, cast(step.emit, value, unsigned), wide) for value in (x, count))
-        made = step.apply("BitShift", x, count, direction=direction)
-        made = cast(step.emit, cast(step.emit, made, unsigned), str(dtype))
+        x, count = (cast(op.emit, cast(op.emit, value, unsigned), wide) for value in (x, count))
+        made = op.apply("BitShift", x, count, direction=direction)
+        made = cast(op.emit, cast(op.emit, made, unsigned), str(dtype))
         if negative is not None:
-            made = _choose(step, negative, step.apply("BitwiseNot", made), made)
+            made = _choose(op, negative, op.apply("BitwiseNot", made), made)
         return [made]
 
     return convert
 
 
-def _choose(step: Step, condition: Value, a: Value, b: Value) -> Value:
+def _choose(op: OperatorContext, condition: Value, a: Value, b: Value) -> Value:
     dtype = a.dtype
-    a, b = widened(step, a, b)
-    return cast(step.emit, step.apply("Where", condition, a, b, dtype=a.dtype), dtype)
+    a, b = widened(op, a, b)
+    return cast(op.emit, op.apply("Where", condition, a, b, dtype=a.dtype), dtype)
 
 
-def _reduce_precision(step: Step) -> list[Value]:
-    (x,) = step.operands
-    form = (int(step.attribute("exponent_bits")), int(step.attribute("mantissa_bits")))
+def _reduce_precision(op: OperatorContext) -> list[Value]:
+    (x,) = op.operands
+    form = (int(op.attribute("exponent_bits")), int(op.attribute("mantissa_bits")))
     own = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}[x.dtype]
     if form[0] >= own[0] and form[1] >= own[1]:
         return [x]
     smaller = {(8, 7): "bfloat16", (5, 10): "float16", (8, 23): "float32"}.get(form)
     if smaller is None:
         raise UnsupportedFormError(f"to {form[0]} bits of exponent and {form[1]} of mantissa")
-    return [cast(step.emit, cast(step.emit, x, smaller), x.dtype)]
+    return [cast(op.emit, cast(op.emit, x, smaller), x.dtype)]
 
 
-def _is_finite(step: Step) -> list[Value]:
-    (x,) = step.operands
-    largest = step.like(x, float("inf"))
-    return [step.apply("Less", step.apply("Abs", x), largest, dtype="bool")]
+def _is_finite(op: OperatorContext) -> list[Value]:
+    (x,) = op.operands
+    largest = op.like(x, float("inf"))
+    return [op.apply("Less", op.apply("Abs", x), largest, dtype="bool")]
 
 
-def _identity(step: Step) -> list[Value]:
-    return list(step.operands)
+def _identity(op: OperatorContext) -> list[Value]:
+    return list(op.operands)
 
 
 CONVERTERS: Mapping[str, Converter] = {

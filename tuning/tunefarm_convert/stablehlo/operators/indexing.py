@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.movement import (
     cast,
     concatenated,
@@ -22,7 +23,6 @@ from tunefarm_convert.stablehlo.operators.movement import (
 )
 from tunefarm_convert.stablehlo.operators.regions import operator_of
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
 from tunefarm_convert.stablehlo.values import Emitter, Value, constant, one_number, splat
 
 _REDUCTIONS = {"assign": "none", "add": "add", "multiply": "mul", "maximum": "max", "minimum": "min"}
@@ -48,20 +48,20 @@ def _component(emit: Emitter, indices: Value, dim: int, position: int) -> Value:
     return reshaped(emit, part, [size for i, size in enumerate(indices.shape) if i != dim])
 
 
-def _gather(step: Step) -> list[Value]:
-    emit, (value, indices) = step.emit, step.operands
-    numbers = step.attribute("dimension_numbers")
-    sizes = step.ints("slice_sizes")
+def _gather(op: OperatorContext) -> list[Value]:
+    emit, (value, indices) = op.emit, op.operands
+    numbers = op.attribute("dimension_numbers")
+    sizes = op.ints("slice_sizes")
     gone = [*numbers["collapsed_slice_dims"], *numbers["operand_batching_dims"]]
     mapped = numbers["start_index_map"]
     dim = numbers["index_vector_dim"]
     offsets = numbers["offset_dims"]
-    shape = step.result().shape
+    shape = op.result().shape
     batches = [i for i in range(len(shape)) if i not in offsets]
     if len(mapped) == 1 and not numbers["operand_batching_dims"]:
         (along,) = mapped
         if sizes[along] == 1 and all(n == value.shape[i] for i, n in enumerate(sizes) if i != along):
-            return [_rows(step, value, _component(emit, indices, dim, 0), along, along in gone)]
+            return [_rows(op, value, _component(emit, indices, dim, 0), along, along in gone)]
     kept = [i for i in range(value.rank) if i not in gone]
     strides = _strides(value.shape)
     places = splat(0, "int64", shape)
@@ -86,10 +86,10 @@ def _steps(shape: Sequence[int], dim: int, stride: int) -> Value:
     return constant(np.broadcast_to((np.arange(shape[dim]) * stride).reshape(sizes), tuple(shape)))
 
 
-def _rows(step: Step, value: Value, indices: Value, along: int, gone: bool) -> Value:
+def _rows(op: OperatorContext, value: Value, indices: Value, along: int, gone: bool) -> Value:
     """Return whole slices of a value at places along a dimension, as embeddings are looked up."""
-    emit, shape = step.emit, step.result().shape
-    offsets = step.attribute("dimension_numbers")["offset_dims"]
+    emit, shape = op.emit, op.result().shape
+    offsets = op.attribute("dimension_numbers")["offset_dims"]
     batches = [i for i in range(len(shape)) if i not in offsets]
     found = taken(emit, value, _clipped(emit, indices, value.shape[along] - 1), along)
     # Its dimensions: those of the value before, those of the indices, those of the value after.
@@ -103,14 +103,14 @@ def _rows(step: Step, value: Value, indices: Value, along: int, gone: bool) -> V
     return transposed(found, order)
 
 
-def _scatter(step: Step) -> list[Value]:
-    if len(step.operands) != 3:
-        raise UnsupportedFormError(f"of {len(step.operands) // 2} tensors at once")
-    emit, (value, indices, updates) = step.emit, step.operands
-    reducer = operator_of(step.operation.blocks[0])
+def _scatter(op: OperatorContext) -> list[Value]:
+    if len(op.operands) != 3:
+        raise UnsupportedFormError(f"of {len(op.operands) // 2} tensors at once")
+    emit, (value, indices, updates) = op.emit, op.operands
+    reducer = operator_of(op.operation.blocks[0])
     if reducer not in _REDUCTIONS or value.dtype == "bool":
         raise UnsupportedFormError(f"its inner program is {reducer}, of {value.dtype}")
-    numbers = step.attribute("scatter_dimension_numbers")
+    numbers = op.attribute("scatter_dimension_numbers")
     gone = [*numbers["inserted_window_dims"], *numbers["input_batching_dims"]]
     windows, dim = numbers["update_window_dims"], numbers["index_vector_dim"]
     shape = updates.shape
@@ -155,23 +155,23 @@ def _within(emit: Emitter, inside: Value, start: Value, largest: int) -> Value:
     return emit.apply("And", inside, emit.apply("And", low, high))
 
 
-def _slice(step: Step) -> list[Value]:
-    bounds = (step.ints(name) for name in ("start_indices", "limit_indices", "strides"))
-    return [sliced(step.emit, step.operands[0], *bounds)]
+def _slice(op: OperatorContext) -> list[Value]:
+    bounds = (op.ints(name) for name in ("start_indices", "limit_indices", "strides"))
+    return [sliced(op.emit, op.operands[0], *bounds)]
 
 
-def _starts(step: Step, first: int, sizes: Sequence[int]) -> list[Value]:
+def _starts(op: OperatorContext, first: int, sizes: Sequence[int]) -> list[Value]:
     """Return where a slice starts along each dimension, moved so that it lies inside."""
-    value = step.operands[0]
+    value = op.operands[0]
     return [
-        _clipped(step.emit, start, value.shape[i] - sizes[i]) for i, start in enumerate(step.operands[first:])
+        _clipped(op.emit, start, value.shape[i] - sizes[i]) for i, start in enumerate(op.operands[first:])
     ]
 
 
-def _dynamic_slice(step: Step) -> list[Value]:
-    emit, found = step.emit, step.operands[0]
-    sizes = step.ints("slice_sizes")
-    for dim, start in enumerate(_starts(step, 1, sizes)):
+def _dynamic_slice(op: OperatorContext) -> list[Value]:
+    emit, found = op.emit, op.operands[0]
+    sizes = op.ints("slice_sizes")
+    for dim, start in enumerate(_starts(op, 1, sizes)):
         if sizes[dim] == found.shape[dim]:
             continue
         number = one_number(start)
@@ -186,9 +186,9 @@ def _dynamic_slice(step: Step) -> list[Value]:
     return [found]
 
 
-def _dynamic_update_slice(step: Step) -> list[Value]:
-    emit, value, update = step.emit, step.operands[0], step.operands[1]
-    starts = _starts(step, 2, update.shape)
+def _dynamic_update_slice(op: OperatorContext) -> list[Value]:
+    emit, value, update = op.emit, op.operands[0], op.operands[1]
+    starts = _starts(op, 2, update.shape)
     dims = [i for i in range(value.rank) if update.shape[i] != value.shape[i]]
     if not dims:
         return [update]
@@ -220,12 +220,12 @@ def _replaced(emit: Emitter, value: Value, update: Value, dim: int, start: int) 
     return concatenated(emit, parts, dim)
 
 
-def _index_select(step: Step) -> list[Value]:
-    value, indices = step.operands
-    if int(step.attribute("batch_dims", 0)):
+def _index_select(op: OperatorContext) -> list[Value]:
+    value, indices = op.operands
+    if int(op.attribute("batch_dims", 0)):
         raise UnsupportedFormError("with dimensions that are batches")
-    dim = int(step.attribute("dim"))
-    return [taken(step.emit, value, _clipped(step.emit, indices, value.shape[dim] - 1), dim)]
+    dim = int(op.attribute("dim"))
+    return [taken(op.emit, value, _clipped(op.emit, indices, value.shape[dim] - 1), dim)]
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.movement import cast, reshaped, transposed
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import Emitter, Value, numpy_type
+from tunefarm_convert.stablehlo.values import Emitter, Value
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 
 def product(
@@ -56,21 +57,21 @@ def product(
 
 def _inner_type(dtype: str) -> str:
     """Return the dtype to sum in: ONNX Runtime has no product of narrow integers."""
-    kind = numpy_type(dtype).kind
+    kind = numpy_dtype(dtype).kind
     return dtype if kind not in "iub" or dtype in ("int32", "int64") else "int64"
 
 
-def _dot_general(step: Step) -> list[Value]:
-    numbers = step.attribute("dot_dimension_numbers")
-    a, b = step.operands
+def _dot_general(op: OperatorContext) -> list[Value]:
+    numbers = op.attribute("dot_dimension_numbers")
+    a, b = op.operands
     batch = (numbers["lhs_batching_dimensions"], numbers["rhs_batching_dimensions"])
     summed = (numbers["lhs_contracting_dimensions"], numbers["rhs_contracting_dimensions"])
-    return [product(step.emit, a, b, batch, summed, step.result().dtype)]
+    return [product(op.emit, a, b, batch, summed, op.result().dtype)]
 
 
-def _dot(step: Step) -> list[Value]:
-    a, b = step.operands
-    return [product(step.emit, a, b, ([], []), ([a.rank - 1], [0]), step.result().dtype)]
+def _dot(op: OperatorContext) -> list[Value]:
+    a, b = op.operands
+    return [product(op.emit, a, b, ([], []), ([a.rank - 1], [0]), op.result().dtype)]
 
 
 CONVERTERS: Mapping[str, Converter] = {"stablehlo.dot_general": _dot_general, "stablehlo.dot": _dot}

@@ -6,13 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tunefarm_convert.stablehlo.values import (
-    Emitter,
-    Value,
-    compact,
-    constant,
-    onnx_type,
-)
+from tunefarm_convert.onnx_writer import onnx_type
+from tunefarm_convert.stablehlo.values import Emitter, Value, compact, constant
 
 
 def transposed(value: Value, perm: Sequence[int]) -> Value:

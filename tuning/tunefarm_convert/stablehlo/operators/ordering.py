@@ -7,11 +7,12 @@ from itertools import product
 
 import numpy as np
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.movement import cast
 from tunefarm_convert.stablehlo.operators.regions import captured, outcome
 from tunefarm_convert.stablehlo.program import Block, UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import Emitter, Value, compact, numpy_type, one_number
+from tunefarm_convert.stablehlo.values import Emitter, Value, compact, one_number
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _SORTED = {
     "int8": "int32",
@@ -31,7 +32,7 @@ def _top(emit: Emitter, value: Value, count: int, dim: int, *, largest: bool) ->
         raise UnsupportedFormError("of uint64")
     order = value.order
     source = emit.name(cast(emit, value, wide), order)
-    place = emit.writer.place
+    place = emit.writer.scope
     names = emit.writer.nodes(
         "TopK",
         [source, emit.writer.ints([count])],
@@ -45,16 +46,16 @@ def _top(emit: Emitter, value: Value, count: int, dim: int, *, largest: bool) ->
     return values, emit.computed(names[1], shape, "int64", order)
 
 
-def _sort(step: Step) -> list[Value]:
-    dim = int(step.attribute("dimension", -1)) % step.operands[0].rank
-    keys = step.operands[0]
-    (block,) = step.operation.blocks
-    outer = {number: one_number(step.outer[number]) for number in captured(block)}
+def _sort(op: OperatorContext) -> list[Value]:
+    dim = int(op.attribute("dimension", -1)) % op.operands[0].rank
+    keys = op.operands[0]
+    (block,) = op.operation.blocks
+    outer = {number: one_number(op.outer[number]) for number in captured(block)}
     if None in outer.values():
         raise UnsupportedFormError("its comparison uses a value that is computed outside of it")
-    largest = _descends(block, len(step.operands), numpy_type(keys.dtype), outer)
-    values, places = _top(step.emit, keys, keys.shape[dim], dim, largest=largest)
-    return [values, *(_picked(step.emit, one, places, dim) for one in step.operands[1:])]
+    largest = _descends(block, len(op.operands), numpy_dtype(keys.dtype), outer)
+    values, places = _top(op.emit, keys, keys.shape[dim], dim, largest=largest)
+    return [values, *(_picked(op.emit, one, places, dim) for one in op.operands[1:])]
 
 
 def _picked(emit: Emitter, value: Value, places: Value, dim: int) -> Value:
@@ -95,14 +96,14 @@ def _descends(block: Block, count: int, dtype: np.dtype[np.generic], outer: Mapp
     return found.pop()
 
 
-def top_k(step: Step) -> list[Value]:
+def top_k(op: OperatorContext) -> list[Value]:
     """Convert CHLO's top_k, as an operation or as a composite."""
-    (value,) = step.operands
-    attributes = step.attribute("composite_attributes", step.operation.attributes)
+    (value,) = op.operands
+    attributes = op.attribute("composite_attributes", op.operation.attributes)
     if attributes.get("largest", True) is False:
         raise UnsupportedFormError("of the smallest")
-    values, places = _top(step.emit, value, int(attributes["k"]), value.rank - 1, largest=True)
-    return [values, cast(step.emit, places, step.result(1).dtype)]
+    values, places = _top(op.emit, value, int(attributes["k"]), value.rank - 1, largest=True)
+    return [values, cast(op.emit, places, op.result(1).dtype)]
 
 
 CONVERTERS: Mapping[str, Converter] = {"stablehlo.sort": _sort, "chlo.top_k": top_k}

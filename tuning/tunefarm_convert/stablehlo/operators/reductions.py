@@ -7,19 +7,13 @@ from itertools import product
 
 import numpy as np
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.folding import LARGEST_ELEMENTS
 from tunefarm_convert.stablehlo.operators.movement import cast, spread
 from tunefarm_convert.stablehlo.operators.regions import neutral, operator_of, outcome
 from tunefarm_convert.stablehlo.program import Block, UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
-from tunefarm_convert.stablehlo.values import (
-    Emitter,
-    Value,
-    compact,
-    constant,
-    numpy_type,
-    one_number,
-)
+from tunefarm_convert.stablehlo.values import Emitter, Value, compact, constant, one_number
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _REDUCERS = {
     "add": "ReduceSum",
@@ -43,7 +37,7 @@ _COMBINED = {"add": "Add", "multiply": "Mul", "maximum": "Max", "minimum": "Min"
 def combined(emit: Emitter, reducer: str, a: Value, b: Value) -> Value:
     """Apply a reducer to two values."""
     dtype = a.dtype
-    if dtype in ("int32", "int64", "bool") or numpy_type(dtype).kind not in "iub":
+    if dtype in ("int32", "int64", "bool") or numpy_dtype(dtype).kind not in "iub":
         return emit.apply(_COMBINED[reducer], a, b)
     a, b = (cast(emit, value, "int64") for value in (a, b))
     return cast(emit, emit.apply(_COMBINED[reducer], a, b), dtype)
@@ -67,7 +61,7 @@ def reduced(emit: Emitter, reducer: str, value: Value, dims: Sequence[int]) -> V
         found = _FOLDED[reducer].reduce(value.data, axis=tuple(dims), dtype=value.data.dtype)
         return constant(np.asarray(found))
     dtype = value.dtype
-    kind = numpy_type(dtype).kind
+    kind = numpy_dtype(dtype).kind
     if dtype == "bool" or (kind in "iu" and dtype not in ("int32", "int64")):
         value = cast(emit, value, "int32" if dtype == "bool" else "int64")
     order = value.order
@@ -79,39 +73,39 @@ def reduced(emit: Emitter, reducer: str, value: Value, dims: Sequence[int]) -> V
     return cast(emit, emit.computed(name, shape, value.dtype, kept), dtype)
 
 
-def _reduce(step: Step) -> list[Value]:
-    count = len(step.operands) // 2
-    values, starts = step.operands[:count], step.operands[count:]
-    dims = step.ints("dimensions")
+def _reduce(op: OperatorContext) -> list[Value]:
+    count = len(op.operands) // 2
+    values, starts = op.operands[:count], op.operands[count:]
+    dims = op.ints("dimensions")
     if count == 2:
-        return _with_places(step, dims)
+        return _with_places(op, dims)
     if count != 1:
         raise UnsupportedFormError(f"of {count} tensors at once")
-    reducer = operator_of(step.operation.blocks[0])
+    reducer = operator_of(op.operation.blocks[0])
     if reducer == "assign" or (reducer in ("and", "or") and values[0].dtype != "bool"):
         raise UnsupportedFormError(f"its inner program is {reducer}, of {values[0].dtype}")
-    made = reduced(step.emit, reducer, values[0], dims)
-    return [with_start(step.emit, reducer, made, starts[0])]
+    made = reduced(op.emit, reducer, values[0], dims)
+    return [with_start(op.emit, reducer, made, starts[0])]
 
 
-def _with_places(step: Step, dims: list[int]) -> list[Value]:
+def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     """Return the largest (smallest) elements along a dimension, and where the first of them is."""
-    value, places, start, _ = step.operands
+    value, places, start, _ = op.operands
     if len(dims) != 1 or not _counts(places, dims[0]):
         raise UnsupportedFormError("of two tensors, of which the second does not count along one dimension")
-    floating = numpy_type(value.dtype).kind not in "iub"
-    operator = _arg_operator(step.operation.blocks[0], floating=floating)
+    floating = numpy_dtype(value.dtype).kind not in "iub"
+    operator = _arg_operator(op.operation.blocks[0], floating=floating)
     reducer = "maximum" if operator == "ArgMax" else "minimum"
     number = one_number(start)
     if number is None or number != neutral(reducer, value.dtype):
         raise UnsupportedFormError("of two tensors, starting from a number that may be in the result")
-    emit, order = step.emit, value.order
+    emit, order = op.emit, value.order
     if value.dtype in ("int64", "uint64"):
         raise UnsupportedFormError(f"of two tensors, of {value.dtype}")
     # What ONNX Runtime finds the largest of, and what holds all numbers of the others.
     source = value if floating else cast(emit, value, "float64" if value.dtype == "uint32" else "int32")
     name = emit.node(operator, [emit.name(source, order)], axis=order.index(dims[0]), keepdims=0)
-    shape = step.result(0).shape
+    shape = op.result(0).shape
     left = [i for i in range(value.rank) if i != dims[0]]
     kept = tuple(left.index(i) for i in order if i != dims[0])
     found = emit.computed(name, shape, "int64", kept)
@@ -153,11 +147,11 @@ _ARGS = {
 }
 
 
-def _batch_norm(step: Step) -> list[Value]:
-    x = step.operands[0]
-    dim = int(step.attribute("feature_index"))
-    epsilon = float(step.attribute("epsilon"))
-    emit = step.emit
+def _batch_norm(op: OperatorContext) -> list[Value]:
+    x = op.operands[0]
+    dim = int(op.attribute("feature_index"))
+    epsilon = float(op.attribute("epsilon"))
+    emit = op.emit
     order = x.order
     if order.index(dim) != 1:
         order = (
@@ -167,16 +161,16 @@ def _batch_norm(step: Step) -> list[Value]:
         )
     if x.rank < 2:
         raise UnsupportedFormError("of one dimension")
-    names = [emit.name(value) for value in step.operands[1:]]
+    names = [emit.name(value) for value in op.operands[1:]]
     made = emit.node("BatchNormalization", [emit.name(x, order), *names], epsilon=epsilon)
     return [emit.computed(made, x.shape, x.dtype, order)]
 
 
-def _iota(step: Step) -> list[Value]:
-    type_ = step.result()
-    dim = int(step.attribute("iota_dimension"))
+def _iota(op: OperatorContext) -> list[Value]:
+    type_ = op.result()
+    dim = int(op.attribute("iota_dimension"))
     sizes = [size if i == dim else 1 for i, size in enumerate(type_.shape)]
-    counted = np.arange(type_.shape[dim]).astype(numpy_type(type_.dtype)).reshape(sizes)
+    counted = np.arange(type_.shape[dim]).astype(numpy_dtype(type_.dtype)).reshape(sizes)
     return [constant(np.broadcast_to(counted, type_.shape))]
 
 

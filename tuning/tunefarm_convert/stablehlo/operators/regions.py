@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tunefarm_convert.stablehlo.program import Block, Operation, TensorType, UnsupportedFormError
-from tunefarm_convert.stablehlo.values import numpy_type
+from tunefarm_tuning.core.array_file import numpy_dtype
 
 _OPERATORS = {
     "stablehlo.add": "add",
@@ -60,7 +60,7 @@ def captured(block: Block) -> set[int]:
 
 def neutral(reducer: str, dtype: str) -> Any:
     """Return the number that a reducer leaves others as they are with."""
-    kind = numpy_type(dtype)
+    kind = numpy_dtype(dtype)
     if reducer in ("maximum", "minimum"):
         below = reducer == "maximum"
         if dtype == "bool":

@@ -8,11 +8,11 @@ from itertools import product
 
 import numpy as np
 
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
 from tunefarm_convert.stablehlo.operators.movement import padded, reshaped, sliced, transposed
 from tunefarm_convert.stablehlo.operators.reductions import combined, reduced, with_start
 from tunefarm_convert.stablehlo.operators.regions import neutral, operator_of
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
-from tunefarm_convert.stablehlo.step import Converter, Step
 from tunefarm_convert.stablehlo.values import Emitter, Value, splat
 
 _MOST_TAPS = 64
@@ -24,13 +24,13 @@ _MOST_DIMS = 3
 class _Window:
     """How a window moves, per dimension of the value: strides, padding, gaps in the value and in the window."""
 
-    def __init__(self, step: Step, rank: int) -> None:
+    def __init__(self, op: OperatorContext, rank: int) -> None:
         ones = [1] * rank
-        self.sizes = step.ints("window_dimensions")
-        self.strides = step.ints("window_strides", ones)
-        self.gaps = step.ints("base_dilations", ones)
-        self.dilations = step.ints("window_dilations", ones)
-        padding = step.ints("padding", [0] * 2 * rank)
+        self.sizes = op.ints("window_dimensions")
+        self.strides = op.ints("window_strides", ones)
+        self.gaps = op.ints("base_dilations", ones)
+        self.dilations = op.ints("window_dilations", ones)
+        padding = op.ints("padding", [0] * 2 * rank)
         self.low, self.high = padding[::2], padding[1::2]
 
     def slides(self, dim: int) -> bool:
@@ -38,16 +38,16 @@ class _Window:
         return trivial != (1, 1, 0, 0)
 
 
-def _reduce_window(step: Step) -> list[Value]:
-    if len(step.operands) != 2:
-        raise UnsupportedFormError(f"of {len(step.operands) // 2} tensors at once")
-    value, start = step.operands
-    reducer = operator_of(step.operation.blocks[0])
+def _reduce_window(op: OperatorContext) -> list[Value]:
+    if len(op.operands) != 2:
+        raise UnsupportedFormError(f"of {len(op.operands) // 2} tensors at once")
+    value, start = op.operands
+    reducer = operator_of(op.operation.blocks[0])
     if reducer == "assign" or (reducer in ("and", "or") and value.dtype != "bool"):
         raise UnsupportedFormError(f"its inner program is {reducer}, of {value.dtype}")
-    window = _Window(step, value.rank)
+    window = _Window(op, value.rank)
     around = splat(neutral(reducer, value.dtype), value.dtype)
-    emit = step.emit
+    emit = op.emit
     if any(gap > 1 for gap in window.gaps):
         value = padded(emit, value, around, window.low, window.high, [gap - 1 for gap in window.gaps])
         window.low = window.high = [0] * value.rank

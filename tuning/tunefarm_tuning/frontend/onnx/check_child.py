@@ -11,13 +11,12 @@ import onnx
 import onnx.checker
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tunefarm_convert.tflite.flatfile import is_tflite
+from tunefarm_convert import FileFormat, check_onnx_bytes, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.file_bytes import check_bytes
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs, open_inputs, real_inputs
-from tunefarm_tuning.frontend.onnx.model_file import convert_tflite, onnx_bytes, onnx_source, read_model
+from tunefarm_tuning.frontend.onnx.model_file import onnx_bytes, onnx_source, read_model
 from tunefarm_tuning.frontend.onnx.rules import (
     check_input_sizes,
     check_rules,
@@ -38,11 +37,11 @@ def inspect(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: With the code of whatever is wrong first.
     """
     data = Path(params["path"]).read_bytes()
-    if is_tflite(data):
-        model = convert_tflite(data)
+    if file_format(data) is FileFormat.TFLITE:
+        model = to_onnx(data, FileFormat.TFLITE)
         data = onnx_bytes(model)
     else:
-        check_bytes(data)
+        check_onnx_bytes(data)
         model = _parse(data)
     check_rules(model, max_nodes=params["max_nodes"])
     inputs = bind_inputs(model.graph, {name: tuple(shape) for name, shape in params["shapes"].items()})

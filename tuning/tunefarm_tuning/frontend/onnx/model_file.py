@@ -1,4 +1,4 @@
-"""Reading a model file that has passed the checks: as ONNX, whichever format it is in."""
+"""Reading a model file that has passed the checks as ONNX, whichever format it is in."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from tunefarm_convert.tflite.flatfile import is_tflite
+from tunefarm_convert import HEAD_BYTES, FileFormat, file_format, to_onnx
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16, widened
 
 
 def read_model(path: Path | str) -> onnx.ModelProto:
-    """Parse a model. External data is not looked at: no path of the file's own is ever opened.
+    """Parse a model, or convert it. External data is not looked at: no path in the file is ever opened.
 
     Raises:
-        InvalidModelError: not-protobuf, or a code of `tunefarm_convert.tflite.convert`.
+        InvalidModelError: not-protobuf, or a code of `to_onnx`.
     """
     data = Path(path).read_bytes()
-    if is_tflite(data):
-        return convert_tflite(data)
+    if file_format(data) is FileFormat.TFLITE:
+        return to_onnx(data, FileFormat.TFLITE)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -32,29 +32,22 @@ def read_model(path: Path | str) -> onnx.ModelProto:
 
 
 def onnx_source(path: Path | str, *, rounds: bool = True) -> str | bytes:
-    """Return what ONNX Runtime shall open: the path of an ONNX file, or the bytes of what takes another file's place.
+    """Return what ONNX Runtime opens: the path of an ONNX file, or the bytes of the ONNX model that stands in for a file.
 
     Args:
         path: Of a file that has passed the checks.
         rounds: Whether the twin of a network that computes in bfloat16 rounds as the network does (see `bfloat16.widened`).
 
     Raises:
-        InvalidModelError: too-large, or a code of `tunefarm_convert.tflite.convert`.
+        InvalidModelError: too-large, or a code of `to_onnx`.
     """
     model = read_model(path)
     if uses_bfloat16(model.graph):
         return onnx_bytes(widened(model, rounds=rounds))
     with Path(path).open("rb") as file:
-        if not is_tflite(file.read(8)):
+        if file_format(file.read(HEAD_BYTES)) is not FileFormat.TFLITE:
             return str(path)
     return onnx_bytes(model)
-
-
-def convert_tflite(data: bytes) -> onnx.ModelProto:
-    """Convert a TFLite file; what that takes is loaded for such files alone."""
-    from tunefarm_convert.tflite.convert import convert
-
-    return convert(data)
 
 
 def onnx_bytes(model: onnx.ModelProto) -> bytes:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
 from tunefarm_tuning.process.idle import wait_until_idle
@@ -170,7 +170,7 @@ def _run(
 
 
 def _failed(what: str, error: Exception) -> InvalidModelError:
-    reason = clean(" ".join(str(error).split()), 300)
+    reason = clean_message(error)
     return InvalidModelError(
         f"ONNX Runtime cannot {what} the model, so its results cannot be checked: {reason}",
         code="reference-failed",

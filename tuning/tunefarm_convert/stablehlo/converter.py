@@ -14,7 +14,7 @@ from tunefarm_convert.stablehlo.values import Emitter, Value, Values, splat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class OperatorContext:
     """An operation, its operands, and the conversion's emitter.
 
     Attributes:
@@ -68,4 +68,4 @@ class Step:
         return splat(number, value.dtype, value.shape)
 
 
-Converter = Callable[[Step], Sequence[Value]]
+Converter = Callable[[OperatorContext], Sequence[Value]]

@@ -1,4 +1,4 @@
-"""What a file's bytes alone say."""
+"""Which format a file has, and whether it is complete, by its bytes and its name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunefarm_convert import FileFormat, check_head, check_onnx_bytes, file_format
 from tunefarm_tuning.core.errors import InvalidModelError
-from tunefarm_tuning.frontend.file_bytes import check_bytes
 
 # The root table at 60, its vtable of 56 bytes before it, the module 4 bytes behind.
 JAX_EXPORT = b"<\0\0\0" + b"8\0`\0" + b"\4\0" * 26 + b"8\0\0\0" + b"\0" * 60
@@ -18,7 +18,7 @@ WHOLE = onnx_models.mlp().SerializeToString()
 
 def code_of(data: bytes) -> str | None:
     try:
-        check_bytes(data)
+        check_onnx_bytes(data)
     except InvalidModelError as error:
         return error.code
     return None
@@ -37,7 +37,7 @@ def test_a_model_cut_anywhere_is_told_to_be_cut(length: int) -> None:
 
 def test_the_message_says_how_much_is_missing() -> None:
     with pytest.raises(InvalidModelError, match="bytes or more are missing"):
-        check_bytes(WHOLE[: len(WHOLE) // 2])
+        check_onnx_bytes(WHOLE[: len(WHOLE) // 2])
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,39 @@ def test_the_message_says_how_much_is_missing() -> None:
 )
 def test_well_known_other_files_are_named(data: bytes, word: str) -> None:
     with pytest.raises(InvalidModelError, match=word) as caught:
-        check_bytes(data)
+        check_onnx_bytes(data)
     assert caught.value.code == "not-protobuf"
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_pass_or_are_a_clear_error(data: bytes) -> None:
     assert code_of(data) in (None, "empty-file", "truncated-model", "not-protobuf")
+
+
+@pytest.mark.parametrize(
+    ("data", "suffix", "expected"),
+    [
+        (WHOLE[:128], "", FileFormat.ONNX),
+        (WHOLE[:128], ".onnx", FileFormat.ONNX),
+        (b"\x1c\0\0\0TFL3", "", FileFormat.TFLITE),
+        (b"\x08\x0d\x12\x08TFL3", "", FileFormat.ONNX),  # a producer's name, of another length
+        (b"", ".tflite", FileFormat.TFLITE),
+        (b"module @jit_f {", "", FileFormat.STABLEHLO),
+        (b"hello", ".MLIR", FileFormat.STABLEHLO),
+        (b"PK\x03\x04", "", FileFormat.TORCH_EXPORT),
+        (b"hello", ".pt2", FileFormat.TORCH_EXPORT),
+        (JAX_EXPORT, "", None),  # not all of it
+        (b"hello", ".onnx", None),
+        (b"", "", None),
+    ],
+)
+def test_the_format_is_told_by_the_first_bytes_and_the_name(
+    data: bytes, suffix: str, expected: FileFormat | None
+) -> None:
+    assert file_format(data, suffix) is expected
+
+
+@given(st.binary(max_size=200))
+def test_what_passes_as_a_complete_file_passes_by_its_first_bytes(data: bytes) -> None:
+    if code_of(data) is None:
+        check_head(data[:128])

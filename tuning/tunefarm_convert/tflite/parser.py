@@ -12,8 +12,6 @@ from tunefarm_convert.tflite.graph import Graph, Operator, Quantization, Tensor,
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
-MAGIC = b"TFL3"
-_MAX_ROOT = 1 << 20
 _MAX_TENSORS = 400_000
 _MAX_OPERATORS = 100_000
 _MAX_RANK = 8
@@ -37,15 +35,6 @@ _DTYPES = {
     "BOOL": "bool",
     "INT4": "int8",
 }
-
-
-def is_tflite(data: bytes) -> bool:
-    """Tell by its first eight bytes whether a file says that it is TFLite's.
-
-    A flatbuffer's root is near its beginning. An ONNX file whose producer's name begins as a TFLite file does would have it
-    many megabytes away: the number's last byte is the name's length there.
-    """
-    return data[4:8] == MAGIC and int.from_bytes(data[:4], "little") < _MAX_ROOT
 
 
 def read_graph(data: bytes) -> Graph:

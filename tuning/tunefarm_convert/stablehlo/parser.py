@@ -9,10 +9,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 
+from tunefarm_convert.signatures import is_portable
 from tunefarm_convert.stablehlo.attributes import dense_array, read_attribute, read_type
-from tunefarm_convert.stablehlo.file_form import is_portable
 from tunefarm_convert.stablehlo.program import Block, Operation, Program, bad_program
-from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _BLOB = re.compile(r'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
 _ALIGNMENT_DIGITS = 8
@@ -39,7 +39,7 @@ def parse_module(data: bytes) -> Any:
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
-        reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
+        reason = clean_message(error)
         raise bad_program(f"MLIR cannot parse the file as StableHLO: {reason}") from error
 
 

@@ -19,7 +19,7 @@ _RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class OperatorContext:
     """An operator, and the conversion's values and writer."""
 
     operator: Operator
@@ -130,4 +130,4 @@ class Step:
         raise unsupported_form(self.operator, f"fused activation number {kind} is not supported")
 
 
-Converter = Callable[[Step], None]
+Converter = Callable[[OperatorContext], None]

@@ -1,0 +1,82 @@
+"""Constants, and operations that only say in which shape or order values are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tunefarm_convert.stablehlo.converter import Converter, OperatorContext
+from tunefarm_convert.stablehlo.operators.functions import arc_tangent
+from tunefarm_convert.stablehlo.operators.movement import (
+    concatenated,
+    padded,
+    reshaped,
+    reversed_along,
+    spread,
+    transposed,
+)
+from tunefarm_convert.stablehlo.program import bad_program
+from tunefarm_convert.stablehlo.values import Value, constant, splat
+
+
+def _constant(op: OperatorContext) -> list[Value]:
+    data = op.attribute("value")
+    if data is None or data.shape != op.result().shape:
+        raise bad_program(f"{op.operation.place}: its elements are not of its type")
+    return [constant(data)]
+
+
+def _reshape(op: OperatorContext) -> list[Value]:
+    return [reshaped(op.emit, op.operands[0], op.result().shape)]
+
+
+def _broadcast_in_dim(op: OperatorContext) -> list[Value]:
+    return [spread(op.emit, op.operands[0], op.result().shape, op.ints("broadcast_dimensions"))]
+
+
+def _broadcast(op: OperatorContext) -> list[Value]:
+    shape, rank = op.result().shape, op.operands[0].rank
+    return [spread(op.emit, op.operands[0], shape, list(range(len(shape) - rank, len(shape))))]
+
+
+def _transpose(op: OperatorContext) -> list[Value]:
+    return [transposed(op.operands[0], op.ints("permutation"))]
+
+
+def _concatenate(op: OperatorContext) -> list[Value]:
+    return [concatenated(op.emit, op.operands, int(op.attribute("dimension")))]
+
+
+def _pad(op: OperatorContext) -> list[Value]:
+    value, around = op.operands
+    sizes = (op.ints(f"{name}") for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    return [padded(op.emit, value, around, *sizes)]
+
+
+def _reverse(op: OperatorContext) -> list[Value]:
+    return [reversed_along(op.emit, op.operands[0], op.ints("dimensions"))]
+
+
+def _arc_tangent(op: OperatorContext) -> list[Value]:
+    return [arc_tangent(op.emit, *op.operands)]
+
+
+def _constant_like(op: OperatorContext) -> list[Value]:
+    return [splat(op.attribute("value"), op.result().dtype, op.result().shape)]
+
+
+CONVERTERS: Mapping[str, Converter] = {
+    "stablehlo.constant": _constant,
+    "chlo.constant": _constant,
+    "chlo.constant_like": _constant_like,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.dynamic_reshape": _reshape,
+    "stablehlo.broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.dynamic_broadcast_in_dim": _broadcast_in_dim,
+    "stablehlo.broadcast": _broadcast,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.pad": _pad,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.atan2": _arc_tangent,
+}
+"""Those that are called dynamic take a shape that they need not be told: their result's is known, or they are refused."""
