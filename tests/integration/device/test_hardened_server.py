@@ -189,6 +189,19 @@ def test_the_end_of_stdin_ends_everything(server: Any, client: Any, busy: bool) 
     del session
 
 
+def test_the_end_of_stdin_wakes_a_stopped_server(server: Any, client: Any) -> None:
+    """Its parent lives, so that its process group is no orphan's, which the kernel would wake as well."""
+    session = client.session()
+    (child,) = psutil.Process(server.pid).children()
+    for pid in (server.pid, child.pid):
+        os.kill(pid, signal.SIGSTOP)
+    server.process.stdin.close()
+    assert server.process.wait(90) == 0
+    wait_gone([child.pid], "the session")
+    assert server.session_folders() == []
+    del session
+
+
 def test_a_killed_server_takes_its_session_along(server: Any, client: Any) -> None:
     session = client.session()
     (child,) = psutil.Process(server.pid).children()

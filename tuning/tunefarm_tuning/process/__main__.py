@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from tunefarm_tuning.core.errors import InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.process.lifeline import hold_on
+from tunefarm_tuning.process.lifeline import die_at_end
 from tunefarm_tuning.process.limits import ChildLimits
 
 _MEMORY_WORDS = ("bad_alloc", "out of memory", "cannot allocate memory")
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Serve until the input ends."""
     module, limits, lifeline_fd = argv
     requests, replies = _take_over_standard_streams()
-    hold_on(int(lifeline_fd))
+    die_at_end(int(lifeline_fd))
     faulthandler.enable()
     ChildLimits.from_text(limits).apply()
     handlers: Mapping[str, Callable[[dict[str, Any]], Any]] = {}

@@ -13,25 +13,40 @@ A parent that forks without exec passes the write end on: the child then lives u
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
 import signal
+import stat
 import threading
 
 
-def hold_on(fd: int) -> None:
-    """Tie the calling process group to the pipe whose read end is `fd`."""
+def die_at_end(fd: int) -> None:
+    """Have the calling process group killed when the write end of the pipe `fd` closes."""
     os.set_inheritable(fd, False)
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    except (AttributeError, OSError):
-        # Not Linux, or a sandbox that does not know signals on pipes: the thread below is all there is.
-        pass
-    # Also covers a parent that died before the lines above.
+    _signal_at_end(fd, signal.SIGKILL)
+    # For a parent that died before the line above, and for systems without signals on pipes.
     threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
+
+
+def wake_at_end(fd: int) -> None:
+    """Have the calling process group continued, if it is stopped, when the write end of the pipe `fd` closes.
+
+    For a process that reads `fd`, and ends by itself at its end. The kernel also wakes a stopped process group that is
+    orphaned, but only if the stop was complete when the parent died; of a process with many threads it may not be.
+    SIGCONT undoes a stop at any stage. Does nothing where `fd` is no pipe.
+    """
+    if stat.S_ISFIFO(os.fstat(fd).st_mode):
+        _signal_at_end(fd, signal.SIGCONT)
+
+
+def _signal_at_end(fd: int, number: int) -> None:
+    # Not on other systems than Linux, and not in a sandbox that does not know signals on pipes.
+    with contextlib.suppress(AttributeError, OSError):
+        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(fd, fcntl.F_SETSIG, number)
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _watch(fd: int) -> None:

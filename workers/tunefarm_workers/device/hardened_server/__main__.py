@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
+from tunefarm_tuning.process.lifeline import wake_at_end
 from tunefarm_workers.device.hardened_server import session_functions, tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
 from tunefarm_workers.device.rpc.wire import parse_address
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--memory-bytes", type=int, default=0, help="address space of a session; 0 for no limit (default)"
     )
     arguments = parser.parse_args(argv)
+    wake_at_end(0)
     events = _take_over_stdout()
     preload_cuda_runtime()
     tvm_private.check()

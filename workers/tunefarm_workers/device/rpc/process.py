@@ -74,8 +74,8 @@ def server_environment(
 class RpcProcess:
     """One life of the server; starts it.
 
-    The server is in a process group of its own but in the agent's session: when the agent is killed, its end of the server's standard
-    input closes, and if the server is stopped at that moment, the kernel wakes it to see that. So nothing is left behind.
+    When the agent is killed, its end of the server's standard input closes. The server sees that and tidies up. If it is
+    stopped at that moment, the kernel continues it first (`lifeline.wake_at_end`). So nothing is left behind.
 
     Concurrency: a thread drains the server's events; the methods are for one thread.
     """
