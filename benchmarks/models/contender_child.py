@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
-from tunefarm_tuning.process.idle import wait_until_idle
+from tunefarm_tuning.core.latency import wait_until_idle
 
 Arrays = dict[str, NDArray[Any]]
 

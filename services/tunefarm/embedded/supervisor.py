@@ -18,7 +18,7 @@ from tunefarm.embedded.options import FarmEvent
 from tunefarm.embedded.parts import Facts, Part
 from tunefarm.embedded.restart_policy import RestartPolicy
 from tunefarm_tuning.core.errors import TransientError
-from tunefarm_tuning.process.orphans import adopt_orphans, end_orphans, own_children
+from tunefarm_tuning.process.lifeline import adopt_orphans, end_orphans, own_children
 
 START_PATIENCE_SEC = 180.0
 ORPHAN_GRACE_SEC = 5.0

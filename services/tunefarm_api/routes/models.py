@@ -13,7 +13,7 @@ from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.model import Model, ModelTask
 from tunefarm_api.transfer.upload import parse_shapes, receive_blob
-from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import submit_model
 from tunefarm_db.values import ModelState
 

@@ -33,11 +33,11 @@ Resumable = Annotated[
 
 
 def _headers(**descriptions: str) -> dict[str, Any]:
-    said = {"Tus-Resumable": "The protocol's version.", **descriptions}
+    headers = {"Tus-Resumable": "The protocol's version.", **descriptions}
     return {
         "headers": {
             name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
-            for name, text in said.items()
+            for name, text in headers.items()
         }
     }
 
@@ -112,7 +112,7 @@ def list_own_uploads(
 )
 def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
     """HEAD says the same in headers alone."""
-    return tus.shown(find_upload(services, upload_id, api_key_id=key_of(request).id))
+    return tus.upload_response(find_upload(services, upload_id, api_key_id=key_of(request).id))
 
 
 @router.patch(
@@ -141,7 +141,7 @@ async def send_part(
     One request writes at a time (423); the offset must be where the upload is (409). The last part is answered when the
     model is registered: `model_id` of the upload says which it is.
     """
-    upload = await tus.go_on(request, services, upload_id)
+    upload = await tus.write_part(request, services, upload_id)
     return Response(status_code=204, headers=tus.answer_headers(upload))
 
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 
 from tunefarm_app.models.submit import check_shapes
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob, too_large
-from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.errors import InvalidInputError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 
-_CHUNK_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 20
+_PIECE_SEC = 1.0
+
+
+class StalledError(TunefarmError):
+    """The client sends nothing any more."""
+
+    default_code = "upload-stalled"
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
@@ -48,30 +59,78 @@ async def receive_blob(request: Request, services: Services) -> StoredBlob:
         TransientError: If the store cannot take it.
         ClientDisconnect: If the client goes away.
     """
-    limit_bytes = services.settings.max_upload_bytes
-    # Whatever ends this early leaves a body unread: the connection must not be used again.
+    with closing_unless_read(request):
+        if media_type(request).startswith("multipart/"):
+            raise InvalidInputError(
+                "send the file's bytes as the body (application/octet-stream), not as a form",
+                code="unsupported-media-type",
+            )
+        announced_bytes(request, services)
+        limit_bytes = services.settings.max_upload_bytes
+        with await run_in_threadpool(services.blobs.writer, limit_bytes=limit_bytes) as writer:
+            async for piece in body_pieces(request):
+                await run_in_threadpool(writer.write, piece)
+            return await run_in_threadpool(writer.commit)
+
+
+@contextmanager
+def closing_unless_read(request: Request) -> Iterator[None]:
+    """Close the connection after the answer if the block raises: it leaves a part of the body unread."""
     request.scope["tunefarm.close"] = True
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type.startswith("multipart/"):
-        raise InvalidInputError(
-            "send the file's bytes as the body (application/octet-stream), not as a form",
-            code="unsupported-media-type",
-        )
+    yield
+    request.scope["tunefarm.close"] = False
+
+
+def media_type(request: Request) -> str:
+    """Return the body's media type, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def announced_bytes(request: Request, services: Services) -> int | None:
+    """Return the length that the client announces for the body; None where it announces none.
+
+    Raises:
+        InvalidInputError: ``too-large``.
+    """
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > limit_bytes:
-        raise too_large(limit_bytes)
-    writer = await run_in_threadpool(services.blobs.writer, limit_bytes=limit_bytes)
-    with writer:
-        # Hashing and writing happen in threads, in pieces worth the trip: other requests go on meanwhile.
-        pieces: list[bytes] = []
-        pending = 0
-        async for chunk in request.stream():
+    if not length.isdecimal():
+        return None
+    if int(length) > services.settings.max_upload_bytes:
+        raise too_large(services.settings.max_upload_bytes)
+    return int(length)
+
+
+async def body_pieces(request: Request, *, stalled_sec: float | None = None) -> AsyncIterator[bytes]:
+    """Yield the body in pieces of about a mebibyte, or of a second.
+
+    Hashing and writing a piece takes a thread, so that other requests go on meanwhile; a smaller piece is not worth one.
+    What came before an error is yielded first.
+
+    Args:
+        request: The request.
+        stalled_sec: How long the client may send nothing; None for any time.
+
+    Raises:
+        StalledError: If the client sends nothing for `stalled_sec`.
+        ClientDisconnect: If the client goes away.
+    """
+    pieces: list[bytes] = []
+    pending, since = 0, time.monotonic()
+    stream = aiter(request.stream())
+    try:
+        while True:
+            async with asyncio.timeout(stalled_sec):
+                chunk = await anext(stream, None)
+            if chunk is None:
+                break
             pieces.append(chunk)
             pending += len(chunk)
-            if pending >= _CHUNK_BYTES:
-                await run_in_threadpool(writer.write, b"".join(pieces))
-                pieces, pending = [], 0
-        await run_in_threadpool(writer.write, b"".join(pieces))
-        blob = await run_in_threadpool(writer.commit)
-    request.scope["tunefarm.close"] = False
-    return blob
+            if pending >= _PIECE_BYTES or time.monotonic() - since >= _PIECE_SEC:
+                yield b"".join(pieces)
+                pieces, pending, since = [], 0, time.monotonic()
+    except (ClientDisconnect, TimeoutError) as error:
+        yield b"".join(pieces)
+        if isinstance(error, ClientDisconnect):
+            raise
+        raise StalledError("nothing came for too long: go on from the offset that the upload has") from None
+    yield b"".join(pieces)

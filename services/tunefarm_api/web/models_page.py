@@ -19,7 +19,7 @@ from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
 from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, submit_job
-from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.removal import delete_model
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model

@@ -24,12 +24,12 @@ async def begin_an_upload(request: Request, services: ServicesDep) -> Response:
 
 @router.get(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("read")])
 def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
-    return tus.shown(find_upload(services, upload_id, api_key_id=key_of(request).id))
+    return tus.upload_response(find_upload(services, upload_id, api_key_id=key_of(request).id))
 
 
 @router.patch(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("write")])
 async def send_part(upload_id: str, request: Request, services: ServicesDep) -> Response:
-    upload = await tus.go_on(request, services, upload_id)
+    upload = await tus.write_part(request, services, upload_id)
     return Response(status_code=204, headers=tus.answer_headers(upload))
 
 

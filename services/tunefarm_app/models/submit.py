@@ -1,4 +1,4 @@
-"""Submitting a model: its bytes are in the store, now the farm shall know it."""
+"""Submitting a model whose bytes are in the store: register it and plan its import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.models.store_sweep import remove_useless
+from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
@@ -21,15 +21,15 @@ log = structlog.stdlib.get_logger(__name__)
 MEDIA_TYPE = "application/x-onnx"
 MAX_DIMENSION = 1 << 31
 
-# Failures that may have been the machine's and not the model's: uploading it again tries again.
-_WORTH_ANOTHER_TRY = frozenset(
+_RETRIED_CODES = frozenset(
     {"import-timeout", "import-memory", "import-crashed", "step-abandoned", "internal"}
 )
+"""Failures that may have been the machine's and not the model's: uploading it again tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmittedModel:
-    """The model, and whether this submission made it (or else found it)."""
+    """The model, and whether this submission created it; otherwise the farm had it already."""
 
     model: Model
     created: bool
@@ -62,7 +62,7 @@ def submit_model(
         services: The process's services.
         name: A name for people, often the file's.
         blob: What `BlobWriter.commit` returned.
-        shapes: Shapes of dynamic inputs, by input.
+        shapes: Shapes of inputs with open dimensions, by input name.
 
     Raises:
         InvalidModelError: ``empty-file`` or ``not-protobuf``; the blob is removed.
@@ -72,25 +72,25 @@ def submit_model(
     try:
         check_head(blob.head)
     except InvalidModelError:
-        services.blobs.delete(blob.sha256)  # nobody else can be using it: it is refused for everybody
+        services.blobs.delete(blob.sha256)  # nobody else can be using it: these bytes are always refused
         raise
     check_shapes(shapes)
     try:
         submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
     except ConflictError:
-        # Somebody registered the same model in between: theirs it is.
+        # Another submission registered the same model in between: return that one.
         submitted, step_id = _register(services, clean(name) or "model", blob, shapes)
     if submitted.model.state is ModelState.FAILED:
-        remove_useless(services, blob.sha256)
+        remove_unreferenced(services, blob.sha256)
     if step_id is not None:
         log.info("model submitted", model_id=submitted.model.id, size_bytes=blob.size_bytes)
         services.dispatcher.send(step_id, StepKind.IMPORT)
     return submitted
 
 
-def _worth_another_try(model: Model) -> bool:
-    """Return whether its import may go better now: for luck, or as the importer knows more than it did."""
-    return (model.error or {}).get("code") in _WORTH_ANOTHER_TRY or model.revision != revisions.IMPORTER
+def _may_succeed_now(model: Model) -> bool:
+    """Return whether a failed import may succeed now: its failure was the machine's, or the importer is another."""
+    return (model.error or {}).get("code") in _RETRIED_CODES or model.revision != revisions.IMPORTER
 
 
 def _register(
@@ -103,15 +103,13 @@ def _register(
         round_ = 0
         if model is None:
             model = repos.models.add(name=name, sha256=blob.sha256, size_bytes=blob.size_bytes, shapes=shapes)
-        elif model.state is ModelState.FAILED and _worth_another_try(model):
+        elif model.state is ModelState.FAILED and _may_succeed_now(model):
             model = repos.models.set_importing(model.id)
             while repos.steps.find(StepKind.IMPORT, model.id, round_) is not None:
                 round_ += 1
         else:
             return SubmittedModel(model=model, created=False), None
         step = repos.steps.add(StepKind.IMPORT, subject_id=model.id, model_id=model.id, round=round_)
-        services.blobs.path(
-            blob.sha256
-        )  # a sweep may have come between; then better no model than one without bytes
-        repos.steps.mark_sent([step.id])  # as good as: the reconciler looks after it if sending fails
+        services.blobs.path(blob.sha256)  # raises if a sweep removed the bytes meanwhile
+        repos.steps.mark_sent([step.id])  # if sending fails, the reconciler sends it again
         return SubmittedModel(model=model, created=created), step.id

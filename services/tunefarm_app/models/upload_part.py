@@ -1,4 +1,4 @@
-"""One request's part of an upload: written, flushed, noted; and at the end made a model."""
+"""Writing one request's part of an upload: bytes are flushed, then counted; the last part makes the upload a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 
 from tunefarm_app.models.submit import submit_model
-from tunefarm_app.models.uploads import find_upload, keep_sec, settled_upload
+from tunefarm_app.models.uploads import corrected_upload, find_upload, keep_sec
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.storage.blob_store import HEAD_BYTES, StoredBlob
 from tunefarm_app.storage.staged_blob import StagedBlob, staged_bytes
@@ -24,27 +24,27 @@ from tunefarm_tuning.core.errors import (
 
 log = structlog.stdlib.get_logger(__name__)
 
-NOTE_EVERY_BYTES = 8 << 20
-NOTE_EVERY_SEC = 2.0
-"""A killed process loses at most what came since the last note."""
+COMMIT_EVERY_BYTES = 8 << 20
+COMMIT_EVERY_SEC = 2.0
+"""A killed process loses at most the bytes since the last commit."""
 
 
 class UploadPart:
     """One request's bytes for an upload: `write` them in order, then `end`; use it in a ``with``.
 
-    Leaving without `end` keeps what was written, as far as disk and database take it.
+    Leaving without `end` keeps the written bytes, as far as disk and database take them.
 
     Args:
         services: The process's services.
         upload_id: The upload.
         api_key_id: Whose it has to be.
-        offset_bytes: Where the client thinks that it is.
-        more_bytes: How much the client announced, if it did.
+        offset_bytes: The offset that the client goes on from.
+        more_bytes: How many bytes the client announced, if it did.
 
     Raises:
         NotFoundError: ``upload-not-found``.
-        ConflictError: ``upload-locked`` while another request writes; ``upload-offset`` if it is elsewhere.
-        InvalidInputError: ``upload-overrun`` if there would be more than the file has; why an upload that failed did.
+        ConflictError: ``upload-locked`` while another request writes; ``upload-offset`` if the upload has another offset.
+        InvalidInputError: ``upload-overrun`` if that is more than the file's size; a failed upload's own error.
         TransientError: ``store-full``, ``store-unavailable``.
     """
 
@@ -60,13 +60,13 @@ class UploadPart:
         self._services = services
         self._upload = find_upload(services, upload_id, api_key_id=api_key_id)
         self._staged: StagedBlob | None = None
-        self._taken = offset_bytes
-        self._noted_at = time.monotonic()
+        self._end_bytes = offset_bytes
+        self._committed_at = time.monotonic()
         if self._upload.state is UploadState.OPEN:
             staged = StagedBlob(services.blobs, upload_id)
             try:
-                # Once more, now that nobody else can change it.
-                self._open(staged, settled_upload(services, upload_id, api_key_id))
+                # Read again, now that nobody else can change it.
+                self._open(staged, corrected_upload(services, upload_id, api_key_id))
             except NotFoundError:
                 services.blobs.staged_path(upload_id).unlink(missing_ok=True)
                 staged.close()
@@ -87,7 +87,7 @@ class UploadPart:
         if upload.state is not UploadState.OPEN:
             staged.close()
         elif self._stored_blob() is not None:
-            # It was about to become a model when its process was killed: what is sent once more is there already.
+            # Its process was killed while it became a model: the store has all bytes, so those sent again are skipped.
             self._services.blobs.staged_path(upload.id).unlink(missing_ok=True)
             staged.close()
         else:
@@ -114,40 +114,40 @@ class UploadPart:
         Raises:
             InvalidInputError: ``upload-overrun``.
             InvalidModelError: ``not-protobuf``, as soon as the beginning shows it: the upload has failed.
-            TransientError: ``store-full``, ``store-unavailable``; ``database-…`` from noting it.
-            NotFoundError: ``upload-not-found`` if somebody ended it meanwhile.
+            TransientError: ``store-full``, ``store-unavailable``; ``database-…`` from committing.
+            NotFoundError: ``upload-not-found`` if the upload was ended meanwhile.
         """
-        if self._taken + len(chunk) > self._upload.size_bytes:
+        if self._end_bytes + len(chunk) > self._upload.size_bytes:
             raise _overrun(self._upload)
-        self._taken += len(chunk)
+        self._end_bytes += len(chunk)
         staged = self._staged
         if staged is None or not chunk:
             return
-        looked_at = min(HEAD_BYTES, self._upload.size_bytes)
-        unseen = staged.size_bytes < looked_at
+        head_bytes = min(HEAD_BYTES, self._upload.size_bytes)
+        head_is_new = staged.size_bytes < head_bytes
         staged.write(chunk)
-        if unseen and staged.size_bytes >= looked_at:
+        if head_is_new and staged.size_bytes >= head_bytes:
             try:
                 check_head(staged.head())
             except InvalidInputError as error:
                 raise self._failed(error) from None
-        unnoted = staged.size_bytes - self._upload.offset_bytes
-        if unnoted >= NOTE_EVERY_BYTES or time.monotonic() - self._noted_at >= NOTE_EVERY_SEC:
-            self._note()
+        uncommitted = staged.size_bytes - self._upload.offset_bytes
+        if uncommitted >= COMMIT_EVERY_BYTES or time.monotonic() - self._committed_at >= COMMIT_EVERY_SEC:
+            self._commit_offset()
 
     def end(self) -> Upload:
-        """Keep what was written; if that was the rest, make it the model that `POST /v1/models` would have made.
+        """Commit the written bytes; if they complete the file, make it the model that `POST /v1/models` would make.
 
         Raises:
-            InvalidInputError: ``digest-mismatch``; what `submit_model` raises. The upload has failed.
+            InvalidInputError: ``digest-mismatch``, or as `submit_model`. The upload has failed.
             TransientError: As `write`; the last part can be sent again.
         """
         if self._upload.state is not UploadState.OPEN:
             return self._upload
-        if self._taken < self._upload.size_bytes:
-            self._note()
+        if self._end_bytes < self._upload.size_bytes:
+            self._commit_offset()
             return self._upload
-        blob = self._stored_blob() or self._commit()
+        blob = self._stored_blob() or self._store()
         try:
             submitted = submit_model(
                 self._services, name=self._upload.name, blob=blob, shapes=self._upload.shapes
@@ -159,7 +159,7 @@ class UploadPart:
         log.info("upload finished", upload_id=self._upload.id, model_id=submitted.model.id)
         return self._upload
 
-    def _commit(self) -> StoredBlob:
+    def _store(self) -> StoredBlob:
         staged = self._staged
         assert staged is not None
         digest = staged.digest()
@@ -178,7 +178,7 @@ class UploadPart:
         return staged.commit()
 
     def _stored_blob(self) -> StoredBlob | None:
-        """Return what a process that was killed at the last moment made of it."""
+        """Return the blob that a process stored before it was killed; None where there is none."""
         digest = self._upload.digest
         if digest is None or staged_bytes(self._services.blobs.staged_path(self._upload.id)):
             return None
@@ -189,10 +189,10 @@ class UploadPart:
             return None
         return StoredBlob(sha256=digest, size_bytes=self._upload.size_bytes, head=head, created=False)
 
-    def _note(self) -> None:
-        """Have the disk take what was written, and only then note it; never the last byte, which `end` does."""
+    def _commit_offset(self) -> None:
+        """Flush the written bytes to the disk, then commit their count; never the file's last byte, which `end` does."""
         staged, before = self._staged, self._upload.offset_bytes
-        self._noted_at = time.monotonic()
+        self._committed_at = time.monotonic()
         if staged is None or not before < staged.size_bytes < self._upload.size_bytes:
             return
         after = staged.size_bytes
@@ -209,13 +209,13 @@ class UploadPart:
         return error
 
     def close(self) -> None:
-        """Let somebody else write. What was written and not noted is kept if it can be."""
+        """Release the lock. Written bytes that are not committed yet are kept if possible."""
         staged = self._staged
         if staged is None:
             return
         try:
             if self._upload.state is UploadState.OPEN:
-                self._note()
+                self._commit_offset()
         except TunefarmError as error:
             log.warning("a part of an upload is lost", upload_id=self._upload.id, error=error.message)
         finally:

@@ -1,9 +1,9 @@
-"""Uploads that come in parts: begun, gone on with, finished as a model, ended.
+"""Uploads in parts: how one begins, is found and ends. `upload_part` writes to them.
 
-The database knows how many bytes are safely on the disk, and the staging area holds at least those. A part's bytes are
-flushed before they are noted, so an offset that was told is never taken back, whatever is killed when. The last byte
-is noted in one go with what the upload became: one that is not finished always has something left to send, and whoever
-sends that finishes it.
+The database knows how many bytes are safely on the disk, and the staging folder holds at least those. A part's bytes are
+flushed before their count is committed, so that no offset is ever taken back, whatever is killed when. The last bytes are
+counted in the transaction that finishes the upload. So an unfinished upload always has bytes left to send, and the
+request that sends them finishes it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def begin_upload(
     sha256: str | None = None,
     metadata: str = "",
 ) -> Upload:
-    """Begin an upload; no byte of it is there yet.
+    """Begin an upload, of which no byte is there yet.
 
     Args:
         services: The process's services.
         api_key_id: Whose it is.
         name: A name for people, often the file's.
-        size_bytes: How long the file is.
-        shapes: Shapes of dynamic inputs, by input.
-        sha256: What the file comes to, if the client knows; it is held to that.
-        metadata: What the client said of it, to be told it back.
+        size_bytes: The file's size.
+        shapes: Shapes of inputs with open dimensions, by input name.
+        sha256: The file's SHA-256, if the client knows it; the bytes must match.
+        metadata: The client's own description, to be returned to it.
 
     Raises:
         InvalidInputError: ``too-large``, ``bad-shape``, ``bad-digest``.
@@ -96,14 +96,14 @@ def find_upload(services: Services, upload_id: str, *, api_key_id: str) -> Uploa
 
 
 def list_uploads(services: Services, *, api_key_id: str, limit: int) -> tuple[Upload, ...]:
-    """Return the key's uploads, newest first; those that ended stay for a while."""
+    """Return the key's uploads, newest first. Finished and failed ones are listed until they expire."""
     with services.uow.read() as repos:
         uploads = repos.uploads.of_key(api_key_id, limit=limit)
     return tuple(_as_stored(services, upload) for upload in uploads)
 
 
 def end_upload(services: Services, upload_id: str, *, api_key_id: str) -> None:
-    """Forget the upload and drop its bytes; a model that it became stays. Whoever writes to it is told with the next note.
+    """Delete the upload and its bytes; a model that it became stays. A request that writes to it fails at its next commit.
 
     Raises:
         NotFoundError: ``upload-not-found``.
@@ -116,7 +116,7 @@ def end_upload(services: Services, upload_id: str, *, api_key_id: str) -> None:
 
 
 def _as_stored(services: Services, upload: Upload) -> Upload:
-    """Return the upload with the offset that the store can stand by: a restored database may tell of bytes that are gone."""
+    """Return the upload, with offset 0 if the store lost its bytes (a database restored from a backup may count them)."""
     if upload.state is not UploadState.OPEN or upload.offset_bytes == 0:
         return upload
     if staged_bytes(services.blobs.staged_path(upload.id)) >= upload.offset_bytes:
@@ -126,8 +126,8 @@ def _as_stored(services: Services, upload: Upload) -> Upload:
     return replace(upload, offset_bytes=0)
 
 
-def settled_upload(services: Services, upload_id: str, api_key_id: str) -> Upload:
-    """Return the upload, whose lock the caller holds, after the database was told of bytes that are gone."""
+def corrected_upload(services: Services, upload_id: str, api_key_id: str) -> Upload:
+    """Return the upload after correcting the database's offset if bytes are lost. The caller holds the upload's lock."""
     with services.uow.write() as repos:
         upload = repos.uploads.get(upload_id, api_key_id=api_key_id)
         stored = _as_stored(services, upload)

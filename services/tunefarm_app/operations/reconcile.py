@@ -15,7 +15,7 @@ from tunefarm_app.devices.calibration import ask_for_calibrations
 from tunefarm_app.devices.history import thin_device_history
 from tunefarm_app.jobs.phases import cancel, fail_subject
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER
-from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.retention import apply_retention
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Step, StepKind, StepState

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.removal import delete_model
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Model
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from tunefarm_app.report import charts, quantities, words
 from tunefarm_app.report.document import JobReport, ReportKernel
-from tunefarm_app.storage.file_stem import file_stem
+from tunefarm_app.storage.rows import file_stem
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"

@@ -7,8 +7,7 @@ from typing import Literal
 
 from tunefarm_app.report.document import ReportReproduce, ReportStep
 from tunefarm_app.report.evidence import Evidence
-from tunefarm_app.storage.file_stem import file_end, file_stem
-from tunefarm_app.storage.rows import precision_of
+from tunefarm_app.storage.rows import file_end, file_stem, precision_of
 from tunefarm_db.values import Artifact, Job, Model
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.workload.precision import Precision

@@ -15,8 +15,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.farm_facts import FARM, farm_facts
 from tunefarm_app.records.rooflines import device_model_peak
 from tunefarm_app.storage.blob_store import StoredBlob
-from tunefarm_app.storage.file_stem import file_stem
-from tunefarm_app.storage.rows import engine_model, engine_record, precision_of
+from tunefarm_app.storage.rows import engine_model, engine_record, file_stem, precision_of
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories

@@ -22,7 +22,7 @@ import structlog
 from tunefarm_app.jobs.phases import fail_subject
 from tunefarm_app.leases.step_context import PrefetchSlot, StepContext
 from tunefarm_app.leases.step_lease import TOO_LONG, JobPausedError, StepLease, WorkerStoppingError
-from tunefarm_app.models.store_sweep import remove_useless
+from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.runtime.full_disk import as_full_disk, is_full_disk
 from tunefarm_app.runtime.logs import OF_A_STEP
@@ -213,7 +213,7 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         if failed and step.kind is StepKind.IMPORT:
             with services.uow.read() as repos:
                 useless = repos.models.get(step.model_id, deleted=True).sha256
-            remove_useless(services, useless)
+            remove_unreferenced(services, useless)
     except LeaseLostError as lost:
         _note_late_write(services, step, lost)
     except TransientError as away:

@@ -1,7 +1,7 @@
 """The content-addressed store: uploaded models and finished artifacts as files named by their SHA-256.
 
-A blob appears whole or not at all: bytes go to a temporary file of the same file system, are hashed on the way,
-flushed to the disk, and renamed into place. Nobody ever sees half a blob under its name, whatever is killed when.
+A blob appears whole or not at all: bytes go to a temporary file on the same file system, are hashed while they are
+written, flushed to the disk, and renamed into place. So a blob's name never refers to a part of it, whatever is killed when.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 _STAGED = ".upload"
 HEAD_BYTES = 128
-"""Of a blob, to see what kind of file it is."""
+"""First bytes of a blob that are kept, to tell its file format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class StoredBlob:
     """A blob that is safely on the disk.
 
     Attributes:
-        head: Its first bytes (at most 128), for a cheap look at what kind of file it is.
+        head: Its first bytes, at most `HEAD_BYTES`.
         created: False where the store held the same bytes already.
     """
 
@@ -89,7 +89,7 @@ class BlobStore:
         return path
 
     def path_of(self, sha256: str) -> Path:
-        """Return where the blob is, or would be."""
+        """Return the blob's path, whether or not it exists."""
         if not _SHA256.fullmatch(sha256):
             raise NotFoundError("not a SHA-256", code="blob-not-found")
         return self._blobs / sha256[:2] / sha256[2:4] / sha256
@@ -114,14 +114,11 @@ class BlobStore:
                 yield path.name
 
     def used_bytes(self) -> int:
-        """Return what all blobs take up, by looking at each."""
+        """Return the size of all blobs together, by looking at each file."""
         return sum(_size_bytes(path) for path in self._blobs.glob("??/??/*"))
 
     def sweep(self, older_than_sec: float) -> int:
-        """Remove temporary files that nobody has written to for `older_than_sec`; return how many.
-
-        A writer cleans up after itself; this is for those that were killed.
-        """
+        """Remove temporary files of writers that were killed: not written to for `older_than_sec`; return how many."""
         limit = time.time() - older_than_sec
         swept = 0
         for path in self._temporary.glob("*.part"):
@@ -137,18 +134,18 @@ class BlobStore:
             probe.flush()
 
     def staged_path(self, name: str) -> Path:
-        """Return where a blob is received that comes in parts; see `tunefarm_app.storage.staged_blob`."""
+        """Return the file of a blob that is received in parts; see `tunefarm_app.storage.staged_blob`."""
         return self._temporary / f"{name}{_STAGED}"
 
     def staged_older_than(self, age_sec: float) -> Iterator[str]:
-        """Yield the names of those that nobody has written to for `age_sec`."""
+        """Yield the names of staged files that were not written to for `age_sec`."""
         limit = time.time() - age_sec
         for path in self._temporary.glob(f"*{_STAGED}"):
             if _modified_at(path) <= limit:
                 yield path.name.removesuffix(_STAGED)
 
     def take(self, file: Path, sha256: str) -> bool:
-        """Make a file of the staging folder the blob of this name, which is what it holds; return whether it is new.
+        """Rename a temporary file to be the blob that it holds; return whether the store did not have that blob.
 
         Raises:
             TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses.
@@ -165,6 +162,7 @@ class BlobStore:
         return created
 
     def temporary_path(self) -> Path:
+        """Return a new path for a blob that is being written."""
         self._temporary.mkdir(parents=True, exist_ok=True)
         return self._temporary / f"{secrets.token_hex(16)}.part"
 
@@ -203,7 +201,7 @@ class BlobWriter:
             raise disk_error(error) from error
 
     def flush(self) -> None:
-        """Have the disk take what was written so far.
+        """Flush the written bytes to the disk.
 
         Raises:
             TransientError: As `write`.
@@ -230,8 +228,8 @@ class BlobWriter:
         return StoredBlob(sha256=sha256, size_bytes=self.size_bytes, head=self._head, created=created)
 
     def close(self) -> None:
-        """Drop what is not committed."""
-        with suppress(OSError):  # what a full disk did not take is tried once more, and not wanted any more
+        """Remove the bytes that are not committed."""
+        with suppress(OSError):  # closing tries again to write what a full disk refused
             self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -254,7 +252,7 @@ def too_large(limit_bytes: int) -> InvalidInputError:
 
 
 def disk_error(error: OSError) -> TransientError:
-    """Return our error for what the store's disk refused."""
+    """Return our error for an `OSError` of the store's disk."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return TransientError(
         f"the store cannot be written: {error.strerror}", code="store-full" if full else "store-unavailable"

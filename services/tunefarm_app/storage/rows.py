@@ -1,7 +1,8 @@
-"""Models, tasks and records between the engine's form and the database's."""
+"""Models, tasks and records between the engine's form and the database's, and the file names of models."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ def precision_of(job: Job) -> Precision:
 def store_tasks(
     repos: Repositories, model_id: str, pipeline: str, toolchain: str, tasks: Sequence[TuningTask]
 ) -> None:
-    """Keep what was found in the model, in place of what was there."""
+    """Store a model's tasks in place of its earlier ones."""
     repos.workloads.add_many(
         [
             WorkloadValue(
@@ -135,10 +136,10 @@ def record_rows(
 ) -> list[NewRecord]:
     """Return what a job's step measured on a device, as records to be stored."""
     info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
-    # What the device took for the kernel that never changes: tells records of a throttled device apart.
-    said = device.calibration or {}
+    # The device's time for the calibration kernel, which never changes: tells records of a throttled device apart.
+    calibration = device.calibration or {}
     names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
-    extra = {name: said[field] for name, field in names.items() if said.get(field) is not None}
+    extra = {name: calibration[field] for name, field in names.items() if calibration.get(field) is not None}
     return [
         record_row(
             outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain, extra=extra),
@@ -195,3 +196,19 @@ def engine_record(row: Record) -> TuningRecord:
         message=row.message,
         extra=row.extra or {},
     )
+
+
+_MODEL_FILE_ENDS = (".onnx", ".tflite")
+
+
+def file_stem(name: str) -> str:
+    """Return a model's name as a file name without extension, safe on every system."""
+    end = file_end(name)
+    stem = name[: -len(end)] if name.lower().endswith(end) else name
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:60]
+    return stem or "model"
+
+
+def file_end(name: str) -> str:
+    """Return the file name extension for a model of this name: the name's own if it is a format's, else ``.onnx``."""
+    return next((end for end in _MODEL_FILE_ENDS if name.lower().endswith(end)), _MODEL_FILE_ENDS[0])

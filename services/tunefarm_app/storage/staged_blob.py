@@ -1,8 +1,8 @@
-"""A blob that is being received, over any number of requests and lives of the processes that receive it.
+"""A blob that is received over several requests, perhaps by several processes.
 
-It is a file of the store's staging folder, written in order from its beginning. One process at a time writes: it holds
-the file's lock, which the system takes back the moment that the process is gone. The store's file system must have
-locks (local ones have, NFS from version 4 has): where it has none, nothing is written.
+It is a file in the store's temporary folder, written in order from its beginning. One process at a time writes: it holds
+the file's lock, which the system releases the moment that the process is gone. The store's file system must have
+locks (local ones have, NFS from version 4 has); without them, nothing is written.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class StagedBlob:
     """One such file, with its lock held; use it in a ``with``.
 
     Args:
-        store: Where it is, and where it goes.
-        name: Its name in the staging folder; it is made where there is none.
+        store: The store that the file becomes a blob of.
+        name: The file's name; the file is created if it does not exist.
 
     Raises:
-        ConflictError: ``upload-locked`` if somebody else writes to it now.
+        ConflictError: ``upload-locked`` if another process writes to it now.
         TransientError: ``store-full`` or ``store-unavailable`` if the disk refuses, here and later on.
     """
 
@@ -49,7 +49,7 @@ class StagedBlob:
             raise disk_error(error) from error
 
     def begin_at(self, offset_bytes: int) -> bool:
-        """Go on after so many bytes, and drop what is there beyond; return False where there are not so many."""
+        """Cut the file to `offset_bytes` and write from there; return False if it is shorter."""
         try:
             if os.fstat(self._file).st_size < offset_bytes:
                 return False
@@ -62,7 +62,7 @@ class StagedBlob:
         return True
 
     def require_room(self, more_bytes: int) -> None:
-        """Raise `TransientError` (``store-full``) if so many bytes more cannot be had: then better none of them."""
+        """Raise `TransientError` (``store-full``) unless the disk has room for `more_bytes`."""
         try:
             free_bytes = shutil.disk_usage(self._path.parent).free
         except OSError as error:
@@ -86,7 +86,7 @@ class StagedBlob:
             left = left[taken:]
 
     def flush(self) -> None:
-        """Have the disk take what was written so far."""
+        """Flush the written bytes to the disk."""
         try:
             os.fsync(self._file)
         except OSError as error:
@@ -97,27 +97,27 @@ class StagedBlob:
         return os.pread(self._file, min(HEAD_BYTES, self.size_bytes), 0)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all of it. It is read once more unless all was written through this object."""
+        """Return the SHA-256 of the file, which is read again unless all of it was written through this object."""
         if self._hash is None:
             self._hash = hashlib.sha256()
-            at = 0
-            while at < self.size_bytes:
-                chunk = os.pread(self._file, min(_CHUNK_BYTES, self.size_bytes - at), at)
+            position = 0
+            while position < self.size_bytes:
+                chunk = os.pread(self._file, min(_CHUNK_BYTES, self.size_bytes - position), position)
                 if not chunk:
                     raise TransientError("the store lost a part of an upload", code="store-unavailable")
                 self._hash.update(chunk)
-                at += len(chunk)
+                position += len(chunk)
         return self._hash.hexdigest()
 
     def commit(self) -> StoredBlob:
-        """Give it its name as a blob; it is on the disk before that."""
+        """Flush the file to the disk and make it a blob."""
         head, sha256 = self.head(), self.digest()
         self.flush()
         created = self._store.take(self._path, sha256)
         return StoredBlob(sha256=sha256, size_bytes=self.size_bytes, head=head, created=created)
 
     def close(self) -> None:
-        """Let go of the lock; what was written stays."""
+        """Release the lock; the written bytes stay."""
         os.close(self._file)
 
     def __enter__(self) -> Self:
@@ -134,7 +134,7 @@ def _locked(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between the two it may have become a blob, which nobody must change, or have been deleted.
+            # Between opening and locking it may have become a blob, which must not change, or have been deleted.
             if _is_same(path, file):
                 return file
         except BaseException:
@@ -151,7 +151,7 @@ def _is_same(path: Path, file: int) -> bool:
 
 
 def staged_bytes(path: Path) -> int:
-    """Return how many bytes the file has; 0 where there is none."""
+    """Return the size of a staged file; 0 where there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

@@ -11,7 +11,7 @@ import lease_log
 from soak_farm import Figures, SoakFarm, counted, marked
 from waiting import wait_until
 
-from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.process.scratch import sweep
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
+from tunefarm_tuning.process.running import TVM_ENVIRONMENT
 from tunefarm_workers.device.rpc.process import server_environment
 from tunefarm_workers.device.settings import read_settings
 

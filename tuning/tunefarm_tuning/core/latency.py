@@ -1,8 +1,9 @@
-"""Latencies: raw samples and their median."""
+"""Latencies: raw samples, their median and their noise, and waiting until nothing disturbs the next timing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Self
@@ -14,8 +15,8 @@ class Latency:
 
     Attributes:
         samples_sec: In measuring order; at least one. Each is the mean of as many inferences as the clock needs.
-        threads: On how many threads kernels ran.
-        inferences: Of how many each sample is the mean; empty where that is not known.
+        threads: How many threads kernels ran on.
+        inferences: How many inferences each sample is the mean of; empty where that is not known.
     """
 
     samples_sec: tuple[float, ...]
@@ -49,3 +50,40 @@ class Latency:
             threads=threads,
             inferences=tuple(inferences),
         )
+
+
+_TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation, for a normal distribution."""
+_MIN_SAMPLES = 3
+
+
+def relative_noise(samples_sec: Sequence[float]) -> float | None:
+    """Return the samples' standard deviation relative to their median; None for fewer than three samples.
+
+    Robust: it is estimated from the median absolute deviation, so a few interrupted samples do not change it.
+    """
+    if len(samples_sec) < _MIN_SAMPLES:
+        return None
+    middle = median(samples_sec)
+    if not middle > 0:
+        return None
+    return _TO_SIGMA * median(abs(sample - middle) for sample in samples_sec) / middle
+
+
+_IDLE_INTERVAL_SEC = 0.02
+_IDLE_CORES = 0.1
+_IDLE_TIMEOUT_SEC = 3.0
+
+
+def wait_until_idle(longest_sec: float = _IDLE_TIMEOUT_SEC) -> None:
+    """Return once this process's threads take next to no processor time, or after `longest_sec`.
+
+    After a call, ONNX Runtime's threads wait for more work on all cores for tens of milliseconds, TVM's for a tenth of a
+    second unless told otherwise. Whatever another process times meanwhile would share its cores with them.
+    """
+    until = time.monotonic() + longest_sec
+    while time.monotonic() < until:
+        began, spent = time.monotonic(), time.process_time()
+        time.sleep(_IDLE_INTERVAL_SEC)
+        if time.process_time() - spent < _IDLE_CORES * (time.monotonic() - began):
+            return

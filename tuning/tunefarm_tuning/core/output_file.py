@@ -1,8 +1,10 @@
-"""A file where a user wants it: written beside its place, and put there once all is well."""
+"""Writing files so that a path never names a part of one."""
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,30 +15,30 @@ from tunefarm_tuning.core.untrusted_text import clean
 
 @contextmanager
 def output_file(path: Path) -> Iterator[Path]:
-    """Yield an empty file that takes the path's place at the end of the block.
+    """Yield an empty file in the path's folder; it becomes the path's file at the end of the block.
 
-    If the block raises, it is removed, and what was there stays.
+    If the block raises, the empty file is removed, and the path keeps what it had.
 
     Raises:
         InvalidInputError: cannot-write.
     """
     with writing(path):
-        place = path.resolve()  # a link stays one
-        if place.exists() and not place.is_file():
+        target = path.resolve()  # a link stays one
+        if target.exists() and not target.is_file():
             raise cannot_write(path, "it is there, and no ordinary file")
-        part = place.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
+        part = target.with_name(f".tunefarm-{secrets.token_hex(8)}.part")
         part.touch(exist_ok=False)
     try:
         yield part
         with writing(path):
-            part.replace(place)
+            part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing(path: Path | str) -> Iterator[None]:
-    """Turn the system's errors inside the block into one about the path, which is the user's name for the file.
+    """Turn an `OSError` inside the block into an error about the path, which is the user's name for the file.
 
     Raises:
         InvalidInputError: cannot-write.
@@ -49,3 +51,22 @@ def writing(path: Path | str) -> Iterator[None]:
 
 def cannot_write(path: Path | str, reason: str) -> InvalidInputError:
     return InvalidInputError(f"{clean(str(path), 300)} cannot be written: {reason}", code="cannot-write")
+
+
+def link_or_copy(source: Path, target: Path) -> bool:
+    """Make `target` a file with the content of `source`: a link where the file system has links, else a copy.
+
+    Returns:
+        Whether that worked; it does not where `source` is missing, or `target` exists.
+    """
+    try:
+        os.link(source, target)
+    except (FileNotFoundError, FileExistsError):
+        return False
+    except OSError:
+        try:
+            shutil.copyfile(source, target)
+        except OSError:
+            target.unlink(missing_ok=True)
+            return False
+    return True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
 
-from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.latency import relative_noise
 
 _REACH = 1.5
 """A candidate slower than the best by more than this is not worth a long timing: tuners only need to know that it is bad."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask

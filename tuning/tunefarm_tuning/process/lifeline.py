@@ -1,25 +1,32 @@
-"""A child must not outlive its parent, however the parent dies.
+"""No process outlives the one that started it, and no orphan is left: how parents and children are tied.
 
-The parent holds the write end of a pipe, the child the read end. When the parent is gone the kernel closes the
-write end, and this makes the kernel send SIGKILL to the child's whole process group: grandchildren (a linker,
-say) die too, and no Python code has to run, which a child stuck in native code could not promise.
+Lifeline: the parent holds the write end of a pipe, the child the read end. When the parent is gone, however it died, the
+kernel closes the write end and sends a signal to the child's whole process group. No Python code has to run, which a child
+stuck in native code could not promise. With SIGKILL (`die_at_end`), grandchildren such as a linker die too. A parent that
+forks without exec passes the write end on: the child then lives until that fork ends as well.
 
-``PR_SET_PDEATHSIG``, the usual way, fires when the *thread* that started the child ends: our children are
-started from short-lived threads, so it would kill them in mid-call. The end of stdin alone is not noticed before the
-call at hand is over. Hence this.
+``PR_SET_PDEATHSIG`` (`die_with_parent`), the usual way, fires when the *thread* that started the child ends. It serves
+processes that start children from their main thread only. The engine's children are started from short-lived threads.
 
-A parent that forks without exec passes the write end on: the child then lives until that fork ends as well.
+Orphans: Linux hands an orphan to its nearest living ancestor that asked for it (`adopt_orphans`), otherwise to PID 1, where
+none of our processes would ever find it again.
+
+On other systems than Linux the kernel's part is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import select
 import signal
 import stat
 import threading
+import time
+from collections.abc import Container
+from pathlib import Path
 
 
 def die_at_end(fd: int) -> None:
@@ -54,3 +61,62 @@ def _watch(fd: int) -> None:
     poll.register(fd, select.POLLHUP)
     poll.poll()
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Make the calling process the new parent of every descendant that loses its own."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill the calling process when its parent dies.
+
+    Only for a child of a process that starts its children from a thread which lives as long as itself:
+    the kernel watches the *thread*.
+
+    Args:
+        parent_pid: The parent as it was before the fork; where it is gone already, this does not return.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def own_children() -> list[int]:
+    """Return the process ids of the calling process's children, the dead but unreaped ones too."""
+    children: list[int] = []
+    for listing in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children.extend(int(pid) for pid in listing.read_text().split())
+    return children
+
+
+def end_orphans(known: Container[int] = (), *, within_sec: float = 0.0) -> list[int]:
+    """Kill and reap every child that is not `known`, and what these leave behind; return their ids.
+
+    Args:
+        known: Children that somebody else answers for.
+        within_sec: Wait this long for the killed to be gone; those that are not are met again at the next call.
+    """
+    deadline = time.monotonic() + within_sec
+    ended: list[int] = []
+    while strangers := [pid for pid in own_children() if pid not in known]:
+        for pid in strangers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                reaped, _ = os.waitpid(pid, os.WNOHANG)
+                ended.extend([reaped] if reaped else [])
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.005)
+    return ended
+
+
+def _prctl(option: int, value: int) -> None:
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

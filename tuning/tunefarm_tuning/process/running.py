@@ -1,4 +1,4 @@
-"""One running child as its parent sees it: a process group and three pipes."""
+"""One running child as its parent sees it: a process group, its environment, and its pipes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,27 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from tunefarm_tuning.process.error_output import ErrorOutput
+from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.process.limits import ChildLimits
-from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
+
+TVM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+    {
+        # TVM's pool, even one of a single thread, binds its creator to the machine's first cores, even against a
+        # ``taskset``. Every other process's pool takes the same cores.
+        "TVM_BIND_THREADS": "0",
+        # Five milliseconds, as in an artifact (its `threads.py`). By default TVM's pools ask for work for a tenth of a second
+        # after each call, on the cores where the next timing runs.
+        "TVM_THREAD_POOL_SPIN_COUNT": "10000",
+        # Where PyTorch is installed, TVM's import asks it for GPUs, which starts CUDA. If that process forks (a device's RPC
+        # server does), no session can use the GPU. No tensors of PyTorch go to TVM there.
+        "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+        # Any other question to PyTorch about GPUs goes to the driver's NVML, which starts nothing.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }
+)
+"""The environment of every process of ours that imports TVM; variables that are set already win."""
 
 _PIPE_BYTES = 1 << 20
 _SECRET_WORDS = ("PASSWORD", "SECRET", "TOKEN", "API_KEY", "CREDENTIAL", "DATABASE_URL", "BROKER")
@@ -154,3 +171,36 @@ def _wait(fd: int, event: int, deadline: float) -> None:
     poll.register(fd, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise TimeoutError
+
+
+_KEPT_BYTES = 64 << 10
+
+
+class ErrorOutput:
+    """Drains a descriptor in a thread of its own and keeps the last 64 KiB; memory stays bounded.
+
+    Ownership: closes the descriptor when the last writer is gone.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._tail = bytearray()
+        self._thread = threading.Thread(target=self._drain, args=(fd,), name="child-stderr", daemon=True)
+        self._thread.start()
+
+    def _drain(self, fd: int) -> None:
+        try:
+            while chunk := os.read(fd, 1 << 16):
+                self._tail += chunk
+                del self._tail[:-_KEPT_BYTES]
+        finally:
+            os.close(fd)
+
+    def text(self, *, wait_sec: float = 0.0) -> str:
+        """Return what is kept, uncleaned, after waiting up to `wait_sec` for the writers to go."""
+        self._thread.join(wait_sec)
+        return bytes(self._tail).decode("utf-8", "replace")
+
+    def last_lines(self, count: int = 20, *, wait_sec: float = 0.0) -> str:
+        """Return the last lines, each cleaned, one a line."""
+        lines = [line for line in self.text(wait_sec=wait_sec).splitlines() if line.strip()]
+        return "\n".join(clean(line, 200) for line in lines[-count:])

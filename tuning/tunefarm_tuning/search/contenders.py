@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import fastest
 from tunefarm_tuning.search.budget import Budget

@@ -8,7 +8,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import BuildResult, DeviceInfo, Failure, MeasureResult
 from tunefarm_tuning.records.record import TuningRecord

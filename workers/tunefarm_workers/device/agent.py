@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.process.orphans import adopt_orphans
+from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_workers.device.api_client import ApiClient
 from tunefarm_workers.device.description import DeviceDescription
 from tunefarm_workers.device.gpu.driver import Gpu

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.process.orphans import adopt_orphans, die_with_parent, end_orphans
+from tunefarm_tuning.process.lifeline import adopt_orphans, die_with_parent, end_orphans
 from tunefarm_workers.device.agent import STATE_FILE
 from tunefarm_workers.device.backoff import Backoff
 from tunefarm_workers.device.gpu.devices import LentDevice

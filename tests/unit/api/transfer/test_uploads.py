@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from tunefarm_app.access.api_keys import create_api_key
-from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings
 from tunefarm_app.storage.blob_store import HEAD_BYTES

@@ -4,7 +4,7 @@ import pytest
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
-from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.removal import delete_model
 from tunefarm_tuning import tuner
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
 from tunefarm_tuning.search.budget import Budget

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.models.delete import delete_model
+from tunefarm_app.models.removal import delete_model
 from tunefarm_app.models.submit import check_shapes, submit_model
 from tunefarm_app.storage.blob_store import StoredBlob
 from tunefarm_convert import check_head
@@ -142,8 +142,8 @@ def test_the_bytes_of_a_model_that_failed_go_at_once(farm) -> None:
 
 
 def test_the_bytes_stay_while_another_model_needs_them(farm) -> None:
-    from tunefarm_app.models.store_sweep import remove_useless
+    from tunefarm_app.models.removal import remove_unreferenced
 
     model = farm.ready_model()
-    assert not remove_useless(farm.services, model.sha256)
+    assert not remove_unreferenced(farm.services, model.sha256)
     assert farm.services.blobs.path(model.sha256).is_file()

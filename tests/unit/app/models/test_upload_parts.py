@@ -147,7 +147,7 @@ def test_any_splitting_with_kills_gives_the_same_blob(
     content = b"\x08\x0a" + body
     sender = Sender(one_farm, content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upload_part, "NOTE_EVERY_BYTES", note_every)
+        patch.setattr(upload_part, "COMMIT_EVERY_BYTES", note_every)
         for sizes, killed_at, torn in requests:
             sender.send(sizes, killed_at=killed_at, torn=torn)
         # The last moments are where most can go wrong: each of them once more, until it gets there.

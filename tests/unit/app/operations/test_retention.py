@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.operations.retention import DAY_SEC, apply_retention
 from tunefarm_db.states.job import JobState

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.cancel import cancel_job
-from tunefarm_app.models.store_sweep import sweep_blobs
+from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.backup import back_up
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.operations.restore import restore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.core.noise import relative_noise
+from tunefarm_tuning.core.latency import relative_noise
 from tunefarm_tuning.measure.adaptive_timing import TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.interfaces import MeasureResult
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tunefarm_tuning.core.hard_link import place
+from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.measure.builder.kernel_cache import KernelCache, Known
 from tunefarm_tuning.space.config import Config
 
@@ -72,7 +72,7 @@ def test_without_links_a_copy_will_do(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    assert place(kernel(tmp_path, "a"), tmp_path / "b")
+    assert link_or_copy(kernel(tmp_path, "a"), tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"a" * 100
-    assert not place(tmp_path / "missing", tmp_path / "c")
+    assert not link_or_copy(tmp_path / "missing", tmp_path / "c")
     assert not (tmp_path / "c").exists()

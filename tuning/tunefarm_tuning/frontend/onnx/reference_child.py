@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidModelError, InvariantError
+from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean_message
 from tunefarm_tuning.frontend.onnx.bfloat16 import uses_bfloat16
 from tunefarm_tuning.frontend.onnx.model_file import onnx_source, read_model
-from tunefarm_tuning.process.idle import wait_until_idle
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 

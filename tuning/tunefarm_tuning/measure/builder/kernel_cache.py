@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunefarm_tuning.core.hard_link import place
+from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.space.config import Config
 
 _MAX_CONFIGS = 1 << 14
@@ -74,7 +74,7 @@ class KernelCache:
         """Put the kernel of a code at `output`, if it is still here; return whether it was."""
         path = self._path(task, code)
         with self._lock:
-            if path not in self._sizes or not place(path, output):
+            if path not in self._sizes or not link_or_copy(path, output):
                 return False
             self._touch(path)
             return True
@@ -92,7 +92,7 @@ class KernelCache:
                 size = artifact.stat().st_size
             except OSError:  # the builder was closed
                 return
-            if path in self._sizes or size > self._max_bytes or not place(artifact, path):
+            if path in self._sizes or size > self._max_bytes or not link_or_copy(artifact, path):
                 return
             self._sizes[path] = size
             self._bytes += size

@@ -16,8 +16,8 @@ from tvm.tirx import build
 from tvm_ffi import structural_hash
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
-from tunefarm_tuning.core.hard_link import place
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
@@ -70,7 +70,7 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
             apply_sec = time.monotonic() - started
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
         code = f"{structural_hash(mod) % (1 << 64):016x}"
-        found = place(Path(f"{params['recent']}{code}"), output)
+        found = link_or_copy(Path(f"{params['recent']}{code}"), output)
         try:
             if not found:
                 _build(mod, target, output, Path(params["work_dir"]))

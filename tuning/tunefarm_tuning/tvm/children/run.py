@@ -21,11 +21,11 @@ from tvm import relax
 from tunefarm_tuning.artifact.cuda_runtime import why_no_gpu
 from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
+from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions as device_offers
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.kernel_timing import time_both
-from tunefarm_tuning.process.idle import wait_until_idle
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.process.orphans import adopt_orphans
+from tunefarm_tuning.process.lifeline import adopt_orphans
 from tunefarm_workers.device.hardened_server.fences import Fences
 from tunefarm_workers.device.hardened_server.front_door import FrontDoor, Hello, refuse
 from tunefarm_workers.device.hardened_server.session import Session, SessionEnd, SessionEnding

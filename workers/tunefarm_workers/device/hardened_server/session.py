@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tunefarm_tuning.process.orphans import die_with_parent, end_orphans
+from tunefarm_tuning.process.lifeline import die_with_parent, end_orphans
 from tunefarm_workers.device.hardened_server import tvm_private
 
 _ABANDONED_SEC = 5.0

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.process.orphans import end_orphans
-from tunefarm_tuning.process.tvm_environment import TVM_ENVIRONMENT
+from tunefarm_tuning.process.lifeline import end_orphans
+from tunefarm_tuning.process.running import TVM_ENVIRONMENT
 from tunefarm_workers.device.rpc.wire import Address
 
 _MEMORY_SLACK_BYTES = 4 << 30

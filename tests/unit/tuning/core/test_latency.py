@@ -1,4 +1,4 @@
-"""Nobody's turn begins while another's threads still ask for work."""
+"""Waiting until a process is idle: no timing begins while another process's threads still ask for work."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import threading
 
 import pytest
 
-from tunefarm_tuning.process import idle
-from tunefarm_tuning.process.idle import wait_until_idle
+from tunefarm_tuning.core import latency
+from tunefarm_tuning.core.latency import wait_until_idle
 
 
 def test_it_waits_until_processor_time_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = itertools.chain([0.0, 1.0, 1.0, 2.0, 2.0], itertools.repeat(2.0))
     looks: list[float] = []
-    monkeypatch.setattr(idle.time, "process_time", lambda: next(spent))
-    monkeypatch.setattr(idle.time, "sleep", looks.append)
-    monkeypatch.setattr(idle.time, "monotonic", lambda: 0.02 * len(looks))
+    monkeypatch.setattr(latency.time, "process_time", lambda: next(spent))
+    monkeypatch.setattr(latency.time, "sleep", looks.append)
+    monkeypatch.setattr(latency.time, "monotonic", lambda: 0.02 * len(looks))
     wait_until_idle()
     assert len(looks) == 3, "busy in two looks, at rest in the third"
 

@@ -1,10 +1,10 @@
-"""What files are called that belong to a model."""
+"""The file names of models."""
 
 from __future__ import annotations
 
 import pytest
 
-from tunefarm_app.storage.file_stem import file_end, file_stem
+from tunefarm_app.storage.rows import file_end, file_stem
 
 
 @pytest.mark.parametrize(

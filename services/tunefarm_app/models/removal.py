@@ -1,16 +1,38 @@
-"""Sweeping the store: what killed processes left there, and what nothing refers to any more."""
+"""Deleting models, and sweeping the store of files that nothing refers to or that killed processes left."""
 
 from __future__ import annotations
 
 import structlog
 
 from tunefarm_app.runtime.composition import Services
+from tunefarm_db.values import Model
+from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
 
 TEMPORARY_AGE_SEC = 6 * 3600.0
 UNREFERENCED_AGE_SEC = 24 * 3600.0
 _BATCH = 500
+
+
+def delete_model(services: Services, model_id: str) -> Model:
+    """Mark the model as deleted. Its file goes at the reconciler's next sweep; jobs, records and artifacts stay.
+
+    Raises:
+        NotFoundError: ``model-not-found`` or ``model-deleted``.
+        ConflictError: ``model-in-use`` while a job of it runs.
+    """
+    with services.uow.write() as repos:
+        model = repos.models.get(model_id)
+        jobs = repos.jobs.open(model_id=model.id)
+        if jobs:
+            raise ConflictError(
+                f"{len(jobs)} job(s) of this model are not finished: cancel them first, or wait",
+                code="model-in-use",
+                job_ids=[job.id for job in jobs[:20]],
+            )
+        repos.steps.cancel_open(subject_id=model.id)
+        return repos.models.delete(model.id)
 
 
 def sweep_blobs(
@@ -21,22 +43,22 @@ def sweep_blobs(
 ) -> int:
     """Remove abandoned temporary files, and blobs that no model, artifact or source needs; return how many.
 
-    The ages keep what is being written, or was stored a moment ago and is about to be registered. Uploads that come in
-    parts have a time of their own (``keep_uploads_hours``).
+    The ages protect files that are being written, and blobs that are about to be registered. Uploads in parts expire by
+    a setting of their own (``keep_uploads_hours``).
     """
     swept = services.blobs.sweep(temporary_age_sec) + sweep_uploads(services, temporary_age_sec)
     for sha256 in services.blobs.older_than(unreferenced_age_sec):
         with services.uow.read() as repos:
             if repos.blobs.is_referenced(sha256):
                 continue
-        swept += remove_useless(services, sha256, least_age_sec=unreferenced_age_sec)
+        swept += remove_unreferenced(services, sha256, least_age_sec=unreferenced_age_sec)
     if swept:
         log.info("store swept", files=swept)
     return swept
 
 
 def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_SEC) -> int:
-    """Forget the uploads whose time is over, and drop bytes that belong to none; return how many had any."""
+    """Delete expired uploads, and staged bytes that belong to no upload; return how many files that removed."""
     gone: list[str] = []
     while True:
         with services.uow.write() as repos:
@@ -58,13 +80,16 @@ def sweep_uploads(services: Services, temporary_age_sec: float = TEMPORARY_AGE_S
     return swept
 
 
-def remove_useless(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
-    """Remove a blob, unless a model, an artifact or a source needs it or it is younger than asked; return whether it went.
+def remove_unreferenced(services: Services, sha256: str, *, least_age_sec: float | None = None) -> bool:
+    """Remove a blob that no model, artifact or source needs; return whether it was removed.
 
-    At any age for the bytes of a model that failed: what is worth another try comes with another upload.
+    Args:
+        services: The process's services.
+        sha256: The blob.
+        least_age_sec: Keep a younger blob. None for the blob of a model that failed: another try comes with its bytes.
     """
     with services.uow.write() as repos:
-        # Under the write lock: whoever registers the blob meanwhile looks for the file afterwards.
+        # Under the write lock: whoever registers the blob meanwhile checks for the file afterwards.
         if repos.blobs.is_referenced(sha256):
             return False
         if least_age_sec is not None and not services.blobs.is_older(sha256, least_age_sec):
