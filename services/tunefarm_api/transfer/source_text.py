@@ -26,7 +26,7 @@ def source_response(
     view = source_of(services, job_id, position, ask=True)
     if view.source is None:
         raise why_not(view)
-    found = view.source.find(kind)
+    source = view.source.find(kind)
     etag = f'"{view.sha256}-{kind}"'
     name = f"{job_id}-kernel-{position}.{_SUFFIX[kind]}"
     headers = {
@@ -38,7 +38,7 @@ def source_response(
     }
     if if_none_match is not None and etag in [tag.strip() for tag in if_none_match.split(",")]:
         return Response(status_code=304, headers=headers)
-    return PlainTextResponse(whole_text(found), headers=headers)
+    return PlainTextResponse(whole_text(source), headers=headers)
 
 
 def whole_text(source: SourceText) -> str:

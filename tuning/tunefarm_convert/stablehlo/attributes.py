@@ -101,13 +101,13 @@ def read_attribute(kind: str, name: str, attribute: Any) -> Any:
     """Return an operation's attribute as a plain value; what is of no known kind, as its text."""
     if (kind, name) in _BY_PLACE:
         wrapper, fields = _NAMED[_BY_PLACE[kind, name]]
-        found = wrapper(attribute)
-        return {field: _numbers(getattr(found, field)) for field in fields}
+        wrapped = wrapper(attribute)
+        return {field: _numbers(getattr(wrapped, field)) for field in fields}
     return _plain(attribute)
 
 
 def _numbers(value: Any) -> Any:
-    return value if isinstance(value, int) else [int(one) for one in value]
+    return value if isinstance(value, int) else [int(number) for number in value]
 
 
 def _plain(attribute: Any) -> Any:
@@ -116,9 +116,9 @@ def _plain(attribute: Any) -> Any:
     ):
         return attribute.value
     if isinstance(attribute, ir.ArrayAttr):
-        return [_plain(one) for one in attribute]
+        return [_plain(item) for item in attribute]
     if isinstance(attribute, ir.DictAttr):
-        return {one.name: _plain(one.attr) for one in attribute}
+        return {item.name: _plain(item.attr) for item in attribute}
     if isinstance(attribute, ir.DenseElementsAttr):
         return dense_array(attribute)
     if isinstance(attribute, ir.DenseI64ArrayAttr | ir.DenseI32ArrayAttr | ir.DenseBoolArrayAttr):
@@ -143,8 +143,8 @@ def dense_array(attribute: Any, blobs: dict[str, bytes] | None = None) -> NDArra
     if not isinstance(attribute, ir.DenseElementsAttr):
         return _of_blob(str(attribute), type_, dtype, blobs or {})
     if attribute.is_splat:
-        one = attribute.get_splat_value().value
-        return np.broadcast_to(np.array(one, dtype), type_.shape)
+        number = attribute.get_splat_value().value
+        return np.broadcast_to(np.array(number, dtype), type_.shape)
     if type_.dtype == "bfloat16":
         return _bfloat16(str(attribute)).reshape(type_.shape)
     return np.array(attribute).astype(dtype, copy=False).reshape(type_.shape)
@@ -166,8 +166,8 @@ def _bfloat16(text: str) -> NDArray[Any]:
 
 
 def _of_blob(text: str, type_: TensorType, dtype: np.dtype[Any], blobs: dict[str, bytes]) -> NDArray[Any]:
-    found = re.match(r"dense_resource<\"?([^\">]*)\"?>", text)
-    blob = blobs.get(found[1]) if found else None
+    match = re.match(r"dense_resource<\"?([^\">]*)\"?>", text)
+    blob = blobs.get(match[1]) if match else None
     if blob is None:
         raise bad_program(f"a constant's elements are nowhere in the file: {clean(text, 100)}")
     count = int(np.prod(type_.shape, dtype=np.int64))

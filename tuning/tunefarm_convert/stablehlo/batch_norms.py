@@ -25,7 +25,7 @@ class _Norm:
 def with_batch_norms(model: onnx.ModelProto) -> None:
     """Replace ``(convolution - mean) * scale + shift`` by constants per channel, the mean or the shift perhaps left out."""
     graph = model.graph
-    weights = {one.name: one for one in graph.initializer}
+    weights = {item.name: item for item in graph.initializer}
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:
         for name in node.input:
@@ -38,17 +38,17 @@ def with_batch_norms(model: onnx.ModelProto) -> None:
             continue
         channels = weights[node.input[1]].dims[0]
         rank = len(weights[node.input[1]].dims)
-        found = _norm(node.output[0], readers, outputs, weights, channels, rank)
-        if "scale" not in found.values or len(found.nodes) < 2:
+        norm = _norm(node.output[0], readers, outputs, weights, channels, rank)
+        if "scale" not in norm.values or len(norm.nodes) < 2:
             continue
-        dtype = found.values["scale"].dtype
+        dtype = norm.values["scale"].dtype
         given = []
         for field, otherwise in (("scale", 1), ("shift", 0), ("mean", 0), ("variance", 1)):
             name = f"{node.name}/{field}"
-            value = found.values.get(field, np.full(channels, otherwise, dtype))
+            value = norm.values.get(field, np.full(channels, otherwise, dtype))
             graph.initializer.append(numpy_helper.from_array(value, name))
             given.append(name)
-        last = found.nodes[-1]
+        last = norm.nodes[-1]
         replaced[last.name] = helper.make_node(
             "BatchNormalization",
             [node.output[0], *given],
@@ -56,12 +56,12 @@ def with_batch_norms(model: onnx.ModelProto) -> None:
             name=f"{node.name}/BatchNormalization",
             epsilon=0.0,
         )
-        gone.update(one.name for one in found.nodes[:-1])
+        gone.update(item.name for item in norm.nodes[:-1])
     if not replaced:
         return
     kept = [replaced.get(node.name, node) for node in graph.node if node.name not in gone]
     used = {name for node in kept for name in node.input}
-    left = [one for one in graph.initializer if one.name in used]
+    left = [item for item in graph.initializer if item.name in used]
     del graph.node[:], graph.initializer[:]
     graph.node.extend(kept)
     graph.initializer.extend(left)
@@ -76,7 +76,7 @@ def _norm(
     rank: int,
 ) -> _Norm:
     """Follow a tensor through what one node at a time does to its channels, as far as it is such a norm."""
-    found = _Norm([], {})
+    norm = _Norm([], {})
     order = list(_FIELDS)
     while len(readers.get(tensor, [])) == 1 and not outputs[tensor]:
         (node,) = readers[tensor]
@@ -89,10 +89,10 @@ def _norm(
         if value is None:
             break
         del order[: order.index(node.op_type) + 1]
-        found.nodes.append(node)
-        found.values[_FIELDS[node.op_type]] = value
+        norm.nodes.append(node)
+        norm.values[_FIELDS[node.op_type]] = value
         tensor = node.output[0]
-    return found
+    return norm
 
 
 def _per_channel(weight: onnx.TensorProto | None, channels: int, rank: int) -> NDArray[Any] | None:

@@ -37,27 +37,27 @@ class OperatorContext:
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> list[int]:
         """Return an attribute that is a list of integers."""
-        found = self.attribute(name, default)
-        if found is None:
+        numbers = self.attribute(name, default)
+        if numbers is None:
             raise UnsupportedFormError(f"it has no {name}")
-        return [int(one) for one in np.asarray(found).reshape(-1).tolist()]
+        return [int(number) for number in np.asarray(numbers).reshape(-1).tolist()]
 
     def result(self, position: int = 0) -> TensorType:
         """Return the type of a result."""
-        found = self.operation.results[position][1]
-        assert isinstance(found, TensorType)  # others are refused before
-        return found
+        type_ = self.operation.results[position][1]
+        assert isinstance(type_, TensorType)  # others are refused before
+        return type_
 
     def constant(self, position: int, what: str) -> NDArray[Any]:
         """Return an operand that must be known."""
-        found = self.operands[position].data
-        if found is None:
+        data = self.operands[position].data
+        if data is None:
             if self.operands[position].broken:
                 self.emit.name(self.operands[position])
             raise UnsupportedFormError(
                 f"{what} is computed by the program; tunefarm takes constant ones only"
             )
-        return found
+        return data
 
     def apply(self, operator: str, *values: Value, dtype: str | None = None, **attributes: Any) -> Value:
         """Apply an ONNX operator that computes each element by itself."""

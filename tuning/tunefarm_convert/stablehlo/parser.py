@@ -45,16 +45,16 @@ def parse_module(data: bytes) -> Any:
 
 def custom_calls(module: Any) -> set[str]:
     """Return all functions outside of the file that any part of a module names, whether it is run or not."""
-    found: set[str] = set()
+    targets: set[str] = set()
 
     def look(operation: Any) -> Any:
         if operation.name.rpartition(".")[2] == "custom_call":
             known = "call_target_name" in operation.attributes
-            found.add(ir.StringAttr(operation.attributes["call_target_name"]).value if known else "")
+            targets.add(ir.StringAttr(operation.attributes["call_target_name"]).value if known else "")
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
-    return found
+    return targets
 
 
 def read_program(module: Any) -> Program:
@@ -67,7 +67,11 @@ def read_program(module: Any) -> Program:
     for operation in module.body.operations:
         if operation.operation.name == "func.func":
             functions[ir.StringAttr(operation.attributes["sym_name"]).value] = operation.operation
-    bodies = {name: one for name, one in functions.items() if one.regions and len(one.regions[0].blocks) == 1}
+    bodies = {
+        name: function
+        for name, function in functions.items()
+        if function.regions and len(function.regions[0].blocks) == 1
+    }
     main = _main(bodies)
     reader = _Reader(module)
     # The one that is run first: places are counted from its beginning.
@@ -87,8 +91,8 @@ def _main(bodies: dict[str, Any]) -> str:
         return "main"
     public = [
         name
-        for name, one in bodies.items()
-        if "sym_visibility" not in one.attributes or "private" not in str(one.attributes["sym_visibility"])
+        for name, body in bodies.items()
+        if "sym_visibility" not in body.attributes or "private" not in str(body.attributes["sym_visibility"])
     ]
     if len(public) != 1:
         names = ", ".join(clean(name, 60) for name in public[:10]) or "none"
@@ -101,8 +105,10 @@ def _result_names(function: Any, count: int) -> list[str]:
         return [""] * count
     names = []
     for attributes in ir.ArrayAttr(function.attributes["res_attrs"]):
-        found = ir.DictAttr(attributes)
-        names.append(ir.StringAttr(found["jax.result_info"]).value if "jax.result_info" in found else "")
+        described = ir.DictAttr(attributes)
+        names.append(
+            ir.StringAttr(described["jax.result_info"]).value if "jax.result_info" in described else ""
+        )
     return names
 
 
@@ -114,39 +120,41 @@ class _Reader:
         self._operations = 0
 
     def block(self, block: Any) -> Block:
-        arguments = tuple((self._number(one), read_type(one.type)) for one in block.arguments)
+        arguments = tuple(
+            (self._number(operation), read_type(operation.type)) for operation in block.arguments
+        )
         operations = []
         returned: tuple[int, ...] = ()
         for view in block.operations:
-            one = view.operation
-            if one.name in ("stablehlo.return", "func.return"):
-                returned = tuple(self._values[value] for value in one.operands)
+            operation = view.operation
+            if operation.name in ("stablehlo.return", "func.return"):
+                returned = tuple(self._values[value] for value in operation.operands)
             else:
-                operations.append(self._operation(one))
+                operations.append(self._operation(operation))
         return Block(arguments=arguments, operations=tuple(operations), returned=returned)
 
     def _number(self, value: Any) -> int:
         return self._values.setdefault(value, len(self._values))
 
-    def _operation(self, one: Any) -> Operation:
+    def _operation(self, operation: Any) -> Operation:
         number, self._operations = self._operations, self._operations + 1
         attributes = {}
-        for named in one.attributes:
+        for named in operation.attributes:
             name, attribute = (
-                (named.name, named.attr) if hasattr(named, "attr") else (named, one.attributes[named])
+                (named.name, named.attr) if hasattr(named, "attr") else (named, operation.attributes[named])
             )
-            if one.name == "stablehlo.constant" and name == "value":
+            if operation.name == "stablehlo.constant" and name == "value":
                 attributes[name] = self._constant(attribute)
             else:
-                attributes[name] = read_attribute(one.name, name, attribute)
+                attributes[name] = read_attribute(operation.name, name, attribute)
         return Operation(
             number=number,
-            kind=one.name,
-            where=_where(one.location),
-            operands=tuple(self._values[value] for value in one.operands),
-            results=tuple((self._number(value), read_type(value.type)) for value in one.results),
+            kind=operation.name,
+            where=_where(operation.location),
+            operands=tuple(self._values[value] for value in operation.operands),
+            results=tuple((self._number(value), read_type(value.type)) for value in operation.results),
             attributes=attributes,
-            blocks=tuple(self.block(block) for region in one.regions for block in region.blocks),
+            blocks=tuple(self.block(block) for region in operation.regions for block in region.blocks),
         )
 
     def _constant(self, attribute: Any) -> Any:

@@ -180,9 +180,9 @@ class Emitter:
             raise ValueError(f"{operator} of shapes {[list(value.shape) for value in values]}")
         arrays = [compact(value.data) for value in values if value.data is not None]
         if len(arrays) == len(values):
-            found = fold(operator, arrays, numpy_dtype(dtype))
-            if found is not None:
-                return constant(np.broadcast_to(found, shape))
+            data = fold(operator, arrays, numpy_dtype(dtype))
+            if data is not None:
+                return constant(np.broadcast_to(data, shape))
         order = self.common_order(values)
         held = tuple(max(sizes) for sizes in zip(*(value.held for value in values), strict=True))
         all_known = len(arrays) == len(values)

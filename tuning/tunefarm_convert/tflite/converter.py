@@ -61,19 +61,19 @@ class OperatorContext:
 
     def constant(self, position: int, what: str) -> NDArray[Any]:
         """Return an input that must be a constant."""
-        found = self.values.constant(self.index(position))
-        if found is None:
+        data = self.values.constant(self.index(position))
+        if data is None:
             raise unsupported_form(
                 self.operator, f"{what} is computed by the graph; tunefarm takes constant ones only"
             )
-        return found
+        return data
 
     def ints(self, position: int, what: str) -> list[int]:
         """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
         array = self.constant(position, what)
         if array.dtype.kind not in "iu":
             raise bad_file(f"{self.operator.place}: {what} is no integer")
-        return [int(one) for one in array.reshape(-1).tolist()]
+        return [int(number) for number in array.reshape(-1).tolist()]
 
     def axis(self, value: int, rank: int) -> int:
         """Return a dimension counted from the front."""
@@ -101,7 +101,7 @@ class OperatorContext:
         if not all(tensor.is_quantized for tensor in tensors):
             return not any(tensor.is_quantized for tensor in tensors)
         known = [tensor.quantization for tensor in tensors if tensor.quantization is not None]
-        same = all(known[0].same_as(one) for one in known[1:])
+        same = all(known[0].same_as(quantization) for quantization in known[1:])
         return same and len(known[0].scale) == 1 and len({tensor.dtype for tensor in tensors}) == 1
 
     def scalar(self, value: float, like: int) -> str:

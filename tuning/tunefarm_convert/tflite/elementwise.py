@@ -42,10 +42,10 @@ def _plain(*operators: str) -> Converter:
 
     def convert(op: OperatorContext) -> None:
         inputs, first = operands(op)
-        made = op.node(operators[0], *inputs)
+        result = op.node(operators[0], *inputs)
         for operator in operators[1:]:
-            made = op.node(operator, made)
-        op.finish(op.activated(made), first=first)
+            result = op.node(operator, result)
+        op.finish(op.activated(result), first=first)
 
     return convert
 
@@ -88,29 +88,29 @@ def _prelu(op: OperatorContext) -> None:
 
 def _add_n(op: OperatorContext) -> None:
     inputs, first = operands(op)
-    made = inputs[0]
-    for one in inputs[1:]:
-        made = op.node("Add", made, one)
-    op.finish(made, first=first)
+    total = inputs[0]
+    for term in inputs[1:]:
+        total = op.node("Add", total, term)
+    op.finish(total, first=first)
 
 
 def _floor_div(op: OperatorContext) -> None:
     (a, b), first = operands(op, [0, 1])
     if _is_float(op):
-        made = op.node("Floor", op.node("Div", a, b))
+        result = op.node("Floor", op.node("Div", a, b))
     else:  # what is left over has the divisor's sign
-        made = op.node("Div", op.node("Sub", a, op.node("Mod", a, b)), b)
-    op.finish(made, first=first)
+        result = op.node("Div", op.node("Sub", a, op.node("Mod", a, b)), b)
+    op.finish(result, first=first)
 
 
 def _floor_mod(op: OperatorContext) -> None:
     (a, b), first = operands(op, [0, 1])
     if _is_float(op):
-        whole = op.node("Floor", op.node("Div", a, b))
-        made = op.node("Sub", a, op.node("Mul", whole, b))
+        quotient = op.node("Floor", op.node("Div", a, b))
+        result = op.node("Sub", a, op.node("Mul", quotient, b))
     else:
-        made = op.node("Mod", a, b)
-    op.finish(made, first=first)
+        result = op.node("Mod", a, b)
+    op.finish(result, first=first)
 
 
 def _is_float(op: OperatorContext) -> bool:
@@ -138,8 +138,8 @@ def _cast(op: OperatorContext) -> None:
         return
     first = op.values.is_first_only(source)
     name = op.values.get(source, first=first, raw=True)
-    made = op.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(dtype))
-    op.finish(made, first=first, raw=True)
+    result = op.node("Cast", name, to=helper.np_dtype_to_tensor_dtype(dtype))
+    op.finish(result, first=first, raw=True)
 
 
 def _dequantize(op: OperatorContext) -> None:

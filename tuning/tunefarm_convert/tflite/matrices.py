@@ -19,21 +19,21 @@ def _fully_connected(op: OperatorContext) -> None:
             f"{op.operator.place}: weights of shape {list(weights)} do not take {list(shape)} to {list(out)}"
         )
     rows = math.prod(shape) // weights[1]
-    whole = len(shape) > 2 and len(out) == len(shape) and shape[-1] == weights[1]
-    if whole:
-        made = op.node("MatMul", op.values.get(op.index(0)), op.values.arranged(op.index(1), (1, 0)))
+    keeps_dims = len(shape) > 2 and len(out) == len(shape) and shape[-1] == weights[1]
+    if keeps_dims:
+        result = op.node("MatMul", op.values.get(op.index(0)), op.values.arranged(op.index(1), (1, 0)))
         if op.has(2):
-            made = op.node("Add", made, op.values.bias(op.index(2)))
+            result = op.node("Add", result, op.values.bias(op.index(2)))
     else:
         if shape == (rows, weights[1]):
             x = op.values.get(op.index(0))
         else:
             x = op.values.reshaped(op.index(0), [rows, weights[1]])
         bias = [op.values.bias(op.index(2))] if op.has(2) else []
-        made = op.node("Gemm", x, op.values.get(op.index(1)), *bias, transB=1)
+        result = op.node("Gemm", x, op.values.get(op.index(1)), *bias, transB=1)
         if out != (rows, weights[0]):
-            made = op.node("Reshape", made, op.writer.ints(out))
-    op.finish(op.activated(made))
+            result = op.node("Reshape", result, op.writer.ints(out))
+    op.finish(op.activated(result))
 
 
 def _batch_matmul(op: OperatorContext) -> None:

@@ -62,8 +62,8 @@ def _concatenation(op: OperatorContext) -> None:
     raw = not fused and op.can_stay_raw(indexes, [op.output()])
     first = rank == 4 and op.prefers_first(*indexes)
     names = [op.values.get(i, first=first, raw=raw) for i in indexes]
-    made = op.node("Concat", *names, axis=TO_FIRST.index(axis) if first else axis)
-    op.finish(op.activated(made), first=first, raw=raw)
+    result = op.node("Concat", *names, axis=TO_FIRST.index(axis) if first else axis)
+    op.finish(op.activated(result), first=first, raw=raw)
 
 
 def _split(op: OperatorContext) -> None:
@@ -98,8 +98,8 @@ def _pack(op: OperatorContext) -> None:
     indexes, out = op.inputs(), op.out_shape()
     axis = op.axis(int(op.option("Axis")), len(out))
     known = [op.values.constant(i) for i in indexes]
-    if all(one is not None for one in known) and not op.values.tensor(op.output()).is_quantized:
-        op.values.set_constant(op.output(), np.stack([one for one in known if one is not None], axis))
+    if all(array is not None for array in known) and not op.values.tensor(op.output()).is_quantized:
+        op.values.set_constant(op.output(), np.stack([array for array in known if array is not None], axis))
         return
     raw = op.can_stay_raw(indexes, [op.output()])
     part = [1 if i == axis else size for i, size in enumerate(out)]
@@ -120,8 +120,8 @@ def _unpack(op: OperatorContext) -> None:
         axis=axis,
     )
     for position, part in enumerate(parts):
-        made = op.node("Reshape", part, op.writer.ints([*shape[:axis], *shape[axis + 1 :]]))
-        op.finish(made, raw=raw, position=position)
+        result = op.node("Reshape", part, op.writer.ints([*shape[:axis], *shape[axis + 1 :]]))
+        op.finish(result, raw=raw, position=position)
 
 
 def _tile(op: OperatorContext) -> None:
@@ -188,8 +188,8 @@ def _one_hot(op: OperatorContext) -> None:
     on, off = (op.values.reshaped(op.index(i), [1]) for i in (2, 3))
     axis = int(op.option("Axis", -1))
     indices = op.node("Cast", op.values.get(op.index(0)), to=TensorProto.INT64)
-    made = op.node("OneHot", indices, depth, op.node("Concat", off, on, axis=0), axis=axis)
-    op.finish(made)
+    result = op.node("OneHot", indices, depth, op.node("Concat", off, on, axis=0), axis=axis)
+    op.finish(result)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -107,13 +107,13 @@ class _Reader:
         what = f"tensor '{clean(name, 60)}' (number {index})"
         if len(shape) > _MAX_RANK or any(not 0 <= size < _MAX_SIZE for size in shape):
             raise bad_file(f"{what} has the shape {list(shape[:16])}, which is none")
-        found = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
-        dtype = _DTYPES.get(found)
+        type_name = str(self._dtypes.get(table.Type(), f"number {table.Type()}"))
+        dtype = _DTYPES.get(type_name)
         if dtype is None:
             raise InvalidModelError(
-                f"{what} has element type {found.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
+                f"{what} has element type {type_name.lower()}; tunefarm takes {', '.join(sorted(set(_DTYPES.values())))}",
                 code="unsupported-dtype",
-                dtype=found.lower(),
+                dtype=type_name.lower(),
             )
         if table.Sparsity() is not None:
             raise InvalidModelError(
@@ -121,7 +121,7 @@ class _Reader:
                 code="unsupported-dtype",
                 dtype="sparse",
             )
-        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, found, what)
+        data = None if table.IsVariable() else self._constant(table.Buffer(), shape, dtype, type_name, what)
         return Tensor(
             index=index,
             name=name,
@@ -132,7 +132,7 @@ class _Reader:
         )
 
     def _constant(
-        self, buffer: int, shape: tuple[int, ...], dtype: str, found: str, what: str
+        self, buffer: int, shape: tuple[int, ...], dtype: str, type_name: str, what: str
     ) -> NDArray[Any] | None:
         if not 0 <= buffer < self._model.BuffersLength():
             raise bad_file(f"{what} keeps its data in buffer {buffer}, of {self._model.BuffersLength()}")
@@ -151,7 +151,7 @@ class _Reader:
         else:
             return None
         count = math.prod(shape)
-        if found == "INT4":
+        if type_name == "INT4":
             raw = _unpacked(raw).view(np.uint8)[:count]
         wanted = count * np.dtype(dtype).itemsize
         if raw.nbytes != wanted:
@@ -190,13 +190,13 @@ class _Reader:
         options = kind()
         options.Init(union.Bytes, union.Pos)
         fields: dict[str, Any] = {}
-        for one, method in vars(kind).items():
-            if one[0].isupper() and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 1:
-                value = getattr(options, one)()
-                if one.endswith("AsNumpy"):
-                    fields[one.removesuffix("AsNumpy")] = _ints(value)
+        for field, method in vars(kind).items():
+            if field[0].isupper() and getattr(getattr(method, "__code__", None), "co_argcount", 0) == 1:
+                value = getattr(options, field)()
+                if field.endswith("AsNumpy"):
+                    fields[field.removesuffix("AsNumpy")] = _ints(value)
                 elif isinstance(value, bool | int | float):
-                    fields[one] = value
+                    fields[field] = value
         return fields
 
 

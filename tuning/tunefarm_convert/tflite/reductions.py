@@ -41,10 +41,10 @@ def _reduce(operator: str) -> Converter:
         of_booleans = op.tensor(0).dtype == "bool"
         if of_booleans:
             x = op.node("Cast", x, to=TensorProto.INT32)
-        made = op.node(operator, x, op.writer.ints(_moved(axes, first=first)), keepdims=int(keep))
+        result = op.node(operator, x, op.writer.ints(_moved(axes, first=first)), keepdims=int(keep))
         if of_booleans:
-            made = op.node("Cast", made, to=TensorProto.BOOL)
-        op.finish(made, first=first and keep)
+            result = op.node("Cast", result, to=TensorProto.BOOL)
+        op.finish(result, first=first and keep)
 
     return convert
 
@@ -56,11 +56,11 @@ def _arg(operator: str) -> Converter:
             raise unsupported_form(op.operator, f"{len(axes)} dimensions")
         first = _stays_first(op, axes, keep=False)
         x = op.values.get(op.index(0), first=first)
-        made = op.node(operator, x, axis=_moved(axes, first=first)[0], keepdims=0)
+        result = op.node(operator, x, axis=_moved(axes, first=first)[0], keepdims=0)
         dtype = op.values.tensor(op.output()).dtype
         if dtype != "int64":
-            made = op.node("Cast", made, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-        op.finish(made)
+            result = op.node("Cast", result, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        op.finish(result)
 
     return convert
 
@@ -91,26 +91,26 @@ def _top_k(op: OperatorContext) -> None:
     count = op.ints(1, "how many are wanted")
     indices = op.values.tensor(op.output(1)).dtype
     x = op.values.get(op.index(0))
-    place = op.writer.scope
-    values, found = op.writer.nodes(
-        "TopK", [x, op.writer.ints(count)], [f"{place}_values", f"{place}_indices"], axis=-1
+    scope = op.writer.scope
+    values, positions = op.writer.nodes(
+        "TopK", [x, op.writer.ints(count)], [f"{scope}_values", f"{scope}_indices"], axis=-1
     )
     op.finish(values)
     if indices != "int64":
-        found = op.node("Cast", found, to=helper.np_dtype_to_tensor_dtype(np.dtype(indices)))
-    op.finish(found, position=1)
+        positions = op.node("Cast", positions, to=helper.np_dtype_to_tensor_dtype(np.dtype(indices)))
+    op.finish(positions, position=1)
 
 
 def _cumsum(op: OperatorContext) -> None:
     axis = [op.axis(a, len(op.shape(0))) for a in op.ints(1, "the dimension")]
-    made = op.node(
+    result = op.node(
         "CumSum",
         op.values.get(op.index(0)),
         op.writer.weight(np.array(axis[0], np.int64)),
         exclusive=int(bool(op.option("Exclusive", False))),
         reverse=int(bool(op.option("Reverse", False))),
     )
-    op.finish(made)
+    op.finish(result)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -28,11 +28,13 @@ def _resize(op: OperatorContext) -> None:
     x = op.values.get(op.index(0), first=True, raw=raw)
     sizes = op.writer.ints([out[0], out[3], out[1], out[2]])
     if op.operator.kind == "RESIZE_BILINEAR":
-        made = op.node("Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates)
+        result = op.node(
+            "Resize", x, "", "", sizes, mode="linear", coordinate_transformation_mode=coordinates
+        )
     elif all(_is_exact(shape[i], out[i]) for i in (1, 2)) and not corners:
         # TFLite rounds (x + 0.5) * scale down: the nearest of (x + 0.5) * scale - 0.5, the later one of two.
         nearest = "round_prefer_ceil" if centers else "floor"
-        made = op.node(
+        result = op.node(
             "Resize",
             x,
             "",
@@ -44,11 +46,11 @@ def _resize(op: OperatorContext) -> None:
         )
     else:
         # Which of two neighbours is nearest can hang on how TFLite rounds its scale.
-        made = x
+        result = x
         for axis in (1, 2):
             rows = _nearest(shape[axis], out[axis], corners=corners, centers=centers)
-            made = op.node("Gather", made, op.writer.weight(rows), axis=axis + 1)
-    op.finish(made, first=True, raw=raw)
+            result = op.node("Gather", result, op.writer.weight(rows), axis=axis + 1)
+    op.finish(result, first=True, raw=raw)
 
 
 def _is_exact(size: int, out: int) -> bool:

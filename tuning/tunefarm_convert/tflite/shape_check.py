@@ -18,12 +18,12 @@ _SMALL = 64
 """Elements of a constant that may say something about shapes."""
 
 
-def check_shapes(model: onnx.ModelProto, said: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
     """Compare what ONNX says of a model's tensors with what the file said of them.
 
     Args:
         model: The converted model.
-        said: The file's tensor, and its shape in this form, by the ONNX tensor that holds it.
+        declared: The file's tensor, and its shape in this form, by the ONNX tensor that holds it.
 
     Raises:
         InvalidModelError: invalid-tflite.
@@ -43,13 +43,13 @@ def check_shapes(model: onnx.ModelProto, said: Mapping[str, tuple[Tensor, tuple[
         kind = value.type.tensor_type.elem_type
         graph.output.append(helper.make_tensor_value_info(value.name, kind, None))
     try:
-        found = shape_inference.infer_shapes(plain, strict_mode=True, data_prop=True).graph
+        inferred = shape_inference.infer_shapes(plain, strict_mode=True, data_prop=True).graph
     except shape_inference.InferenceError as error:
         reason = clean_message(error)
         raise bad_file(f"the shapes in the TFLite file do not fit each other: {reason}") from error
-    for value in (*found.value_info, *found.output):
-        if value.name in said and value.type.tensor_type.HasField("shape"):
-            tensor, shape = said[value.name]
+    for value in (*inferred.value_info, *inferred.output):
+        if value.name in declared and value.type.tensor_type.HasField("shape"):
+            tensor, shape = declared[value.name]
             dims = value.type.tensor_type.shape.dim
             known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
             if len(known) != len(shape) or any(

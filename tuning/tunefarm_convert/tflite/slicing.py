@@ -29,9 +29,9 @@ def _slice(op: OperatorContext) -> None:
     if len(begin) != len(shape) or len(size) != len(shape):
         raise bad_file(f"{op.operator.place}: a slice of {len(begin)} dimensions of {list(shape)}")
     cuts = []
-    for whole, start, count in zip(shape, begin, size, strict=True):
-        count = whole - start if count == -1 else count
-        if start < 0 or count < 0 or start + count > whole:
+    for extent, start, count in zip(shape, begin, size, strict=True):
+        count = extent - start if count == -1 else count
+        if start < 0 or count < 0 or start + count > extent:
             raise bad_file(f"{op.operator.place}: {begin} and {size} do not lie in {list(shape)}")
         cuts.append(_Cut(start, 1, count))
     _cut(op, cuts, None)
@@ -56,29 +56,31 @@ def _strided_slice(op: OperatorContext) -> None:
     result: list[int] = []
     for i, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
         if has("Ellipsis", i):
-            for whole in shape[len(cuts) : len(cuts) + max(0, len(shape) - named)]:
-                cuts.append(_Cut(0, 1, whole))
-                result.append(whole)
+            for extent in shape[len(cuts) : len(cuts) + max(0, len(shape) - named)]:
+                cuts.append(_Cut(0, 1, extent))
+                result.append(extent)
             continue
         if has("NewAxis", i):
             result.append(1)
             continue
         if len(cuts) == len(shape) or stride == 0:
             raise bad_file(f"{op.operator.place}: its begin, end and strides do not fit {list(shape)}")
-        whole = shape[len(cuts)]
+        extent = shape[len(cuts)]
         if has("ShrinkAxis", i):
-            if not -whole <= first < whole:
-                raise bad_file(f"{op.operator.place}: there is no element {first} of {whole}")
-            cuts.append(_Cut(first % whole, 1, 1))
+            if not -extent <= first < extent:
+                raise bad_file(f"{op.operator.place}: there is no element {first} of {extent}")
+            cuts.append(_Cut(first % extent, 1, 1))
             continue
         taken = range(
-            *slice(None if has("Begin", i) else first, None if has("End", i) else last, stride).indices(whole)
+            *slice(None if has("Begin", i) else first, None if has("End", i) else last, stride).indices(
+                extent
+            )
         )
         cuts.append(_Cut(taken.start, stride, len(taken)))
         result.append(len(taken))
-    for whole in shape[len(cuts) :]:
-        cuts.append(_Cut(0, 1, whole))
-        result.append(whole)
+    for extent in shape[len(cuts) :]:
+        cuts.append(_Cut(0, 1, extent))
+        result.append(extent)
     _cut(op, cuts, result)
 
 

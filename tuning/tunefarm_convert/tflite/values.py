@@ -65,9 +65,12 @@ class Values:
     def forms(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
         """Return the ONNX tensors that hold tensors, and these with their shapes in that form."""
         return {
-            name: (one.tensor, tuple(one.tensor.shape[i] for i in TO_FIRST) if first else one.tensor.shape)
-            for one in self._values
-            for (_, first), name in one.forms.items()
+            name: (
+                value.tensor,
+                tuple(value.tensor.shape[i] for i in TO_FIRST) if first else value.tensor.shape,
+            )
+            for value in self._values
+            for (_, first), name in value.forms.items()
         }
 
     def constant(self, index: int) -> NDArray[Any] | None:
@@ -128,12 +131,12 @@ class Values:
         """Return a constant of up to four dimensions as an image with its channels first, to be broadcast."""
         value = self._values[index]
         assert value.data is not None
-        whole = (1,) * (4 - value.data.ndim) + value.data.shape
+        image_shape = (1,) * (4 - value.data.ndim) + value.data.shape
         scales = value.data_quantization
         if scales is not None and len(scales.scale) > 1:
-            name = self.writer.node("Reshape", [self.get(index), self.writer.ints(whole)])
+            name = self.writer.node("Reshape", [self.get(index), self.writer.ints(image_shape)])
             return self.writer.node("Transpose", [name], perm=list(TO_FIRST))
-        stored = value.data.reshape(whole).transpose(TO_FIRST)
+        stored = value.data.reshape(image_shape).transpose(TO_FIRST)
         return self._read(value, self.writer.weight(stored, value.tensor.name), TO_FIRST)
 
     def bias(self, index: int) -> str:

@@ -61,10 +61,10 @@ def _convolution(op: OperatorContext) -> None:
     inputs = [op.values.get(source, first=True), op.values.arranged(op.index(1), perm)]
     if op.has(2):
         inputs.append(op.values.bias(op.index(2)))
-    made = op.node(
+    result = op.node(
         "Conv", *inputs, strides=strides, dilations=dilations, pads=pads, kernel_shape=kernel, group=groups
     )
-    op.finish(op.activated(made), first=True)
+    op.finish(op.activated(result), first=True)
 
 
 def _transposed_convolution(op: OperatorContext) -> None:
@@ -77,15 +77,15 @@ def _transposed_convolution(op: OperatorContext) -> None:
             f"{op.operator.place}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
         )
     pads = _pads(op, out, kernel, strides, [1, 1])
-    whole = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
+    full_shape = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
     # Rows that no window reaches are zeros, and the bias.
-    missing = [out[1 + i] - (whole[i] - pads[i] - pads[2 + i]) for i in range(2)]
-    if any(not 0 <= one < strides[i] for i, one in enumerate(missing)):
+    missing = [out[1 + i] - (full_shape[i] - pads[i] - pads[2 + i]) for i in range(2)]
+    if any(not 0 <= size < strides[i] for i, size in enumerate(missing)):
         raise unsupported_form(op.operator, f"an output of shape {list(out)} for an image of {list(image)}")
     inputs = [op.values.get(op.index(2), first=True), op.values.arranged(op.index(1), (3, 0, 1, 2))]
     if op.has(3):
         inputs.append(op.values.bias(op.index(3)))
-    made = op.node(
+    result = op.node(
         "ConvTranspose",
         *inputs,
         strides=strides,
@@ -93,7 +93,7 @@ def _transposed_convolution(op: OperatorContext) -> None:
         kernel_shape=kernel,
         output_padding=missing,
     )
-    op.finish(op.activated(made), first=True)
+    op.finish(op.activated(result), first=True)
 
 
 def _pool(op: OperatorContext) -> None:
@@ -104,12 +104,14 @@ def _pool(op: OperatorContext) -> None:
     kind = op.operator.kind
     x = op.values.get(op.index(0), first=True)
     if kind == "MAX_POOL_2D":
-        made = op.node("MaxPool", x, strides=strides, pads=pads, kernel_shape=kernel)
+        result = op.node("MaxPool", x, strides=strides, pads=pads, kernel_shape=kernel)
     else:
         x = op.node("Mul", x, x) if kind == "L2_POOL_2D" else x
-        made = op.node("AveragePool", x, strides=strides, pads=pads, kernel_shape=kernel, count_include_pad=0)
-        made = op.node("Sqrt", made) if kind == "L2_POOL_2D" else made
-    op.finish(op.activated(made), first=True)
+        result = op.node(
+            "AveragePool", x, strides=strides, pads=pads, kernel_shape=kernel, count_include_pad=0
+        )
+        result = op.node("Sqrt", result) if kind == "L2_POOL_2D" else result
+    op.finish(op.activated(result), first=True)
 
 
 def _local_response_normalization(op: OperatorContext) -> None:
@@ -119,7 +121,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
     if size < 1 or not np.all(np.isfinite([bias, alpha, beta])):
         raise bad_file(f"{op.operator.place}: its options are no numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
-    made = op.node(
+    result = op.node(
         "LRN",
         op.values.get(op.index(0), first=True),
         size=size,
@@ -127,7 +129,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
         alpha=alpha * size,
         beta=beta,
     )
-    op.finish(made, first=True)
+    op.finish(result, first=True)
 
 
 CONVERTERS: Mapping[str, Converter] = {

@@ -32,8 +32,8 @@ class Cancellation:
         with self._lock:
             self._cancelled = True
             attached, self._attached = self._attached, []
-        for one in attached:
-            one.close()
+        for closable in attached:
+            closable.close()
 
     @contextmanager
     def attach(self, closable: Closable) -> Iterator[None]:
@@ -48,7 +48,7 @@ class Cancellation:
             yield
         finally:
             with self._lock:
-                self._attached = [one for one in self._attached if one is not closable]
+                self._attached = [attached for attached in self._attached if attached is not closable]
 
 
 class Closing:

@@ -44,7 +44,7 @@ def extract_tasks(
     Source: ``autotvm.task.extract_from_program`` (TVM v0.19).
     """
     target = parse_target(target)
-    found = call_in_child(
+    tasks = call_in_child(
         "tunefarm_tuning.tvm.children.import_network",
         "extract",
         {
@@ -58,4 +58,4 @@ def extract_tasks(
         timeout_sec=_TIMEOUT_SEC,
         env=CHILD_ENVIRONMENT,
     )
-    return tuple(TuningTask.from_json(task) for task in found)
+    return tuple(TuningTask.from_json(task) for task in tasks)

@@ -53,10 +53,10 @@ def import_model(
     sha256 = _hash(path, limits.file_bytes)
     given = {str(name): [_plain_int(size) for size in shape] for name, shape in (shapes or {}).items()}
     common = {"path": str(path.absolute()), "shapes": given, "max_tensor_bytes": limits.tensor_bytes}
-    found = _stage(
+    inspected = _stage(
         "reading the model", _CHECK_CHILD, "inspect", {**common, "max_nodes": limits.nodes}, limits
     )
-    inputs = tuple(TensorSpec.from_json(spec) for spec in found["inputs"])
+    inputs = tuple(TensorSpec.from_json(spec) for spec in inspected["inputs"])
     reference = _stage(
         "loading the model in ONNX Runtime", _CHECK_CHILD, "load_reference", {"path": common["path"]}, limits
     )
@@ -66,12 +66,12 @@ def import_model(
     return Model(
         path=path,
         sha256=sha256,
-        shapes={spec.name: spec.shape for spec in inputs if spec.name in found["open_inputs"]},
+        shapes={spec.name: spec.shape for spec in inputs if spec.name in inspected["open_inputs"]},
         inputs=inputs,
         outputs=outputs,
-        operators=tuple((name, count) for name, count in found["operators"]),
-        opset=found["opset"],
-        num_params=found["num_params"],
+        operators=tuple((name, count) for name, count in inspected["operators"]),
+        opset=inspected["opset"],
+        num_params=inspected["num_params"],
     )
 
 
@@ -112,7 +112,7 @@ def _hash(path: Path, limit_bytes: int) -> str:
         ) from error
 
 
-def _stage(what: str, module: str, method: str, params: Mapping[str, Any], limits: ImportLimits) -> Any:
+def _stage(doing: str, module: str, method: str, params: Mapping[str, Any], limits: ImportLimits) -> Any:
     try:
         return call_in_child(
             module,
@@ -126,27 +126,27 @@ def _stage(what: str, module: str, method: str, params: Mapping[str, Any], limit
         raise
     except ChildOutOfMemory as error:
         raise InvalidModelError(
-            f"{what} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
+            f"{doing} took more than {limits.memory_bytes >> 20} MiB of memory; a small file can ask for huge "
             "constants (ConstantOfShape, Expand, Tile): fold or shrink them, or raise the limit",
             code="import-memory",
-            stage=what,
+            stage=doing,
             limit_bytes=limits.memory_bytes,
         ) from error
     except ChildTimedOut as error:
         raise InvalidModelError(
-            f"{what} took longer than {limits.timeout_sec:g} s (or {limits.cpu_sec} s of CPU time); simplify the "
+            f"{doing} took longer than {limits.timeout_sec:g} s (or {limits.cpu_sec} s of CPU time); simplify the "
             "model, or raise the limit",
             code="import-timeout",
-            stage=what,
+            stage=doing,
             limit_sec=limits.timeout_sec,
         ) from error
     except ChildFailed as error:
         # What the child wrote last stays with the cause: it names files of this machine.
         cause = getattr(error, "signal_name", None) or "an early exit"
         raise InvalidModelError(
-            f"{what} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "
+            f"{doing} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "
             "onnx.checker.check_model(model, full_check=True)",
             code="import-crashed",
-            stage=what,
+            stage=doing,
             cause=cause,
         ) from error

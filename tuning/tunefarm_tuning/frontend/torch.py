@@ -141,6 +141,6 @@ def _torch() -> Any:
     return torch
 
 
-def _bad(what: str, error: Exception) -> InvalidModelError:
+def _bad(failure: str, error: Exception) -> InvalidModelError:
     reason = clean_message(error)
-    return InvalidModelError(f"{what}: {reason}", code="bad-program")
+    return InvalidModelError(f"{failure}: {reason}", code="bad-program")

@@ -87,7 +87,7 @@ def _answer(work: Callable[[], Any]) -> dict[str, Any]:
             "error": InvariantError(
                 f"{type(error).__name__}: {clean(text, 500)}",
                 exception=type(error).__name__,
-                traceback=[clean(one, 200) for one in lines],
+                traceback=[clean(line, 200) for line in lines],
             ).to_json()
         }
 

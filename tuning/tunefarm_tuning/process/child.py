@@ -229,10 +229,10 @@ class ChildProcess:
     def _name(self) -> str:
         return f"the {self._module.rpartition('.')[2]} process"
 
-    def _timed_out(self, running: RunningChild, what: str) -> NoReturn:
+    def _timed_out(self, running: RunningChild, failure: str) -> NoReturn:
         self._end_call(running, keep=False)
         self._check_open()
-        raise ChildTimedOut(f"{self._name} {what}", detail=running.errors.last_lines(wait_sec=1.0))
+        raise ChildTimedOut(f"{self._name} {failure}", detail=running.errors.last_lines(wait_sec=1.0))
 
     def _died(self, running: RunningChild) -> NoReturn:
         # Its own signal or exit code says more than the SIGKILL that we would send.

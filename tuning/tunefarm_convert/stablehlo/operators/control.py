@@ -54,10 +54,10 @@ def _custom_call(op: OperatorContext) -> Values | list[Value]:
     target = str(op.attribute("call_target_name"))
     if target in _WITHOUT_EFFECT and len(op.operands) == 1 and op.result().shape == op.operands[0].shape:
         return op.operands
-    found = _named(op, target) if target.startswith("mhlo.") else None
-    if found is None:
+    results = _named(op, target) if target.startswith("mhlo.") else None
+    if results is None:
         raise UnsupportedFormError(f"of '{target}', a function that is not in the file")
-    return found
+    return results
 
 
 def _while(op: OperatorContext) -> Values:

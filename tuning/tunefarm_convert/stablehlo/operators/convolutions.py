@@ -45,7 +45,7 @@ def _convolution(op: OperatorContext) -> list[Value]:
             *numbers["kernel_spatial_dimensions"],
         ],
     )
-    mirrored = [i + 2 for i, one in enumerate(op.ints("window_reversal", [])) if one]
+    mirrored = [i + 2 for i, is_reversed in enumerate(op.ints("window_reversal", [])) if is_reversed]
     kernel = reversed_along(op.emit, kernel, mirrored)
     window = _window(op, kernel, len(places))
     groups = int(op.attribute("feature_group_count", 1))
@@ -53,17 +53,17 @@ def _convolution(op: OperatorContext) -> list[Value]:
     if image_groups > 1:
         image, groups = _batches_as_channels(op, image, image_groups), image_groups
     image, window = _cut(op, image, window)
-    made = _transposed_convolution(op, image, kernel, window, groups)
-    if made is None:
+    result = _transposed_convolution(op, image, kernel, window, groups)
+    if result is None:
         image, window = _spaced(op, image, window)
-        made = _plain_convolution(op, image, kernel, window, groups)
+        result = _plain_convolution(op, image, kernel, window, groups)
     # Result's dimension d is where the convolution's dimension order[d] goes.
-    order = [0] * made.rank
+    order = [0] * result.rank
     order[numbers["output_batch_dimension"]] = 0
     order[numbers["output_feature_dimension"]] = 1
     for i, dim in enumerate(numbers["output_spatial_dimensions"]):
         order[dim] = i + 2
-    return [transposed(made, order)]
+    return [transposed(result, order)]
 
 
 def _window(op: OperatorContext, kernel: Value, rank: int) -> _Window:
@@ -148,7 +148,7 @@ def _plain_convolution(
             strict=True,
         )
     ]
-    made = emit.node(
+    name = emit.node(
         "Conv",
         [emit.name(image), emit.name(kernel)],
         strides=window.strides,
@@ -157,7 +157,7 @@ def _plain_convolution(
         kernel_shape=window.kernel,
         group=groups,
     )
-    return emit.computed(made, (image.shape[0], kernel.shape[0], *places), image.dtype)
+    return emit.computed(name, (image.shape[0], kernel.shape[0], *places), image.dtype)
 
 
 def _transposed_convolution(
@@ -181,7 +181,7 @@ def _transposed_convolution(
     kernel = reshaped(emit, kernel, [groups, outputs // groups, inputs, *kernel_shape])
     kernel = transposed(kernel, [0, 2, 1, *(i + 3 for i in places)])
     kernel = reshaped(emit, kernel, [groups * inputs, outputs // groups, *kernel_shape])
-    made = emit.node(
+    name = emit.node(
         "ConvTranspose",
         [emit.name(image), emit.name(kernel)],
         strides=gaps,
@@ -195,7 +195,7 @@ def _transposed_convolution(
         (size - 1) * gap + 1 + r - max(b, 0) - a + m
         for size, gap, r, a, b, m in zip(image.shape[2:], gaps, reach, begin, end, missing, strict=True)
     ]
-    return emit.computed(made, (image.shape[0], outputs, *sizes), image.dtype)
+    return emit.computed(name, (image.shape[0], outputs, *sizes), image.dtype)
 
 
 CONVERTERS: Mapping[str, Converter] = {"stablehlo.convolution": _convolution}

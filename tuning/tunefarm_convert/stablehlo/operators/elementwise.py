@@ -31,8 +31,8 @@ def _plain(operator: str, *, of_booleans: str = "") -> Converter:
             if not of_booleans:
                 raise UnsupportedFormError("of booleans")
             return [op.apply(of_booleans, *op.operands)]
-        made = op.apply(operator, *widened(op, *op.operands))
-        return [cast(op.emit, made, dtype)]
+        result = op.apply(operator, *widened(op, *op.operands))
+        return [cast(op.emit, result, dtype)]
 
     return convert
 
@@ -71,11 +71,11 @@ def _divide(op: OperatorContext) -> list[Value]:
     # A processor ends the program that divides an integer by zero; XLA's result is one of all bits.
     wide = widened(op, a, b)
     safe, zero = _without_zero(op, wide[1])
-    made = op.apply("Div", wide[0], safe)
+    result = op.apply("Div", wide[0], safe)
     if zero is not None:
         ones = -1 if numpy_dtype(a.dtype).kind == "i" else int(np.iinfo(numpy_dtype(a.dtype)).max)
-        made = op.apply("Where", zero, op.like(made, ones), made, dtype=made.dtype)
-    return [cast(op.emit, made, a.dtype)]
+        result = op.apply("Where", zero, op.like(result, ones), result, dtype=result.dtype)
+    return [cast(op.emit, result, a.dtype)]
 
 
 def _remainder(op: OperatorContext) -> list[Value]:
@@ -84,10 +84,10 @@ def _remainder(op: OperatorContext) -> list[Value]:
         return [op.apply("Mod", a, b, fmod=1)]
     wide = widened(op, a, b)
     safe, zero = _without_zero(op, wide[1])
-    made = op.apply("Mod", wide[0], safe, fmod=1)
+    result = op.apply("Mod", wide[0], safe, fmod=1)
     if zero is not None:
-        made = op.apply("Where", zero, wide[0], made, dtype=made.dtype)
-    return [cast(op.emit, made, a.dtype)]
+        result = op.apply("Where", zero, wide[0], result, dtype=result.dtype)
+    return [cast(op.emit, result, a.dtype)]
 
 
 def _without_zero(op: OperatorContext, value: Value) -> tuple[Value, Value | None]:
@@ -120,8 +120,8 @@ def _compare(op: OperatorContext) -> list[Value]:
     values: Sequence[Value] = widened(op, *op.operands)
     if values[0].dtype == "bool":
         values = [cast(op.emit, value, "int32") for value in values]
-    made = op.apply(operator, *values, dtype="bool")
-    return [op.apply("Not", made) if negated else made]
+    result = op.apply(operator, *values, dtype="bool")
+    return [op.apply("Not", result) if negated else result]
 
 
 def like_shape(op: OperatorContext, value: Value, shape: Sequence[int]) -> Value:
@@ -152,8 +152,8 @@ def _clamp(op: OperatorContext) -> list[Value]:
         clipped = op.emit.node("Clip", [op.emit.name(x, order, whole=False), *names])
         return [op.emit.computed(clipped, x.shape, x.dtype, order, x.held)]
     wide = widened(op, like_shape(op, low, x.shape), x, like_shape(op, high, x.shape))
-    made = op.apply("Min", op.apply("Max", wide[1], wide[0]), wide[2])
-    return [cast(op.emit, made, x.dtype)]
+    result = op.apply("Min", op.apply("Max", wide[1], wide[0]), wide[2])
+    return [cast(op.emit, result, x.dtype)]
 
 
 def _convert(op: OperatorContext) -> list[Value]:
@@ -196,11 +196,11 @@ def _shift(kind: str) -> Converter:
         direction = "LEFT" if kind == "left" else "RIGHT"
         wide = "uint64" if bits == 64 else "uint32"  # ONNX Runtime shifts no 16 bits
         x, count = (cast(op.emit, cast(op.emit, value, unsigned), wide) for value in (x, count))
-        made = op.apply("BitShift", x, count, direction=direction)
-        made = cast(op.emit, cast(op.emit, made, unsigned), str(dtype))
+        result = op.apply("BitShift", x, count, direction=direction)
+        result = cast(op.emit, cast(op.emit, result, unsigned), str(dtype))
         if negative is not None:
-            made = _choose(op, negative, op.apply("BitwiseNot", made), made)
-        return [made]
+            result = _choose(op, negative, op.apply("BitwiseNot", result), result)
+        return [result]
 
     return convert
 

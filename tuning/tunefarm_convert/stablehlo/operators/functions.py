@@ -52,9 +52,9 @@ def _cbrt(emit: Emitter, x: Value) -> Value:
 
 def _round_away(emit: Emitter, x: Value) -> Value:
     size = emit.apply("Abs", x)
-    whole = emit.apply("Floor", size)
-    up = emit.apply("GreaterOrEqual", emit.apply("Sub", size, whole), _like(x, 0.5), dtype="bool")
-    rounded = emit.apply("Where", up, emit.apply("Add", whole, _like(x, 1)), whole, dtype=x.dtype)
+    floor = emit.apply("Floor", size)
+    up = emit.apply("GreaterOrEqual", emit.apply("Sub", size, floor), _like(x, 0.5), dtype="bool")
+    rounded = emit.apply("Where", up, emit.apply("Add", floor, _like(x, 1)), floor, dtype=x.dtype)
     return emit.apply("Mul", emit.apply("Sign", x), rounded)
 
 

@@ -91,16 +91,16 @@ def _rows(op: OperatorContext, value: Value, indices: Value, along: int, gone: b
     emit, shape = op.emit, op.result().shape
     offsets = op.attribute("dimension_numbers")["offset_dims"]
     batches = [i for i in range(len(shape)) if i not in offsets]
-    found = taken(emit, value, _clipped(emit, indices, value.shape[along] - 1), along)
+    rows = taken(emit, value, _clipped(emit, indices, value.shape[along] - 1), along)
     # Its dimensions: those of the value before, those of the indices, those of the value after.
     if not gone:
-        found = reshaped(emit, found, [*found.shape[: along + indices.rank], 1, *value.shape[along + 1 :]])
+        rows = reshaped(emit, rows, [*rows.shape[: along + indices.rank], 1, *value.shape[along + 1 :]])
     order = [0] * len(shape)
     middle = list(range(along, along + indices.rank))
-    others = [i for i in range(found.rank) if i not in middle]
+    others = [i for i in range(rows.rank) if i not in middle]
     for at, source in (*zip(batches, middle, strict=True), *zip(offsets, others, strict=True)):
         order[at] = source
-    return transposed(found, order)
+    return transposed(rows, order)
 
 
 def _scatter(op: OperatorContext) -> list[Value]:
@@ -140,12 +140,12 @@ def _scatter(op: OperatorContext) -> list[Value]:
         places = emit.apply("Where", inside, places, splat(size, "int64", shape), dtype="int64")
         flat = padded(emit, flat, splat(0, value.dtype), [0], [1], [0])
     count = [math.prod(shape)]
-    names = [emit.name(flat), *(emit.name(reshaped(emit, one, count)) for one in (places, updates))]
-    made = emit.node("ScatterElements", names, axis=0, reduction=_REDUCTIONS[reducer])
-    found = emit.computed(made, flat.shape, value.dtype)
+    names = [emit.name(flat), *(emit.name(reshaped(emit, operand, count)) for operand in (places, updates))]
+    name = emit.node("ScatterElements", names, axis=0, reduction=_REDUCTIONS[reducer])
+    result = emit.computed(name, flat.shape, value.dtype)
     if outside:
-        found = sliced(emit, found, [0], [size], [1])
-    return [reshaped(emit, found, value.shape)]
+        result = sliced(emit, result, [0], [size], [1])
+    return [reshaped(emit, result, value.shape)]
 
 
 def _within(emit: Emitter, inside: Value, start: Value, largest: int) -> Value:
@@ -169,21 +169,21 @@ def _starts(op: OperatorContext, first: int, sizes: Sequence[int]) -> list[Value
 
 
 def _dynamic_slice(op: OperatorContext) -> list[Value]:
-    emit, found = op.emit, op.operands[0]
+    emit, value = op.emit, op.operands[0]
     sizes = op.ints("slice_sizes")
     for dim, start in enumerate(_starts(op, 1, sizes)):
-        if sizes[dim] == found.shape[dim]:
+        if sizes[dim] == value.shape[dim]:
             continue
         number = one_number(start)
         if number is not None:
-            starts = [number if i == dim else 0 for i in range(found.rank)]
-            ends = [number + sizes[dim] if i == dim else n for i, n in enumerate(found.shape)]
-            found = sliced(emit, found, starts, ends, [1] * found.rank)
+            starts = [number if i == dim else 0 for i in range(value.rank)]
+            ends = [number + sizes[dim] if i == dim else n for i, n in enumerate(value.shape)]
+            value = sliced(emit, value, starts, ends, [1] * value.rank)
         else:
             counted = constant(np.arange(sizes[dim]))
             places = emit.apply("Add", spread(emit, start, [sizes[dim]], []), counted)
-            found = taken(emit, found, places, dim)
-    return [found]
+            value = taken(emit, value, places, dim)
+    return [value]
 
 
 def _dynamic_update_slice(op: OperatorContext) -> list[Value]:
@@ -204,7 +204,7 @@ def _dynamic_update_slice(op: OperatorContext) -> list[Value]:
         row = emit.apply("Sub", constant(np.arange(shape[dim])), spread(emit, starts[dim], [shape[dim]], []))
         update = taken(emit, update, _clipped(emit, row, size - 1), dim)
     if value.dtype == "bool":
-        wide = [cast(emit, one, "int32") for one in (update, value)]
+        wide = [cast(emit, operand, "int32") for operand in (update, value)]
         return [cast(emit, emit.apply("Where", inside, *wide, dtype="int32"), "bool")]
     return [emit.apply("Where", inside, update, value, dtype=value.dtype)]
 

@@ -33,9 +33,9 @@ def product(
     right = [i for i in range(b.rank) if i not in batch[1] and i not in summed[1]]
     if a.data is not None and b.data is None and not batch[0]:
         # A weight from the left: as one from the right, which is what kernels are made for.
-        made = product(emit, b, a, (batch[1], batch[0]), (summed[1], summed[0]), dtype)
+        result = product(emit, b, a, (batch[1], batch[0]), (summed[1], summed[0]), dtype)
         order = [*range(len(right), len(right) + len(left)), *range(len(right))]
-        return transposed(made, order)
+        return transposed(result, order)
     inner = _inner_type(dtype)
     a, b = (cast(emit, value, inner) for value in (a, b))
     batches = [a.shape[i] for i in batch[0]]
@@ -51,8 +51,8 @@ def product(
         a = reshaped(emit, a, [*batches, math.prod(rows), depth])
         b = reshaped(emit, b, [*batches, depth, math.prod(columns)])
     shape = (*a.shape[:-1], b.shape[-1])
-    made = emit.computed(emit.node("MatMul", [emit.name(a), emit.name(b)]), shape, inner)
-    return cast(emit, reshaped(emit, made, [*batches, *rows, *columns]), dtype)
+    result = emit.computed(emit.node("MatMul", [emit.name(a), emit.name(b)]), shape, inner)
+    return cast(emit, reshaped(emit, result, [*batches, *rows, *columns]), dtype)
 
 
 def _inner_type(dtype: str) -> str:

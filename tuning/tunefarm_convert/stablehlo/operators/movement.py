@@ -15,13 +15,13 @@ def transposed(value: Value, perm: Sequence[int]) -> Value:
     shape = tuple(value.shape[i] for i in perm)
     if value.data is not None:
         return constant(np.transpose(value.data, perm))
-    place = {old: new for new, old in enumerate(perm)}
+    position = {old: new for new, old in enumerate(perm)}
     return Value(
         shape=shape,
         dtype=value.dtype,
         held=tuple(value.held[i] for i in perm),
-        forms={tuple(place[i] for i in order): name for order, name in value.forms.items()},
-        whole={tuple(place[i] for i in order): name for order, name in value.whole.items()},
+        forms={tuple(position[i] for i in order): name for order, name in value.forms.items()},
+        whole={tuple(position[i] for i in order): name for order, name in value.whole.items()},
         broken=value.broken,
     )
 
@@ -59,13 +59,13 @@ def _same_but_ones(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, in
 
 def _with_ones(emit: Emitter, value: Value, shape: tuple[int, ...], pairs: list[tuple[int, int]]) -> Value:
     """Return a value with other dimensions of size one, in the order in which it is held."""
-    place = dict(pairs)
+    position = dict(pairs)
     held = [1] * len(shape)
     for old, new in pairs:
         held[new] = value.held[old]
     first = value.order
-    kept = [place[i] for i in first if i in place]
-    ones = [i for i in range(len(shape)) if i not in place.values()]
+    kept = [position[i] for i in first if i in position]
+    ones = [i for i in range(len(shape)) if i not in position.values()]
     order = tuple(range(len(shape))) if kept == sorted(kept) else (*ones, *kept)
     name = emit.name(value, first, whole=False)
     name = emit.node("Reshape", [name, emit.writer.ints([held[i] for i in order])])
@@ -86,7 +86,9 @@ def spread(emit: Emitter, value: Value, shape: Sequence[int], dims: Sequence[int
     return Value(
         shape=shape,
         dtype=value.dtype,
-        held=tuple(1 if one == 1 else size for one, size in zip(value.held, value.shape, strict=True)),
+        held=tuple(
+            1 if held_size == 1 else size for held_size, size in zip(value.held, value.shape, strict=True)
+        ),
         forms=dict(value.forms),
         broken=value.broken,
     )
@@ -183,9 +185,9 @@ def _extended(emit: Emitter, value: Value, around: Value, low: Sequence[int], hi
         number = around.data.reshape(())
         if compact(value.data).size == 1 and compact(value.data).reshape(()) == number:
             return constant(np.broadcast_to(number, shape))
-        found = np.full(shape, number, value.data.dtype)
-        found[tuple(slice(a, a + size) for a, size in zip(low, value.shape, strict=True))] = value.data
-        return constant(found)
+        data = np.full(shape, number, value.data.dtype)
+        data[tuple(slice(a, a + size) for a, size in zip(low, value.shape, strict=True))] = value.data
+        return constant(data)
     order = value.order
     pads = [low[i] for i in order] + [high[i] for i in order]
     dtype = _padded_type(value.dtype)
@@ -194,8 +196,8 @@ def _extended(emit: Emitter, value: Value, around: Value, low: Sequence[int], hi
         emit.writer.ints(pads),
         emit.name(cast(emit, around, dtype)),
     ]
-    made = emit.computed(emit.node("Pad", inputs, mode="constant"), shape, dtype, order)
-    return cast(emit, made, value.dtype)
+    result = emit.computed(emit.node("Pad", inputs, mode="constant"), shape, dtype, order)
+    return cast(emit, result, value.dtype)
 
 
 def _padded_type(dtype: str) -> str:

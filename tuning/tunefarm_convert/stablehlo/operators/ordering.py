@@ -32,11 +32,11 @@ def _top(emit: Emitter, value: Value, count: int, dim: int, *, largest: bool) ->
         raise UnsupportedFormError("of uint64")
     order = value.order
     source = emit.name(cast(emit, value, wide), order)
-    place = emit.writer.scope
+    scope = emit.writer.scope
     names = emit.writer.nodes(
         "TopK",
         [source, emit.writer.ints([count])],
-        [f"{place}_values", f"{place}_places"],
+        [f"{scope}_values", f"{scope}_places"],
         axis=order.index(dim),
         largest=int(largest),
         sorted=1,
@@ -55,7 +55,7 @@ def _sort(op: OperatorContext) -> list[Value]:
         raise UnsupportedFormError("its comparison uses a value that is computed outside of it")
     largest = _descends(block, len(op.operands), numpy_dtype(keys.dtype), outer)
     values, places = _top(op.emit, keys, keys.shape[dim], dim, largest=largest)
-    return [values, *(_picked(op.emit, one, places, dim) for one in op.operands[1:])]
+    return [values, *(_picked(op.emit, operand, places, dim) for operand in op.operands[1:])]
 
 
 def _picked(emit: Emitter, value: Value, places: Value, dim: int) -> Value:
@@ -84,16 +84,16 @@ def _descends(block: Block, count: int, dtype: np.dtype[np.generic], outer: Mapp
         else [np.float64(n) for n in (-2, -1, 0, 1, 2)]
     )
     others = [np.float64(7.0), np.float64(-7.0)]
-    found = {True, False}
+    possible = {True, False}
     for a, b, (c, d) in product(probes, probes, (others, others[::-1])):
         arguments = [a, b, *[c, d] * (count - 1)]
         (first,) = outcome(block, arguments, outer, zero=True)
-        for largest in tuple(found):
+        for largest in tuple(possible):
             if bool(first) != bool(a > b if largest else a < b):
-                found.discard(largest)
-    if len(found) != 1:
+                possible.discard(largest)
+    if len(possible) != 1:
         raise UnsupportedFormError("its comparison is not that of the first values alone, by size")
-    return found.pop()
+    return possible.pop()
 
 
 def top_k(op: OperatorContext) -> list[Value]:

@@ -58,8 +58,8 @@ def reduced(emit: Emitter, reducer: str, value: Value, dims: Sequence[int]) -> V
         return value
     shape = [size for i, size in enumerate(value.shape) if i not in dims]
     if value.data is not None and value.data.size <= LARGEST_ELEMENTS:
-        found = _FOLDED[reducer].reduce(value.data, axis=tuple(dims), dtype=value.data.dtype)
-        return constant(np.asarray(found))
+        data = _FOLDED[reducer].reduce(value.data, axis=tuple(dims), dtype=value.data.dtype)
+        return constant(np.asarray(data))
     dtype = value.dtype
     kind = numpy_dtype(dtype).kind
     if dtype == "bool" or (kind in "iu" and dtype not in ("int32", "int64")):
@@ -84,8 +84,8 @@ def _reduce(op: OperatorContext) -> list[Value]:
     reducer = operator_of(op.operation.blocks[0])
     if reducer == "assign" or (reducer in ("and", "or") and values[0].dtype != "bool"):
         raise UnsupportedFormError(f"its inner program is {reducer}, of {values[0].dtype}")
-    made = reduced(op.emit, reducer, values[0], dims)
-    return [with_start(op.emit, reducer, made, starts[0])]
+    result = reduced(op.emit, reducer, values[0], dims)
+    return [with_start(op.emit, reducer, result, starts[0])]
 
 
 def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
@@ -108,8 +108,8 @@ def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     shape = op.result(0).shape
     left = [i for i in range(value.rank) if i != dims[0]]
     kept = tuple(left.index(i) for i in order if i != dims[0])
-    found = emit.computed(name, shape, "int64", kept)
-    return [reduced(emit, reducer, value, dims), cast(emit, found, places.dtype)]
+    indices = emit.computed(name, shape, "int64", kept)
+    return [reduced(emit, reducer, value, dims), cast(emit, indices, places.dtype)]
 
 
 def _counts(places: Value, dim: int) -> bool:
@@ -129,16 +129,16 @@ def _arg_operator(block: Block, *, floating: bool) -> str:
     if len(block.arguments) != 4 or len(block.returned) != 2:
         raise UnsupportedFormError("its inner program does not keep one of two pairs")
     type_ = np.float64 if floating else np.int64
-    found = set(_ARGS)
+    candidates = set(_ARGS)
     for a, b, (i, j) in product((1, 2), (1, 2), ((3, 4), (4, 3), (-3, -4), (-4, -3))):
         first, second = (type_(a), np.int64(i)), (type_(b), np.int64(j))
         got = tuple(outcome(block, [*first, *second], {}))
-        for operator in tuple(found):
+        for operator in tuple(candidates):
             if got != _ARGS[operator](first, second):
-                found.discard(operator)
-    if len(found) != 1:
+                candidates.discard(operator)
+    if len(candidates) != 1:
         raise UnsupportedFormError("its inner program keeps neither the first largest nor the first smallest")
-    return found.pop()
+    return candidates.pop()
 
 
 _ARGS = {
@@ -162,8 +162,8 @@ def _batch_norm(op: OperatorContext) -> list[Value]:
     if x.rank < 2:
         raise UnsupportedFormError("of one dimension")
     names = [emit.name(value) for value in op.operands[1:]]
-    made = emit.node("BatchNormalization", [emit.name(x, order), *names], epsilon=epsilon)
-    return [emit.computed(made, x.shape, x.dtype, order)]
+    name = emit.node("BatchNormalization", [emit.name(x, order), *names], epsilon=epsilon)
+    return [emit.computed(name, x.shape, x.dtype, order)]
 
 
 def _iota(op: OperatorContext) -> list[Value]:

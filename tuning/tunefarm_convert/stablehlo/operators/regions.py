@@ -41,20 +41,24 @@ def operator_of(block: Block) -> str:
         if not block.operations and block.returned == (b,):
             return "assign"
         if len(block.operations) == 1:
-            (one,) = block.operations
-            found = _OPERATORS.get(one.kind)
-            if found and sorted(one.operands) == sorted((a, b)) and block.returned == (one.results[0][0],):
+            (operation,) = block.operations
+            name = _OPERATORS.get(operation.kind)
+            if (
+                name
+                and sorted(operation.operands) == sorted((a, b))
+                and block.returned == (operation.results[0][0],)
+            ):
                 boolean = isinstance(type_, TensorType) and type_.dtype == "bool"
-                return _OF_BOOLEANS.get(found, found) if boolean else found
-    kinds = ", ".join(sorted({one.kind for one in block.operations})) or "nothing"
+                return _OF_BOOLEANS.get(name, name) if boolean else name
+    kinds = ", ".join(sorted({operation.kind for operation in block.operations})) or "nothing"
     raise UnsupportedFormError(f"its inner program ({kinds}) is none of {', '.join(_OPERATORS)} alone")
 
 
 def captured(block: Block) -> set[int]:
     """Return the values from outside that an inner program uses."""
     inside = {number for number, _ in block.arguments}
-    inside.update(number for one in block.operations for number, _ in one.results)
-    used = {operand for one in block.operations for operand in one.operands} | set(block.returned)
+    inside.update(number for operation in block.operations for number, _ in operation.results)
+    used = {operand for operation in block.operations for operand in operation.operands} | set(block.returned)
     return used - inside
 
 
@@ -90,31 +94,31 @@ def outcome(
     """
     known: dict[int, Any] = {number: _own(value, zero=zero) for number, value in outer.items()}
     known.update({number: value for (number, _), value in zip(block.arguments, arguments, strict=True)})
-    for one in block.operations:
-        known[one.results[0][0]] = _compared(one, known, zero=zero)
+    for operation in block.operations:
+        known[operation.results[0][0]] = _compared(operation, known, zero=zero)
     return [known[number] for number in block.returned]
 
 
-def _compared(one: Operation, known: Mapping[int, Any], *, zero: bool) -> Any:
-    if one.kind == "stablehlo.constant":
-        return _own(np.asarray(one.attributes["value"]).reshape(-1)[0], zero=zero)
-    if any(operand not in known for operand in one.operands):
+def _compared(operation: Operation, known: Mapping[int, Any], *, zero: bool) -> Any:
+    if operation.kind == "stablehlo.constant":
+        return _own(np.asarray(operation.attributes["value"]).reshape(-1)[0], zero=zero)
+    if any(operand not in known for operand in operation.operands):
         raise UnsupportedFormError("its inner program uses values from outside of it")
-    values = [known[operand] for operand in one.operands]
-    if one.kind == "stablehlo.compare":
-        return _order(one, values)
-    if one.kind == "stablehlo.select":
+    values = [known[operand] for operand in operation.operands]
+    if operation.kind == "stablehlo.compare":
+        return _order(operation, values)
+    if operation.kind == "stablehlo.select":
         return values[1] if values[0] else values[2]
-    if one.kind in ("stablehlo.and", "stablehlo.or", "stablehlo.not", "stablehlo.xor"):
+    if operation.kind in ("stablehlo.and", "stablehlo.or", "stablehlo.not", "stablehlo.xor"):
         if not all(isinstance(value, bool | np.bool_) for value in values):
             raise UnsupportedFormError("its inner program computes with bits")
-        if one.kind == "stablehlo.not":
+        if operation.kind == "stablehlo.not":
             return not values[0]
-        if one.kind == "stablehlo.xor":
+        if operation.kind == "stablehlo.xor":
             return bool(values[0]) != bool(values[1])
-        return min(values) if one.kind == "stablehlo.and" else max(values)
+        return min(values) if operation.kind == "stablehlo.and" else max(values)
     raise UnsupportedFormError(
-        f"its inner program holds {one.kind}; tunefarm takes those that compare and choose"
+        f"its inner program holds {operation.kind}; tunefarm takes those that compare and choose"
     )
 
 
@@ -125,11 +129,11 @@ def _own(number: Any, *, zero: bool) -> Any:
     return number
 
 
-def _order(one: Operation, values: Sequence[Any]) -> bool:
+def _order(operation: Operation, values: Sequence[Any]) -> bool:
     a, b = values
-    if one.attributes.get("compare_type") == "TOTALORDER":
+    if operation.attributes.get("compare_type") == "TOTALORDER":
         a, b = _rank(a), _rank(b)
-    return bool(_COMPARISONS[one.attributes["comparison_direction"]](a, b))
+    return bool(_COMPARISONS[operation.attributes["comparison_direction"]](a, b))
 
 
 def _rank(number: Any) -> tuple[int, float, int]:

@@ -54,11 +54,11 @@ def _reduce_window(op: OperatorContext) -> list[Value]:
     cut = [min(n, 0) for n in window.low], [min(n, 0) for n in window.high]
     value = padded(emit, value, around, *cut, [0] * value.rank)
     window.low, window.high = [max(n, 0) for n in window.low], [max(n, 0) for n in window.high]
-    made = _running(emit, reducer, value, window)
-    made = made or _whole(emit, reducer, value, window)
-    made = made or _pooled(emit, reducer, value, window)
-    made = made or _put_together(emit, reducer, value, window, around)
-    return [with_start(emit, reducer, made, start)]
+    result = _running(emit, reducer, value, window)
+    result = result or _whole(emit, reducer, value, window)
+    result = result or _pooled(emit, reducer, value, window)
+    result = result or _put_together(emit, reducer, value, window, around)
+    return [with_start(emit, reducer, result, start)]
 
 
 def _running(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
@@ -75,8 +75,8 @@ def _running(emit: Emitter, reducer: str, value: Value, window: _Window) -> Valu
     if value.dtype not in ("float32", "float64", "int32", "int64"):
         return None
     axis = emit.writer.weight(np.array(dim, np.int64))
-    made = emit.node("CumSum", [emit.name(value), axis], reverse=int(around[0] == 0))
-    return emit.computed(made, value.shape, value.dtype)
+    name = emit.node("CumSum", [emit.name(value), axis], reverse=int(around[0] == 0))
+    return emit.computed(name, value.shape, value.dtype)
 
 
 def _whole(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
@@ -87,8 +87,8 @@ def _whole(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value 
         for i in dims
     ):
         return None
-    made = reduced(emit, reducer, value, dims)
-    return reshaped(emit, made, [1 if i in dims else size for i, size in enumerate(value.shape)])
+    result = reduced(emit, reducer, value, dims)
+    return reshaped(emit, result, [1 if i in dims else size for i, size in enumerate(value.shape)])
 
 
 def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
@@ -127,16 +127,16 @@ def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value
         **extra,
     )
     places = [_positions(moved.shape[n + 2] + pads[0][n] + pads[1][n], window, i) for n, i in enumerate(dims)]
-    made = emit.computed(name, (*moved.shape[:2], *places), value.dtype)
+    result = emit.computed(name, (*moved.shape[:2], *places), value.dtype)
     if reducer == "minimum":
-        made = emit.apply("Neg", made)
+        result = emit.apply("Neg", result)
     if reducer == "add":
-        made = emit.apply("Mul", made, splat(math.prod(kernel), made.dtype, made.shape))
-    made = reshaped(emit, made, [*(value.shape[i] for i in still), *places])
+        result = emit.apply("Mul", result, splat(math.prod(kernel), result.dtype, result.shape))
+    result = reshaped(emit, result, [*(value.shape[i] for i in still), *places])
     back = [0] * value.rank
     for position, dim in enumerate((*still, *dims)):
         back[dim] = position
-    return transposed(made, back)
+    return transposed(result, back)
 
 
 def _positions(size: int, window: _Window, dim: int) -> int:
@@ -151,17 +151,17 @@ def _put_together(emit: Emitter, reducer: str, value: Value, window: _Window, ar
         )
     value = padded(emit, value, around, window.low, window.high, [0] * value.rank)
     counts = [_positions(size, window, i) for i, size in enumerate(value.shape)]
-    made: Value | None = None
-    for place in product(*(range(size) for size in window.sizes)):
-        starts = [n * d for n, d in zip(place, window.dilations, strict=True)]
+    result: Value | None = None
+    for offset in product(*(range(size) for size in window.sizes)):
+        starts = [n * d for n, d in zip(offset, window.dilations, strict=True)]
         ends = [
             start + (count - 1) * stride + 1
             for start, count, stride in zip(starts, counts, window.strides, strict=True)
         ]
         tap = sliced(emit, value, starts, ends, window.strides)
-        made = tap if made is None else combined(emit, reducer, made, tap)
-    assert made is not None
-    return made
+        result = tap if result is None else combined(emit, reducer, result, tap)
+    assert result is not None
+    return result
 
 
 CONVERTERS: Mapping[str, Converter] = {"stablehlo.reduce_window": _reduce_window}

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tunefarm_tuning.frontend.onnx.plain_graph import all_graphs
+from tunefarm_tuning.frontend.onnx.sanitize import all_graphs
 
 _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 
@@ -21,7 +21,7 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 def uses_bfloat16(graph: onnx.GraphProto) -> bool:
     """Return whether anything in a graph is bfloat16: a weight, or what a node is told to make."""
     return any(
-        any(one.data_type == _NARROW for one in part.initializer)
+        any(tensor.data_type == _NARROW for tensor in part.initializer)
         or any(_makes_narrow(attribute) for node in part.node for attribute in node.attribute)
         for part in all_graphs(graph)
     )
@@ -31,9 +31,9 @@ def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
     """Return the names of the tensors that are bfloat16, in all graphs of a model whose inputs are not."""
     if not uses_bfloat16(model.graph):
         return frozenset()
-    found: set[str] = set()
-    _follow(model.graph, _opsets(model), found)
-    return frozenset(found)
+    narrow: set[str] = set()
+    _follow(model.graph, _opsets(model), narrow)
+    return frozenset(narrow)
 
 
 def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
@@ -66,32 +66,32 @@ def _makes_narrow(attribute: onnx.AttributeProto) -> bool:
 
 
 def _opsets(model: onnx.ModelProto) -> dict[str, int]:
-    return {one.domain if one.domain != "ai.onnx" else "": one.version for one in model.opset_import}
+    return {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
 
 
-def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], found: set[str]) -> None:
+def _follow(graph: onnx.GraphProto, opsets: Mapping[str, int], narrow: set[str]) -> None:
     """Add the names of a graph's narrow tensors; nodes come in the order in which they compute."""
-    found.update(tensor.name for tensor in graph.initializer if tensor.data_type == _NARROW)
+    narrow.update(tensor.name for tensor in graph.initializer if tensor.data_type == _NARROW)
     for node in graph.node:
         inner = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-        for one in inner:
-            _follow(one, opsets, found)
-        made = zip(*([value.name for value in one.output] for one in inner), strict=False)
+        for branch in inner:
+            _follow(branch, opsets, narrow)
+        results = zip(*([value.name for value in branch.output] for branch in inner), strict=False)
         if inner:
-            found.update(
-                name for name, sources in zip(node.output, made, strict=False) if found & set(sources)
+            narrow.update(
+                name for name, sources in zip(node.output, results, strict=False) if narrow & set(sources)
             )
         elif node.op_type == "Cast" or any(attribute.HasField("t") for attribute in node.attribute):
             if any(_makes_narrow(attribute) for attribute in node.attribute):
-                found.update(node.output)
+                narrow.update(node.output)
         else:
-            found.update(_narrow_outputs(node, opsets, found))
-    found.discard("")
+            narrow.update(_narrow_outputs(node, opsets, narrow))
+    narrow.discard("")
 
 
-def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], found: Iterable[str]) -> list[str]:
+def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iterable[str]) -> list[str]:
     """Return a node's outputs of a type that one of its narrow inputs has, by the operator's definition."""
-    given = [name in found for name in node.input]
+    given = [name in known for name in node.input]
     if not any(given):
         return []
     domain = node.domain if node.domain != "ai.onnx" else ""
@@ -100,14 +100,14 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], found: Iter
     except onnx.defs.SchemaError:
         return list(node.output[:1])  # ONNX Runtime's own: of the type of what they are given
     types = {
-        schema.inputs[min(place, len(schema.inputs) - 1)].type_str
-        for place, narrow in enumerate(given)
+        schema.inputs[min(position, len(schema.inputs) - 1)].type_str
+        for position, narrow in enumerate(given)
         if narrow and schema.inputs
     }
     return [
         name
-        for place, name in enumerate(node.output)
-        if schema.outputs[min(place, len(schema.outputs) - 1)].type_str in types
+        for position, name in enumerate(node.output)
+        if schema.outputs[min(position, len(schema.outputs) - 1)].type_str in types
     ]
 
 
@@ -117,15 +117,15 @@ def _with_rounding(node: onnx.NodeProto, narrow: frozenset[str]) -> list[onnx.No
     rounded = [name for name in node.output if name in narrow and not inner]
     casts = []
     for name in rounded:
-        made, short = f"{name} before rounding", f"{name} rounded"
+        exact, short = f"{name} before rounding", f"{name} rounded"
         if node.op_type == "Cast":
-            short, made = made, ""  # it rounds by itself
+            short, exact = exact, ""  # it rounds by itself
         else:
-            casts.append(helper.make_node("Cast", [made], [short], to=_NARROW))
+            casts.append(helper.make_node("Cast", [exact], [short], to=_NARROW))
         casts.append(helper.make_node("Cast", [short], [name], to=_WIDE))
-        for place, output in enumerate(node.output):
+        for position, output in enumerate(node.output):
             if output == name:
-                node.output[place] = made or short
+                node.output[position] = exact or short
     return [node, *casts]
 
 

@@ -1,15 +1,46 @@
-"""The network's real inputs, and sizes for those of their dimensions that the file leaves open."""
+"""A network's real inputs: their element types, and sizes for the dimensions that the file leaves open."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import onnx
+from onnx import TensorProto
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.dtypes import TAKEN, dtype_name, onnx_name
 from tunefarm_tuning.workload.task import TensorSpec
+
+_SUPPORTED = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.DOUBLE: "float64",
+    TensorProto.INT8: "int8",
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8",
+    TensorProto.UINT16: "uint16",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+    TensorProto.BOOL: "bool",
+}
+SUPPORTED_NAMES = tuple(_SUPPORTED.values())
+TAKEN = f"{', '.join(SUPPORTED_NAMES)}, and inside the network bfloat16 (cast at its edges)"
+"""For messages."""
+
+
+def dtype_name(element_type: int) -> str | None:
+    """Return NumPy's and TVM's name of an ONNX element type, None where we do not take it."""
+    return _SUPPORTED.get(element_type)
+
+
+def onnx_name(element_type: int) -> str:
+    """Return ONNX's own name of an element type, for messages."""
+    try:
+        return str(TensorProto.DataType.Name(element_type)).lower()
+    except ValueError:
+        return f"number {element_type}"
 
 
 def real_inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
@@ -131,10 +162,10 @@ def _bound_shape(
         if size == 0 and dim.HasField("dim_value"):
             raise _zero_size(name, position)
         if size <= 0:
-            what = f" ('{clean(dim.dim_param, 60)}')" if dim.dim_param else ""
+            label = f" ('{clean(dim.dim_param, 60)}')" if dim.dim_param else ""
             example = ",".join(str(d.dim_value) if d.dim_value > 0 else "1" for d in dims)
             raise InvalidModelError(
-                f"dimension {position}{what} of input '{name}' is not fixed by the model, whose shape is "
+                f"dimension {position}{label} of input '{name}' is not fixed by the model, whose shape is "
                 f"{_dims_text(dims)}; give the input's shape, for example: --shape {name}={example}",
                 code="unknown-dimension",
                 input=name,
@@ -148,21 +179,21 @@ def _dtype(value: onnx.ValueInfoProto) -> str:
     name = clean(value.name, 60)
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        found = (kind or "nothing").removesuffix("_type").replace("_", " ")
+        type_name = (kind or "nothing").removesuffix("_type").replace("_", " ")
         raise InvalidModelError(
-            f"input '{name}' is a {found}, but tunefarm takes dense tensors only",
+            f"input '{name}' is a {type_name}, but tunefarm takes dense tensors only",
             code="unsupported-dtype",
             input=name,
-            dtype=found,
+            dtype=type_name,
         )
     dtype = dtype_name(value.type.tensor_type.elem_type)
     if dtype is None:
-        found = onnx_name(value.type.tensor_type.elem_type)
+        type_name = onnx_name(value.type.tensor_type.elem_type)
         raise InvalidModelError(
-            f"input '{name}' has element type {found}; tunefarm takes {TAKEN}",
+            f"input '{name}' has element type {type_name}; tunefarm takes {TAKEN}",
             code="unsupported-dtype",
             input=name,
-            dtype=found,
+            dtype=type_name,
         )
     return dtype
 

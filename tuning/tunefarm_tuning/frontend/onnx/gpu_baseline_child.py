@@ -33,12 +33,12 @@ def open_(params: dict[str, Any]) -> dict[str, Any]:
     """
     global _run
     feeds = dict(zip(params["names"], load_arrays(params["feeds"]), strict=True))
-    made = {"onnxruntime": _onnxruntime, "torch_compile": _torch_compile}[params["kind"]](
+    baseline = {"onnxruntime": _onnxruntime, "torch_compile": _torch_compile}[params["kind"]](
         params["path"], feeds
     )
-    if isinstance(made, str):
-        return {"missing": made, "first_sec": 0.0}
-    _run = made
+    if isinstance(baseline, str):
+        return {"missing": baseline, "first_sec": 0.0}
+    _run = baseline
     _run(1)
     return {"missing": "", "first_sec": sample({"number": 1, "repeat": 1})[0]}
 

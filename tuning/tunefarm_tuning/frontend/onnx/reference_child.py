@@ -45,12 +45,12 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
     specs = [TensorSpec.from_json(spec) for spec in params["inputs"]]
     session = _session(params["path"], params["threads"], optimised=False)
     integers = "random"
-    for number, one in enumerate(params["sets"]):
-        arrays = random_inputs(specs, seed=params["seed"] + number, kind=InputKind(one["kind"]))
+    for number, input_set in enumerate(params["sets"]):
+        arrays = random_inputs(specs, seed=params["seed"] + number, kind=InputKind(input_set["kind"]))
         drawn, arrays, outputs = _run_on_some(session, specs, arrays)
         integers = drawn if drawn != "random" else integers
-        save_arrays(Path(one["inputs"]), arrays)
-        save_arrays(Path(one["outputs"]), outputs)
+        save_arrays(Path(input_set["inputs"]), arrays)
+        save_arrays(Path(input_set["outputs"]), outputs)
     graph = read_model(Path(params["path"])).graph
     return {
         "outputs": [output.name for output in session.get_outputs()],
@@ -62,7 +62,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
 def rounds_values(graph: onnx.GraphProto) -> bool:
     """Return whether a graph quantises what it computes; weights that came quantised are no matter."""
-    constants = {one.name for one in graph.initializer}
+    constants = {tensor.name for tensor in graph.initializer}
     constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     return any(
         node.op_type.startswith("QLinear")
@@ -169,10 +169,10 @@ def _run(
     return [np.asarray(output) for output in outputs]
 
 
-def _failed(what: str, error: Exception) -> InvalidModelError:
+def _failed(action: str, error: Exception) -> InvalidModelError:
     reason = clean_message(error)
     return InvalidModelError(
-        f"ONNX Runtime cannot {what} the model, so its results cannot be checked: {reason}",
+        f"ONNX Runtime cannot {action} the model, so its results cannot be checked: {reason}",
         code="reference-failed",
     )
 

@@ -13,10 +13,9 @@ from onnx import TensorProto
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.bfloat16 import narrow_tensors
-from tunefarm_tuning.frontend.onnx.binding import real_inputs
-from tunefarm_tuning.frontend.onnx.dtypes import TAKEN, dtype_name, onnx_name
+from tunefarm_tuning.frontend.onnx.binding import TAKEN, dtype_name, onnx_name, real_inputs
 from tunefarm_tuning.frontend.onnx.operators import is_supported
-from tunefarm_tuning.frontend.onnx.plain_graph import all_graphs, all_nodes
+from tunefarm_tuning.frontend.onnx.sanitize import all_graphs, all_nodes
 from tunefarm_tuning.workload.task import TensorSpec
 
 _LISTED = 8
@@ -122,44 +121,44 @@ def _refuse_bad_text(model: onnx.ModelProto) -> None:
 def _refuse_external_data(model: onnx.ModelProto) -> None:
     for tensor in _tensors(model):
         if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
-            place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+            location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
             raise InvalidModelError(
-                f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(place, 60)}'); save the "
+                f"tensor '{clean(tensor.name, 60)}' keeps its data outside the file (in '{clean(location, 60)}'); save the "
                 "model as one file: onnx.save(onnx.load('model.onnx'), 'one.onnx', save_as_external_data=False)",
                 code="external-data",
                 tensor=clean(tensor.name),
-                location=clean(place),
+                location=clean(location),
             )
 
 
 def _refuse_unsupported_operators(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto]) -> None:
     functions = {(function.domain, function.name) for function in model.functions}
-    found: dict[str, str] = {}
+    first_nodes: dict[str, str] = {}
     for number, node in enumerate(nodes):
         if (node.domain, node.op_type) in functions or not is_supported(node.domain, node.op_type):
-            found.setdefault(
+            first_nodes.setdefault(
                 _operator_name(node), f"'{clean(node.name, 100)}'" if node.name else f"number {number}"
             )
-    if not found:
+    if not first_nodes:
         return
-    operator, where = next(iter(found.items()))
+    operator, where = next(iter(first_nodes.items()))
     is_function = any(_operator_name(n) == operator and (n.domain, n.op_type) in functions for n in nodes)
-    others = [f"{name} (node {place})" for name, place in list(found.items())[1:_LISTED]]
-    opset = max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
+    others = [f"{name} (node {node})" for name, node in list(first_nodes.items())[1:_LISTED]]
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
     message = f"operator {operator} (node {where}, opset {opset}) is not supported by TVM's ONNX importer"
     if is_function:
         message += ": it is a function of the model's own; inline it with onnx.inliner.inline_local_functions"
     if others:
         message += f"; nor {'is' if len(others) == 1 else 'are'} {', '.join(others)}"
-    if len(found) > _LISTED:
-        message += f" and {len(found) - _LISTED} more"
+    if len(first_nodes) > _LISTED:
+        message += f" and {len(first_nodes) - _LISTED} more"
     raise InvalidModelError(
         message,
         code="unsupported-operator",
         operator=operator,
         node=where.strip("'"),
         opset=opset,
-        operators=list(found)[:_LISTED],
+        operators=list(first_nodes)[:_LISTED],
     )
 
 
@@ -198,23 +197,23 @@ def _refuse_narrow_outputs(model: onnx.ModelProto) -> None:
 
 
 def _bad_dtype(what: str, element_type: int) -> InvalidModelError:
-    found = onnx_name(element_type)
+    type_name = onnx_name(element_type)
     return InvalidModelError(
-        f"{what} has element type {found}; tunefarm takes {TAKEN}",
+        f"{what} has element type {type_name}; tunefarm takes {TAKEN}",
         code="unsupported-dtype",
-        dtype=found,
+        dtype=type_name,
     )
 
 
 def _refuse_new_opsets(model: onnx.ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
-    for one in model.opset_import:
-        if one.domain in ("", "ai.onnx") and one.version > newest:
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version > newest:
             raise InvalidModelError(
-                f"the model is written for ONNX opset {one.version}; the newest that is known here is {newest}: "
+                f"the model is written for ONNX opset {entry.version}; the newest that is known here is {newest}: "
                 f"export it with opset_version={newest} or lower",
                 code="invalid-onnx",
-                opset=one.version,
+                opset=entry.version,
                 newest=newest,
             )
 

@@ -13,7 +13,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.frontend.onnx.plain_graph import all_nodes, make_plain
+from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.frontend import activations as onnx_activations
 from tunefarm_tuning.tvm.frontend import older_opsets as onnx_older
@@ -89,7 +89,7 @@ def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> Import
     Raises:
         InvalidModelError: unsupported-operator, with the operator and the node, where TVM refuses one of them.
     """
-    node_names = make_plain(model, inputs)
+    node_names = sanitize_model(model, inputs)
     for node in all_nodes(model.graph):
         if node.domain not in ("", "ai.onnx"):
             node.op_type = f"{node.domain}.{node.op_type}"

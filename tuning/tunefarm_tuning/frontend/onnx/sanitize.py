@@ -13,7 +13,7 @@ _COUNTED_OUTPUTS = frozenset({"Split"})
 """What these compute depends on how many outputs they list."""
 
 
-def make_plain(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
+def sanitize_model(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
     """Bind the inputs' shapes and replace every name in the model, in place.
 
     Tensors become ``t0``, ``t1``, ...; nodes ``n0``, ``n1``, ... in the order of `all_nodes`. TVM makes identifiers of
@@ -47,8 +47,8 @@ def make_plain(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield the nodes of a graph and of the graphs inside their attributes."""
-    for one in all_graphs(graph):
-        yield from one.node
+    for part in all_graphs(graph):
+        yield from part.node
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -65,10 +65,10 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def _drop_unused_outputs(graph: onnx.GraphProto) -> None:
     """Take away last outputs that nothing reads: a mask, indices or statistics that the importer cannot make."""
     graphs = list(all_graphs(graph))
-    read = {name for one in graphs for node in one.node for name in node.input}
-    read |= {value.name for one in graphs for value in one.output}
-    for one in graphs:
-        for node in one.node:
+    read = {name for part in graphs for node in part.node for name in node.input}
+    read |= {value.name for part in graphs for value in part.output}
+    for part in graphs:
+        for node in part.node:
             while (
                 len(node.output) > 1 and node.output[-1] not in read and node.op_type not in _COUNTED_OUTPUTS
             ):
@@ -81,23 +81,23 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     def new(name: str) -> str:
         return names.setdefault(name, f"t{len(names)}") if name else ""  # an empty name means: left out
 
-    for one in all_graphs(graph):
-        one.name = "graph"
-        one.ClearField("doc_string")
-        del one.value_info[:]
-        del one.quantization_annotation[:]
-        del one.metadata_props[:]
-        for value in (*one.input, *one.output):
+    for part in all_graphs(graph):
+        part.name = "graph"
+        part.ClearField("doc_string")
+        del part.value_info[:]
+        del part.quantization_annotation[:]
+        del part.metadata_props[:]
+        for value in (*part.input, *part.output):
             value.name = new(value.name)
             value.ClearField("doc_string")
-        for value in one.output:
+        for value in part.output:
             # What the file claims of its outputs may be wrong or open; TVM infers it.
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
-        for tensor in one.initializer:
+        for tensor in part.initializer:
             tensor.name = new(tensor.name)
             tensor.ClearField("doc_string")
-        for node in one.node:
+        for node in part.node:
             node.ClearField("doc_string")
             del node.metadata_props[:]
             for tensors in (node.input, node.output):
