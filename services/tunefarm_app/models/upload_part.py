@@ -63,35 +63,34 @@ class UploadPart:
         self._end_bytes = offset_bytes
         self._committed_at = time.monotonic()
         if self._upload.state is UploadState.OPEN:
-            staged = StagedBlob(services.blobs, upload_id)
-            try:
-                # Read again, now that nobody else can change it.
-                self._open(staged, corrected_upload(services, upload_id, api_key_id))
-            except NotFoundError:
-                services.blobs.staged_path(upload_id).unlink(missing_ok=True)
-                staged.close()
-                raise
-            except BaseException:
-                staged.close()
-                raise
-        if self._upload.error is not None:
-            raise error_from_json(self._upload.error)
+            self._staged = StagedBlob(services.blobs, upload_id)
         try:
+            self._read_again()
+            if self._upload.error is not None:
+                raise error_from_json(self._upload.error)
             self._check_room(offset_bytes, more_bytes)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, staged: StagedBlob, upload: Upload) -> None:
-        self._upload = upload
-        if upload.state is not UploadState.OPEN:
-            staged.close()
-        elif self._stored_blob() is not None:
+    def _read_again(self) -> None:
+        """Read the upload now that its lock is held, and release the lock if there is nothing to write."""
+        staged, upload = self._staged, self._upload
+        if staged is None:
+            return
+        path = self._services.blobs.staged_path(upload.id)
+        try:
+            self._upload = corrected_upload(self._services, upload.id, upload.api_key_id)
+        except NotFoundError:
+            path.unlink(missing_ok=True)
+            raise
+        if self._upload.state is UploadState.OPEN:
+            if self._stored_blob() is None:
+                return
             # Its process was killed while it became a model: the store has all bytes, so those sent again are skipped.
-            self._services.blobs.staged_path(upload.id).unlink(missing_ok=True)
-            staged.close()
-        else:
-            self._staged = staged
+            path.unlink(missing_ok=True)
+        self._staged = None
+        staged.close()
 
     def _check_room(self, offset_bytes: int, more_bytes: int | None) -> None:
         upload = self._upload
