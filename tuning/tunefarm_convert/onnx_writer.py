@@ -1,4 +1,4 @@
-"""Collecting the nodes and weights of an ONNX graph, under names of its own."""
+"""Building an ONNX graph node by node, with unique names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tunefarm_tuning.core.array_file import numpy_dtype
 
 _OPSET = 20
 _OPSET_OF_16_BITS = 21
-"""The first whose quantised operators take 16-bit integers. Elsewhere avoided: ONNX Runtime 1.31 cannot optimise two
-roundings in a row in it."""
+"""The first opset whose quantised operators take 16-bit integers. It is used for these only: ONNX Runtime 1.31 cannot
+optimise two roundings in a row in it."""
 _OPSET_OF_BFLOAT16 = 22
-"""The first whose convolutions and pools take it."""
+"""The first opset whose convolutions and pools take bfloat16."""
 _IR_VERSION = 10
 
 
@@ -41,7 +41,7 @@ class OnnxWriter:
         self.scope = "graph"
 
     def unique(self, wanted: str) -> str:
-        """Return the name, or one like it that is not taken, and take it."""
+        """Reserve a name and return it, with a number if it is taken."""
         name, number = wanted or "tensor", 2
         while name in self._names:
             name, number = f"{wanted or 'tensor'}__{number}", number + 1

@@ -1,4 +1,4 @@
-"""Long lists as JSON lines, sent while they are read: a transaction per part, so that a slow reader holds none."""
+"""Sending long lists as JSON lines while they are read, in a transaction per part: a slow reader holds none open."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MEDIA_TYPE = "application/jsonl"
 _PART = 500
 
 ReadPart = Callable[[Repositories, str | None, int], Page[Record]]
-"""Returns at most so many records after a cursor."""
+"""Returns a page of records after a cursor: the third argument is the limit."""
 
 
 def json_lines(lines: Iterator[str], name: str) -> StreamingResponse:
-    """Return the lines as a file of this name."""
+    """Return the lines as a file to download."""
     return StreamingResponse(
         lines,
         media_type=MEDIA_TYPE,

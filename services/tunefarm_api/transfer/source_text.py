@@ -1,4 +1,4 @@
-"""A kernel's source as an answer: plain text, whatever is in it."""
+"""Answering with a kernel's source, always as plain text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMENT = {"llvm": ";", "cuda": "//"}
 def source_response(
     services: Services, job_id: str, position: int, kind: str, *, if_none_match: str | None, attached: bool
 ) -> Response:
-    """Return one of the texts; what is not there yet is asked for.
+    """Return one of the source's texts; a source that does not exist yet is requested.
 
     Raises:
         NotFoundError: ``no-such-source``.
@@ -42,7 +42,7 @@ def source_response(
 
 
 def whole_text(source: SourceText) -> str:
-    """Return the lines, with a last one that says so where some are missing."""
+    """Return the text, with a last line that says how much is missing, if any is."""
     if not source.is_cut:
         return source.text
     mark = _COMMENT.get(source.kind, "#")
@@ -50,7 +50,7 @@ def whole_text(source: SourceText) -> str:
 
 
 def why_not(view: SourceView) -> ConflictError:
-    """Return what to say of a source that is not there."""
+    """Return the error for a source that does not exist."""
     if view.progress is Progress.NO_KERNEL:
         return ConflictError("no candidate of this kernel has worked yet", code="no-kernel")
     if view.progress is Progress.FAILED:

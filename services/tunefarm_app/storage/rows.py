@@ -31,9 +31,9 @@ GPU = "gpu"
 
 
 def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> str:
-    """Return which of the graph pipelines prepares a model for the target, and, unless they stay, how it stores weights.
+    """Return the graph pipeline that prepares a model for the target, with the precision of weights if that is chosen.
 
-    A CPU that multiplies bytes has kernels of its own, with as many sums side by side as its instruction makes.
+    A CPU with an int8 dot product has kernels of its own, whose lanes are those of its instruction.
     """
     lanes = dot_lanes(target)
     pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
@@ -41,7 +41,7 @@ def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> st
 
 
 def precision_of(job: Job) -> Precision:
-    """Return how a job stores weights; one from before there was a choice, as its model has them."""
+    """Return how a job stores weights; jobs of old releases keep the model's precision."""
     return parse_precision(job.options.get("precision"))
 
 
@@ -134,7 +134,7 @@ def record_rows(
     num_cores: int,
     toolchain: str,
 ) -> list[NewRecord]:
-    """Return what a job's step measured on a device, as records to be stored."""
+    """Return the outcomes that a job measured on a device, as records to be stored."""
     info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
     # The device's time for the calibration kernel, which never changes: tells records of a throttled device apart.
     calibration = device.calibration or {}
@@ -164,7 +164,7 @@ def space_row(space: ConfigSpace, task: TuningTask, toolchain: str) -> Space:
 
 
 def engine_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space, to learn from what was measured in it; None where there is none that can be read."""
+    """Return a stored space, to learn from its measurements; None if it is missing or cannot be read."""
     if row is None or row.family is None:
         return None
     from tunefarm_tuning.space.config_space import ConfigSpace  # brings NumPy: only a worker has use for it
@@ -176,7 +176,7 @@ def engine_space(row: Space | None) -> ConfigSpace | None:
 
 
 def current_space(row: Space | None) -> ConfigSpace | None:
-    """Return a stored space, to tune in it; None where it is to be made anew: an older release has another for the workload."""
+    """Return a stored space to tune in; None if it has to be made anew, as after a change of the spaces' revision."""
     return engine_space(row) if row is not None and row.revision == revisions.SPACES else None
 
 

@@ -98,7 +98,7 @@ def read_type(type_: Any) -> Type:
 
 
 def read_attribute(kind: str, name: str, attribute: Any) -> Any:
-    """Return an operation's attribute as a plain value; what is of no known kind, as its text."""
+    """Return an operation's attribute as a plain value, or as its text if its kind is not known."""
     if (kind, name) in _BY_PLACE:
         wrapper, fields = _NAMED[_BY_PLACE[kind, name]]
         wrapped = wrapper(attribute)
@@ -129,9 +129,9 @@ def _plain(attribute: Any) -> Any:
 
 
 def dense_array(attribute: Any, blobs: dict[str, bytes] | None = None) -> NDArray[Any] | None:
-    """Return a constant's elements; None for those of a type that is not read.
+    """Return a constant's elements; None if their type is not read.
 
-    One number for all elements is a view of a single one.
+    If all elements are one number, the array is a view of a single element.
 
     Raises:
         InvalidModelError: invalid-stablehlo.
@@ -151,7 +151,7 @@ def dense_array(attribute: Any, blobs: dict[str, bytes] | None = None) -> NDArra
 
 
 def _bfloat16(text: str) -> NDArray[Any]:
-    """Read MLIR's text of numbers, which for many of them is their bytes; its bindings have no buffer of this type."""
+    """Read bfloat16 numbers from MLIR's text, which holds the bytes of long lists; the bindings have no buffer of this type."""
     body = text[text.index("<") + 1 : text.rindex(">", 0, text.rindex(":"))]
     if body.startswith('"0x'):
         return np.frombuffer(bytes.fromhex(body[3:-1]), np.uint16).view(ml_dtypes.bfloat16)

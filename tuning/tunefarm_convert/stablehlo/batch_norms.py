@@ -1,4 +1,4 @@
-"""Batch norms behind convolutions, which StableHLO's programs write out, as ONNX's operator: tunefarm merges it into the weights."""
+"""Turning written-out batch norms behind convolutions into ONNX's operator, which tunefarm merges into the weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _FIELDS = {"Sub": "mean", "Mul": "scale", "Add": "shift"}
 
 @dataclass(slots=True)
 class _Norm:
-    """What was done to each channel of a convolution, in this order: a mean taken off, a scale, a shift."""
+    """The nodes of a batch norm and its constants per channel: a mean to subtract, then a scale, then a shift."""
 
     nodes: list[onnx.NodeProto]
     values: dict[str, NDArray[Any]]
 
 
 def with_batch_norms(model: onnx.ModelProto) -> None:
-    """Replace ``(convolution - mean) * scale + shift`` by constants per channel, the mean or the shift perhaps left out."""
+    """Replace ``(convolution - mean) * scale + shift``, with constants per channel, by BatchNormalization.
+
+    The mean or the shift may be missing.
+    """
     graph = model.graph
     weights = {item.name: item for item in graph.initializer}
     readers: dict[str, list[onnx.NodeProto]] = {}
@@ -75,7 +78,7 @@ def _norm(
     channels: int,
     rank: int,
 ) -> _Norm:
-    """Follow a tensor through what one node at a time does to its channels, as far as it is such a norm."""
+    """Return the longest chain of nodes behind a tensor that is such a batch norm."""
     norm = _Norm([], {})
     order = list(_FIELDS)
     while len(readers.get(tensor, [])) == 1 and not outputs[tensor]:

@@ -50,11 +50,11 @@ CONVERTERS: Mapping[str, Converter] = {
     **reductions.CONVERTERS,
     **windows.CONVERTERS,
 }
-_INNER = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
-"""Whose inner programs are converted; those of others are looked at as a whole."""
-_MOST_STEPS = 200_000
-"""Operations that are converted, those of calls and loops as often as they run."""
-_DEEPEST_CALL = 64
+_REGION_OPERATIONS = ("stablehlo.while", "stablehlo.case", "stablehlo.if")
+"""Operations whose regions are converted; the regions of others are matched as a whole."""
+_MAX_OPERATIONS = 200_000
+"""Most operations to convert; those in functions and loops count as often as they run."""
+_MAX_CALL_DEPTH = 64
 
 
 def convert_file(data: bytes) -> onnx.ModelProto:
@@ -92,7 +92,7 @@ def convert(program: Program) -> onnx.ModelProto:
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
-        # Sizes, counts and names that fit nothing that an honest file says.
+        # Sizes, counts and names that no honest file holds.
         reason = clean_message(error, 200)
         raise bad_program(f"the StableHLO program is malformed: {reason}") from error
 
@@ -103,7 +103,7 @@ class _Conversion:
         self._writer = OnnxWriter("stablehlo")
         self._emit = Emitter(self._writer)
         self._unsupported = UnsupportedParts()
-        self._steps = 0
+        self._num_operations = 0
         self._depth = 0
 
     def model(self) -> onnx.ModelProto:
@@ -148,7 +148,7 @@ class _Conversion:
             self._unsupported.add_text(f"{what} is a tuple", "unsupported-operator")
 
     def _note_unknown(self, block: Block, seen: set[str]) -> None:
-        """Note the operations of no known kind that a block reaches, also where it is not run to the end."""
+        """Note all operations of unknown kinds that a block may reach, even if its conversion stops before them."""
         for operation in block.operations:
             if operation.kind not in CONVERTERS:
                 self._unsupported.add(operation, "", "unsupported-operator")
@@ -157,15 +157,15 @@ class _Conversion:
                 if called in self._program.functions and called not in seen and operation.kind == "func.call":
                     seen.add(called)
                     self._note_unknown(self._program.functions[called], seen)
-            if operation.kind in _INNER:
+            if operation.kind in _REGION_OPERATIONS:
                 for inner in operation.blocks:
                     self._note_unknown(inner, seen)
 
     def _call(self, name: str, values: Values) -> Values:
         if name not in self._program.functions:
             raise bad_program(f"it calls the function '{clean(name, 60)}', which is not in the module")
-        if self._depth == _DEEPEST_CALL:
-            raise bad_program(f"its calls are more than {_DEEPEST_CALL} deep, or have no end")
+        if self._depth == _MAX_CALL_DEPTH:
+            raise bad_program(f"its calls are more than {_MAX_CALL_DEPTH} deep, or have no end")
         self._depth += 1
         try:
             return self._run(self._program.functions[name], values, {})
@@ -178,10 +178,11 @@ class _Conversion:
             **{number: value for (number, _), value in zip(block.arguments, values, strict=True)},
         }
         for operation in block.operations:
-            self._steps += 1
-            if self._steps > _MOST_STEPS:
+            self._num_operations += 1
+            if self._num_operations > _MAX_OPERATIONS:
                 raise InvalidModelError(
-                    f"the program runs more than {_MOST_STEPS} operations, loops unrolled", code="too-large"
+                    f"the program runs more than {_MAX_OPERATIONS} operations, loops unrolled",
+                    code="too-large",
                 )
             operands = tuple(known[number] for number in operation.operands)
             results = self._converted(operation, operands, known)

@@ -1,4 +1,4 @@
-"""One operation on its way to ONNX, with what every converter needs."""
+"""The context of a converter: one operation, its operands, and the graph that it becomes a part of."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tunefarm_convert.stablehlo.values import Emitter, Value, Values, splat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """An operation, its operands, and the conversion's emitter.
+    """One operation to convert.
 
     Attributes:
-        emit: The conversion's.
-        outer: The values that are known where the operation stands, by their numbers.
-        run: Runs an inner program on values, and returns what it returns.
-        call: Runs a function of the program by its name.
+        emit: Makes ONNX nodes of values.
+        outer: The values in scope at the operation, by their numbers.
+        run: Converts a region for given arguments, and returns its results.
+        call: Converts a call of a function, by name and arguments, and returns its results.
     """
 
     operation: Operation
@@ -49,7 +49,15 @@ class OperatorContext:
         return type_
 
     def constant(self, position: int, what: str) -> NDArray[Any]:
-        """Return an operand that must be known."""
+        """Return the elements of an operand that must be constant.
+
+        Args:
+            position: Which operand.
+            what: The operand's role, for the message.
+
+        Raises:
+            UnsupportedFormError: If the program computes it.
+        """
         data = self.operands[position].data
         if data is None:
             if self.operands[position].broken:
@@ -64,7 +72,7 @@ class OperatorContext:
         return self.emit.apply(operator, *values, dtype=dtype, **attributes)
 
     def like(self, value: Value, number: Any) -> Value:
-        """Return one number, as large as a value."""
+        """Return a constant of a value's shape and dtype whose elements are all one number."""
         return splat(number, value.dtype, value.shape)
 
 

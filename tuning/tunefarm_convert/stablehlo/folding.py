@@ -1,4 +1,4 @@
-"""What ONNX's operators make of constants, so that nothing of a program is computed anew in each run that need not be."""
+"""Constant folding: the results of ONNX's operators on constants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST_ELEMENTS = 1 << 22
-"""Of a constant that is computed here."""
+"""Largest constant that is folded, in elements."""
 
 
 def _divide(a: NDArray[Any], b: NDArray[Any]) -> Any:
@@ -73,12 +73,12 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 
 
 def fold(operator: str, arrays: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any] | None:
-    """Return what an operator makes of constants that fit each other; None where that is left to who runs the graph.
+    """Return an operator's result on constants of matching shapes; None where it is not folded.
 
     Args:
-        operator: ONNX's name of it, `Cast` included.
+        operator: ONNX's name of the operator, `Cast` included.
         arrays: The operands.
-        dtype: Of the result.
+        dtype: The result's dtype.
     """
     if max((array.size for array in arrays), default=0) > LARGEST_ELEMENTS:
         return None

@@ -1,4 +1,4 @@
-"""A StableHLO module's bytes become a program: the one place where MLIR's parser runs."""
+"""Parsing a StableHLO module into a program; MLIR's parser runs nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _BLOB = re.compile(r'^\s*"?([^\s":]+)"?: "0x([0-9A-Fa-f]*)"', re.MULTILINE)
 _ALIGNMENT_DIGITS = 8
-"""The first four bytes of a blob's text say how it is aligned."""
+"""Digits before a blob's bytes: four bytes give its alignment."""
 
 
 def parse_module(data: bytes) -> Any:
@@ -44,7 +44,7 @@ def parse_module(data: bytes) -> Any:
 
 
 def custom_calls(module: Any) -> set[str]:
-    """Return all functions outside of the file that any part of a module names, whether it is run or not."""
+    """Return all functions outside of the file that a module names in any part, run or not."""
     targets: set[str] = set()
 
     def look(operation: Any) -> Any:
@@ -58,7 +58,7 @@ def custom_calls(module: Any) -> set[str]:
 
 
 def read_program(module: Any) -> Program:
-    """Return what a module says.
+    """Return a module as plain values.
 
     Raises:
         InvalidModelError: invalid-stablehlo.
@@ -74,7 +74,7 @@ def read_program(module: Any) -> Program:
     }
     main = _main(bodies)
     reader = _Reader(module)
-    # The one that is run first: places are counted from its beginning.
+    # The main function first: operations are numbered from its beginning.
     order = [main, *(name for name in bodies if name != main)]
     blocks = {name: reader.block(bodies[name].regions[0].blocks[0]) for name in order}
     entry = bodies[main]
@@ -164,12 +164,12 @@ class _Reader:
 
 
 def _where(location: Any) -> str:
-    """Return the name that a place in the source has, if it has one."""
+    """Return the name of a source location, empty if it has none."""
     return str(getattr(location, "name_str", ""))
 
 
 def _blobs(module: Any) -> dict[str, bytes]:
-    """Return the module's resources: MLIR's bindings give them away as text only."""
+    """Return the module's resources by name; MLIR's bindings offer them as text only."""
     text = module.operation.get_asm()
     start = text.rfind("{-#")
     if start < 0:

@@ -1,4 +1,4 @@
-"""What a StableHLO program says, as plain values: nothing here knows of MLIR or of ONNX."""
+"""A StableHLO program as plain values, without MLIR or ONNX."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OtherType:
     Attributes:
         text: The type, a stranger's text.
         why: What about it is not read.
-        code: Of the error.
+        code: The error's code.
     """
 
     text: str
@@ -48,12 +48,12 @@ Type = TensorType | TupleType | OtherType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation: what it takes and gives, by numbers that are unique in the program.
+    """An operation; values are given by numbers that are unique in the program.
 
     Attributes:
-        number: Its place in the program, counted in the order in which it is written.
+        number: Its position in the program's text.
         kind: Its name with its dialect: ``stablehlo.add``.
-        where: What the program says of the place in its source, perhaps nothing: a stranger's text.
+        where: The name of its source location, perhaps empty: a stranger's text.
         attributes: As plain values: numbers, texts, lists, dictionaries, arrays.
         blocks: Its inner programs, such as a reduction's op.
     """
@@ -74,7 +74,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Operations in the order in which they run, and which values they return."""
+    """Operations in the order in which they run, and the values that are returned."""
 
     arguments: tuple[tuple[int, Type], ...]
     operations: tuple[Operation, ...]
@@ -87,9 +87,9 @@ class Program:
 
     Attributes:
         functions: Its functions, by name.
-        main: The one that is run.
-        input_names: What the module says of its arguments, perhaps nothing: a stranger's texts.
-        output_names: The same of its results.
+        main: The name of the function to run.
+        input_names: The module's names of its arguments, perhaps empty: a stranger's texts.
+        output_names: The module's names of its results, likewise.
     """
 
     functions: Mapping[str, Block]

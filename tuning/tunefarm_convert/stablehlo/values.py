@@ -1,9 +1,9 @@
-"""The values of a program while it becomes an ONNX graph, and in which forms they are there.
+"""The values of a program during its conversion: as constants, or as ONNX tensors in one or more layouts.
 
-An image is NHWC in most of these programs and NCHW in ONNX; one number is often spread over a whole tensor. So a value
-is held in some order of its dimensions, and in one element along those dimensions over which it was spread. Operators
-that do not mind compute in the order that is there, on the elements that there are: transposes come to be where
-somebody needs another order, and spreading where somebody needs all elements.
+Most of these programs have images as NHWC, ONNX has them as NCHW, and programs often broadcast one number over a tensor.
+So a value is held in some order of its dimensions, and with size one along dimensions that it was broadcast along.
+Elementwise operators compute in the order and on the elements that are held. A transpose is added only for an operator
+that needs another order, and an Expand only for one that needs all elements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tunefarm_convert.stablehlo.program import BrokenOperandError
 from tunefarm_tuning.core.array_file import numpy_dtype
 
 _SMALL = 1024
-"""Elements of a constant that is spread in the file, and not when the graph runs."""
+"""Most elements of a broadcast constant that is stored whole; larger ones are expanded when the graph runs."""
 
 Order = tuple[int, ...]
 
@@ -31,13 +31,13 @@ class Value:
     """A tensor of the program.
 
     Attributes:
-        shape: What the program says that it has.
+        shape: Its shape in the program.
         dtype: NumPy's name, or ``bfloat16``.
-        data: Of a constant; a view with strides of zero where one element stands for many.
-        held: Its size as it is held: along each dimension the whole one, or 1.
+        data: The elements of a constant; a view with strides of zero where one element stands for many.
+        held: The shape that is held: along each dimension the full size, or 1.
         forms: The ONNX tensors that hold it, by the order of its dimensions in them.
-        whole: The same with all its elements.
-        broken: Whether nothing computes it, as an operation before was not read.
+        whole: The ONNX tensors with all its elements, likewise.
+        broken: Whether it comes from an operation that is not read.
     """
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class Value:
 
     @property
     def order(self) -> Order:
-        """The order in which it came to be."""
+        """The order in which it was computed."""
         return next(iter(self.forms), self.plain)
 
 
@@ -71,17 +71,17 @@ def constant(data: NDArray[Any]) -> Value:
 
 
 def splat(number: Any, dtype: str, shape: Sequence[int] = ()) -> Value:
-    """Return one number, spread."""
+    """Return a constant of one number, broadcast to a shape."""
     return constant(np.broadcast_to(np.array(number, numpy_dtype(dtype)), tuple(shape)))
 
 
 def broken(shape: Sequence[int], dtype: str) -> Value:
-    """Return a value that nothing computes."""
+    """Return a value in the place of an operation's that is not read."""
     return Value(shape=tuple(shape), dtype=dtype, held=tuple(shape), broken=True)
 
 
 def compact(data: NDArray[Any]) -> NDArray[Any]:
-    """Return one element for those that are one in memory. Rank stays."""
+    """Return an array with size one along dimensions whose elements are one in memory. The rank stays."""
     return (
         data[tuple(slice(0, 1) if not stride else slice(None) for stride in data.strides)]
         if data.size
@@ -90,7 +90,7 @@ def compact(data: NDArray[Any]) -> NDArray[Any]:
 
 
 def one_number(value: Value) -> Any:
-    """Return the number that all elements of a constant are, None where it is none."""
+    """Return the number that all elements of a constant equal; None for any other value."""
     if value.data is None or value.data.size == 0:
         return None
     small = compact(value.data)
@@ -99,13 +99,13 @@ def one_number(value: Value) -> Any:
 
 
 class Emitter:
-    """Values become names of ONNX tensors, and ONNX operators values."""
+    """Makes ONNX tensors of values, and values of ONNX tensors."""
 
     def __init__(self, writer: OnnxWriter) -> None:
         self.writer = writer
 
     def check(self, value: Value) -> None:
-        """Raise `BrokenOperandError` for a value that nothing computes."""
+        """Raise `BrokenOperandError` for a broken value."""
         if value.broken:
             raise BrokenOperandError
 
@@ -117,7 +117,7 @@ class Emitter:
         order: Order | None = None,
         held: Sequence[int] | None = None,
     ) -> Value:
-        """Return the value that an ONNX tensor holds: in an order of its dimensions, in a size along each."""
+        """Return the value that an ONNX tensor holds, in the given order of dimensions and held shape."""
         if dtype == "bfloat16":
             self.writer.need_bfloat16()
         shape = tuple(shape)
@@ -127,7 +127,7 @@ class Emitter:
         )
 
     def name(self, value: Value, order: Order | None = None, *, whole: bool = True) -> str:
-        """Return the ONNX tensor that holds a value in an order of its dimensions, with all its elements or as held."""
+        """Return the ONNX tensor of a value in an order of dimensions, with all its elements (`whole`) or as held."""
         self.check(value)
         order = value.plain if order is None else order
         if value.data is not None:
@@ -165,13 +165,13 @@ class Emitter:
         return self.writer.node("Transpose", [name], perm=[first.index(i) for i in order])
 
     def apply(self, operator: str, *values: Value, dtype: str | None = None, **attributes: Any) -> Value:
-        """Apply an operator that computes each element by itself to values of one shape.
+        """Apply an elementwise ONNX operator.
 
         Args:
-            operator: ONNX's name of it.
-            values: Of one shape.
-            dtype: Of the result, where it is not the first operand's.
-            attributes: Of the ONNX node.
+            operator: ONNX's name of the operator.
+            values: The operands, all of one shape.
+            dtype: The result's dtype, if it is not the first operand's.
+            attributes: The ONNX node's attributes.
         """
         for value in values:
             self.check(value)
@@ -190,14 +190,14 @@ class Emitter:
         return self.computed(self.writer.node(operator, names, **attributes), shape, dtype, order, held)
 
     def common_order(self, values: Sequence[Value]) -> Order:
-        """Return the order in which most elements of some values, all of one rank, are there already."""
+        """Return the order of dimensions that most elements of the values, all of one rank, are held in."""
         weights: dict[Order, int] = {}
         for value in values:
             if value.data is None and not value.broken:
                 for order in value.forms:
                     weights[order] = weights.get(order, 0) + int(np.prod(value.held, dtype=np.int64))
         plain = values[0].plain
-        # Of two that are as good, the one that is not plain: it came to be by an operator that needs it so.
+        # Of equal ones the one that is not plain: an operator needed it.
         return max(weights, key=lambda order: (weights[order], order != plain), default=plain)
 
     def _operand(self, value: Value, order: Order, *, whole_rank: bool) -> str:

@@ -1,4 +1,4 @@
-"""XLA's compiler for the CPU, as jaxlib brings it, without JAX: what a program computes."""
+"""Running a StableHLO program in XLA's CPU compiler, which jaxlib brings, without JAX."""
 
 from __future__ import annotations
 

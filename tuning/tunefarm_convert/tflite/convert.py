@@ -17,7 +17,7 @@ from tunefarm_convert.tflite.values import Values
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
-_LISTED = 24
+_MAX_LISTED = 24
 
 CONVERTERS: Mapping[str, Converter] = {
     **elementwise.CONVERTERS,
@@ -45,7 +45,7 @@ def convert(data: bytes) -> onnx.ModelProto:
     except (InvalidModelError, MemoryError):
         raise
     except Exception as error:
-        # Sizes, counts and names that fit nothing that an honest file says.
+        # Sizes, counts and names that no honest file holds.
         raise bad_file(f"the TFLite file is malformed: {clean_message(error, 200)}") from error
 
 
@@ -96,13 +96,13 @@ def _refuse_unknown(graph: Graph) -> None:
         f"{clean(kind, 60)} (operator number {places[kind]}{f', {count} in all' if count > 1 else ''})"
         for kind, count in counts.items()
     ]
-    more = f" and {len(described) - _LISTED} more kinds" if len(described) > _LISTED else ""
+    more = f" and {len(described) - _MAX_LISTED} more kinds" if len(described) > _MAX_LISTED else ""
     raise InvalidModelError(
-        f"tunefarm does not read these operators of TFLite: {', '.join(described[:_LISTED])}{more}",
+        f"tunefarm does not read these operators of TFLite: {', '.join(described[:_MAX_LISTED])}{more}",
         code="unsupported-operator",
         operator=clean(next(iter(counts)), 60),
         node=str(places[next(iter(counts))]),
-        operators=[clean(kind, 60) for kind in counts][:_LISTED],
+        operators=[clean(kind, 60) for kind in counts][:_MAX_LISTED],
     )
 
 

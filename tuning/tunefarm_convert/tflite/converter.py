@@ -1,4 +1,4 @@
-"""One operator on its way to ONNX, with what every converter needs."""
+"""The context of a converter: one operator, its tensors, and the graph that it becomes a part of."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tunefarm_convert.tflite.values import Values
 
 _RELU = 1
 _RANGES = {2: (-1.0, 1.0), 3: (0.0, 6.0)}
-"""Of the activations that the interpreter's operators can fuse; the others in the format are of none."""
+"""The ranges of fused activations. The interpreter's operators fuse no others that the format names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
-    """An operator, and the conversion's values and writer."""
+    """One operator to convert, with the conversion's values and writer."""
 
     operator: Operator
     values: Values
@@ -92,11 +92,11 @@ class OperatorContext:
         return shape
 
     def prefers_first(self, *indexes: int) -> bool:
-        """Tell whether images among some tensors were computed with their channels first."""
+        """Tell whether any of the tensors is an image that was computed with its channels first."""
         return any(self.values.shape(i) and self.values.is_first_only(i) for i in indexes)
 
     def can_stay_raw(self, indexes: Sequence[int], outputs: Sequence[int]) -> bool:
-        """Tell whether moving integers about moves the numbers that they stand for: all are read alike."""
+        """Tell whether integers can be moved without dequantising: all tensors have one scale and zero point."""
         tensors = [self.values.tensor(i) for i in (*indexes, *outputs)]
         if not all(tensor.is_quantized for tensor in tensors):
             return not any(tensor.is_quantized for tensor in tensors)
@@ -105,7 +105,7 @@ class OperatorContext:
         return same and len(known[0].scale) == 1 and len({tensor.dtype for tensor in tensors}) == 1
 
     def scalar(self, value: float, like: int) -> str:
-        """Add a constant of a tensor's dtype, or of floats where it is quantised."""
+        """Add a constant of a tensor's dtype, or of float32 if the tensor is quantised."""
         tensor = self.values.tensor(like)
         return self.writer.weight(np.array(value, "float32" if tensor.is_quantized else tensor.dtype))
 
@@ -113,7 +113,7 @@ class OperatorContext:
         return self.writer.node(operator, inputs, **attributes)
 
     def finish(self, name: str, *, first: bool = False, raw: bool = False, position: int = 0) -> None:
-        """Say which ONNX tensor is an output."""
+        """Set the ONNX tensor of an output."""
         self.values.put(self.output(position), name, first=first, raw=raw)
 
     def activated(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a TFLite file says, as plain values: nothing here knows of flatbuffers or of ONNX."""
+"""A TFLite file as plain values, without flatbuffers or ONNX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 
 ACTIVATION_DTYPES = ("int8", "uint8", "int16")
-"""Of tensors that stand for real numbers where the file gives a scale; 32-bit ones do as biases only."""
+"""Dtypes of quantised activations. 32-bit integers with a scale are biases only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

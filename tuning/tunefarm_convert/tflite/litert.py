@@ -1,4 +1,4 @@
-"""LiteRT, TFLite's own interpreter, where its package is installed: what a file computes."""
+"""Running a TFLite file in LiteRT, TFLite's own interpreter, if its package is installed."""
 
 from __future__ import annotations
 

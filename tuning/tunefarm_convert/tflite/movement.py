@@ -1,4 +1,4 @@
-"""Operators that move elements about without computing: shapes, orders, joins, splits, choices by index."""
+"""Operators that move elements without arithmetic: reshapes, transposes, concatenation, splits, gathers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a TFLite file: a flatbuffer, of which no offset and no count is believed."""
+"""Parsing a TFLite file, a flatbuffer whose offsets and counts are all checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_RANK = 8
 _MAX_ARGUMENTS = 4096
 _MAX_SIZE = 1 << 31
 _PLACEHOLDER = 127
-"""In the byte that held the operator's number until there were more than 127 of them."""
+"""In the byte that held an operator's number before there were more than 127 operators."""
 
 _DTYPES = {
     "FLOAT32": "float32",

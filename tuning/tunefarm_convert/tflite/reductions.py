@@ -1,4 +1,4 @@
-"""Operators over whole dimensions: sums, means, maxima, softmax, norms, the largest few."""
+"""Operators over dimensions: sums, means, maxima, softmax, norms, top-k."""
 
 from __future__ import annotations
 

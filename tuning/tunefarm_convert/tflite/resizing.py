@@ -1,4 +1,4 @@
-"""Images made larger and smaller."""
+"""Resizing images."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether the shapes that a TFLite file gives its tensors are those that its operators make.
+"""Checking the shapes that a TFLite file gives its tensors against those that its operators compute.
 
-Converters go by the file's shapes. The interpreter computes them anew, so that a file may be wrong about them, by mistake
-or where it leaves dimensions open.
+Converters use the file's shapes. The interpreter infers them again, so a file can work there with wrong ones: by mistake,
+or because it leaves dimensions open.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tunefarm_convert.tflite.graph import Tensor, bad_file
 from tunefarm_tuning.core.untrusted_text import clean, clean_message
 
 _SMALL = 64
-"""Elements of a constant that may say something about shapes."""
+"""Most elements of a constant that shape inference may need."""
 
 
 def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
-    """Compare what ONNX says of a model's tensors with what the file said of them.
+    """Compare the shapes that ONNX infers with those that the file declares.
 
     Args:
         model: The converted model.
-        declared: The file's tensor, and its shape in this form, by the ONNX tensor that holds it.
+        declared: The file's tensor, and its shape in this layout, by the name of the ONNX tensor that holds it.
 
     Raises:
         InvalidModelError: invalid-tflite.
@@ -37,7 +37,7 @@ def check_shapes(model: onnx.ModelProto, declared: Mapping[str, tuple[Tensor, tu
         dims = list(weight.dims)
         if len(dims) <= 1 and sum(dims) <= _SMALL:
             graph.initializer.append(weight)
-        else:  # its numbers say nothing about shapes, and are many
+        else:  # shape inference does not need its many numbers
             graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, dims))
     for value in model.graph.output:
         kind = value.type.tensor_type.elem_type

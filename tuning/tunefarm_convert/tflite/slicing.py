@@ -1,4 +1,4 @@
-"""Operators that cut a part out, or put something around: slices, reversed dimensions, padding."""
+"""Slices, reversed dimensions and padding."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The tensors of a conversion, each in the forms that somebody asked for.
+"""The tensors of a conversion, each in up to four forms.
 
-TFLite's images have their channels last, ONNX's first; TFLite's quantised operators take and give integers, where ONNX
-says what real numbers these are, and computes with those. So one tensor may be needed in up to four forms. A form is
-made when it is first asked for: transposes appear where a chain of operators that work on channels-first images begins
-and ends, and nowhere inside.
+TFLite's images have their channels last, ONNX's first. TFLite's quantised operators compute on integers, ONNX on the
+real numbers that they stand for. A form of a tensor is made when a converter first asks for it. So transposes appear
+where a chain of operators on channels-first images begins and ends, and nowhere inside.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class _Value:
 
 
 class Values:
-    """Which ONNX tensors hold what the file's tensors hold.
+    """The ONNX tensors that hold the file's tensors.
 
-    Everywhere: ``first`` asks for channels first (tensors of four dimensions only), ``raw`` for the stored integers of a
-    quantised tensor; of one that is not quantised both are the same.
+    In all methods ``first`` means channels first (tensors of four dimensions only), and ``raw`` the stored integers of a
+    quantised tensor; for a tensor that is not quantised it makes no difference.
     """
 
     def __init__(self, graph: Graph, writer: OnnxWriter) -> None:
@@ -63,7 +62,7 @@ class Values:
         return value.data is not None or bool(value.forms)
 
     def forms(self) -> dict[str, tuple[Tensor, tuple[int, ...]]]:
-        """Return the ONNX tensors that hold tensors, and these with their shapes in that form."""
+        """Return by the name of each ONNX tensor the file's tensor that it holds, and that one's shape in this form."""
         return {
             name: (
                 value.tensor,
@@ -74,11 +73,11 @@ class Values:
         }
 
     def constant(self, index: int) -> NDArray[Any] | None:
-        """Return what a constant holds (integers, if it is quantised); None for what is computed."""
+        """Return the elements of a constant (integers, if it is quantised); None for a computed tensor."""
         return self._values[index].data
 
     def set_constant(self, index: int, data: NDArray[Any], quantization: Quantization | None = None) -> None:
-        """Say that a tensor is a constant: `data`, read by `quantization`, in the tensor's own dtype."""
+        """Make a tensor a constant: `data`, which `quantization` turns into the tensor's numbers."""
         value = self._values[index]
         if data.shape != value.tensor.shape:
             raise bad_file(
@@ -88,12 +87,12 @@ class Values:
         value.data, value.data_quantization = data, quantization
 
     def is_first_only(self, index: int) -> bool:
-        """Tell whether the tensor was computed with its channels first, and nobody needed it otherwise yet."""
+        """Tell whether the tensor exists with its channels first only."""
         value = self._values[index]
         return value.data is None and bool(value.forms) and all(first for _, first in value.forms)
 
     def put(self, index: int, name: str, *, first: bool = False, raw: bool = False) -> None:
-        """Say which ONNX tensor holds a tensor. Real numbers are rounded to what a quantised one can hold."""
+        """Set the ONNX tensor that holds a tensor. Real numbers of a quantised one are rounded to its steps."""
         value = self._values[index]
         if first and value.tensor.rank != len(TO_FIRST):
             raise bad_file(
@@ -118,7 +117,7 @@ class Values:
         return value.forms[key]
 
     def arranged(self, index: int, perm: Sequence[int], *, raw: bool = False) -> str:
-        """Return a tensor with its dimensions in another order, of which a constant is stored in that order."""
+        """Return a tensor with its dimensions in another order; a constant is stored in that order."""
         value = self._values[index]
         raw = raw and value.tensor.is_quantized
         if value.data is None:
@@ -128,7 +127,7 @@ class Values:
         return stored if raw else self._read(value, stored, perm)
 
     def spread(self, index: int) -> str:
-        """Return a constant of up to four dimensions as an image with its channels first, to be broadcast."""
+        """Return a constant of up to four dimensions as a channels-first image that broadcasts."""
         value = self._values[index]
         assert value.data is not None
         image_shape = (1,) * (4 - value.data.ndim) + value.data.shape
@@ -163,15 +162,15 @@ class Values:
         return self.writer.node("Reshape", [self.get(index, first=first, raw=raw), self.writer.ints(shape)])
 
     def note_padding(self, index: int, source: int, pads: tuple[int, int, int, int]) -> None:
-        """Say that a tensor is `source` with zeros around it: top, left, bottom, right."""
+        """Remember that a tensor is `source` padded with zeros: top, left, bottom, right."""
         self._values[index].padded = (source, pads)
 
     def padding(self, index: int) -> tuple[int, tuple[int, int, int, int]]:
-        """Return what `note_padding` said, or the tensor itself with no padding."""
+        """Return the source and padding of `note_padding`, or the tensor itself with no padding."""
         return self._values[index].padded or (index, (0, 0, 0, 0))
 
     def _read(self, value: _Value, stored: str, perm: Sequence[int]) -> str:
-        """Return what a stored constant stands for."""
+        """Return the real numbers of a stored constant."""
         assert value.data is not None
         scales, dtype = value.data_quantization, np.dtype(value.tensor.dtype)
         if scales is not None:

@@ -78,7 +78,7 @@ def _transposed_convolution(op: OperatorContext) -> None:
         )
     pads = _pads(op, out, kernel, strides, [1, 1])
     full_shape = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
-    # Rows that no window reaches are zeros, and the bias.
+    # Rows that no window reaches hold the bias only.
     missing = [out[1 + i] - (full_shape[i] - pads[i] - pads[2 + i]) for i in range(2)]
     if any(not 0 <= size < strides[i] for i, size in enumerate(missing)):
         raise unsupported_form(op.operator, f"an output of shape {list(out)} for an image of {list(image)}")

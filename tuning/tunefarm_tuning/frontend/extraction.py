@@ -1,4 +1,4 @@
-"""What there is to tune in a model."""
+"""Extracting a model's tuning tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking in a stranger's network: checked in child processes, each with limits, so that whatever it does is an error."""
+"""Importing a stranger's network in child processes with limits, so that whatever it does becomes an error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def import_model(
 
 
 def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str | None]) -> None:
-    """Refuse what TVM is known to compute differently before hours are spent on it."""
+    """Refuse a network that TVM is known to compute differently, before hours are spent on tuning it."""
     for spec, dtype in zip(outputs, expected, strict=True):
         if dtype is not None and spec.dtype != dtype:
             raise InvalidModelError(
@@ -88,7 +88,7 @@ def _refuse_other_dtypes(outputs: Sequence[TensorSpec], expected: Sequence[str |
 
 
 def _plain_int(size: Any) -> Any:
-    """Return an int for NumPy's ints; what is no number goes on, to be refused with the rest."""
+    """Return a size as an int, NumPy's ints too; anything else as text, which the child refuses."""
     return size.__index__() if hasattr(size, "__index__") and not isinstance(size, bool) else str(size)
 
 
@@ -141,7 +141,7 @@ def _stage(doing: str, module: str, method: str, params: Mapping[str, Any], limi
             limit_sec=limits.timeout_sec,
         ) from error
     except ChildFailed as error:
-        # What the child wrote last stays with the cause: it names files of this machine.
+        # The child's last output stays with the cause: it names files of this machine.
         cause = getattr(error, "signal_name", None) or "an early exit"
         raise InvalidModelError(
             f"{doing} crashed ({cause}): the model {_CRASHES.get(cause, _CRASHES[''])}; check it with "

@@ -1,4 +1,4 @@
-"""Calls, which are put in the place of what calls them, and loops, which are unrolled where their count is known."""
+"""Calls, which are inlined, and loops, which are unrolled if the number of their rounds is constant."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tunefarm_convert.stablehlo.operators.ordering import top_k
 from tunefarm_convert.stablehlo.program import UnsupportedFormError
 from tunefarm_convert.stablehlo.values import Value, Values, one_number
 
-_MOST_ROUNDS = 4096
-"""Of a loop that is unrolled."""
+_MAX_ROUNDS = 4096
+"""Most rounds of a loop that is unrolled."""
 _WITHOUT_EFFECT = frozenset(
     {
         "Sharding",
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT = frozenset(
 
 
 def is_harmless(target: str) -> bool:
-    """Tell whether a custom call is of a function that XLA has in itself, or that does nothing: none of the process's."""
+    """Tell whether a custom call names a function that XLA itself has, or one without effect, and none of the process's."""
     return target in _WITHOUT_EFFECT or target.replace("mhlo.", "chlo.") in FUNCTIONS
 
 
@@ -36,7 +36,7 @@ def _call(op: OperatorContext) -> Values:
 
 
 def _named(op: OperatorContext, name: str) -> list[Value] | None:
-    """Return what a function that has a name with us makes; None where it has none."""
+    """Return the result of a function of `FUNCTIONS`; None if it has none of that name."""
     name = name.replace("mhlo.", "chlo.")
     if name in FUNCTIONS and len(op.operands) == 1:
         return [FUNCTIONS[name](op.emit, op.operands[0])]
@@ -63,7 +63,7 @@ def _custom_call(op: OperatorContext) -> Values | list[Value]:
 def _while(op: OperatorContext) -> Values:
     condition, body = op.operation.blocks
     values = op.operands
-    for _ in range(_MOST_ROUNDS + 1):  # the condition is asked once more than the body is run
+    for _ in range(_MAX_ROUNDS + 1):  # the condition is evaluated once more than the body
         (going_on,) = op.run(condition, values)
         op.emit.check(going_on)
         number = one_number(going_on)
@@ -74,7 +74,7 @@ def _while(op: OperatorContext) -> Values:
         if not number:
             return values
         values = op.run(body, values)
-    raise UnsupportedFormError(f"it runs more than {_MOST_ROUNDS} times; tunefarm unrolls loops")
+    raise UnsupportedFormError(f"it runs more than {_MAX_ROUNDS} times; tunefarm unrolls loops")
 
 
 def _case(op: OperatorContext) -> Values:

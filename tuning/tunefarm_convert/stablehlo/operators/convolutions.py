@@ -1,4 +1,4 @@
-"""Convolutions, of any layout, with padding, strides and gaps of both sides, in groups."""
+"""Convolutions of any layout, with padding, strides, dilation of the image and of the kernel, and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tunefarm_tuning.core.array_file import numpy_dtype
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """Per dimension of the image: how the kernel moves over it."""
+    """How the kernel moves over the image, per spatial dimension."""
 
     strides: list[int]
     low: list[int]
@@ -57,7 +57,7 @@ def _convolution(op: OperatorContext) -> list[Value]:
     if result is None:
         image, window = _spaced(op, image, window)
         result = _plain_convolution(op, image, kernel, window, groups)
-    # Result's dimension d is where the convolution's dimension order[d] goes.
+    # Dimension d of the result is dimension order[d] of the convolution.
     order = [0] * result.rank
     order[numbers["output_batch_dimension"]] = 0
     order[numbers["output_feature_dimension"]] = 1
@@ -96,7 +96,7 @@ def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> 
 
 
 def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
-    """Take off the image what padding below zero takes off, where no gaps are in between."""
+    """Cut off the image what negative padding cuts off, if the image is not dilated."""
     if all(n >= 0 for n in (*window.low, *window.high)):
         return image, window
     if any(gap > 1 for gap in window.gaps):
@@ -115,7 +115,7 @@ def _cut(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Wi
 
 
 def _spaced(op: OperatorContext, image: Value, window: _Window) -> tuple[Value, _Window]:
-    """Put the zeros of gaps, and of the padding around them, into the image."""
+    """Write the zeros of the image's dilation and padding into the image."""
     if all(gap == 1 for gap in window.gaps):
         return image, window
     none = [0] * len(window.low)
@@ -163,7 +163,7 @@ def _plain_convolution(
 def _transposed_convolution(
     op: OperatorContext, image: Value, kernel: Value, window: _Window, groups: int
 ) -> Value | None:
-    """Return what ONNX's operator for it makes; None where it has no such form."""
+    """Return the result of ONNX's ConvTranspose; None if that has no such form."""
     gaps = window.gaps
     if all(gap == 1 for gap in gaps) or any(stride > 1 for stride in window.strides):
         return None
@@ -177,7 +177,7 @@ def _transposed_convolution(
     outputs, inputs, *kernel_shape = kernel.shape
     places = list(range(kernel.rank - 2))
     kernel = reversed_along(emit, kernel, [i + 2 for i in places])
-    # ONNX's has the channels of the image first, and within a group those that come out.
+    # ONNX's kernel has the image's channels first, then the output channels of a group.
     kernel = reshaped(emit, kernel, [groups, outputs // groups, inputs, *kernel_shape])
     kernel = transposed(kernel, [0, 2, 1, *(i + 3 for i in places)])
     kernel = reshaped(emit, kernel, [groups * inputs, outputs // groups, *kernel_shape])

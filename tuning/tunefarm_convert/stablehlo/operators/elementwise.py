@@ -14,11 +14,11 @@ from tunefarm_convert.stablehlo.values import Value, one_number
 from tunefarm_tuning.core.array_file import numpy_dtype
 
 _WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
-"""What ONNX Runtime computes with in the place of integers for which it has few operators. Cast back, they wrap around."""
+"""Wider dtypes to compute in, for integers that ONNX Runtime has few operators for. Casting back wraps around."""
 
 
 def widened(op: OperatorContext, *values: Value) -> list[Value]:
-    """Return values as a dtype that ONNX Runtime has all operators for."""
+    """Cast values to a dtype that ONNX Runtime has all operators for."""
     return [cast(op.emit, value, _WIDER.get(value.dtype, value.dtype)) for value in values]
 
 
@@ -68,7 +68,7 @@ def _divide(op: OperatorContext) -> list[Value]:
     a, b = op.operands
     if numpy_dtype(a.dtype).kind not in "iu":
         return [op.apply("Div", a, b)]
-    # A processor ends the program that divides an integer by zero; XLA's result is one of all bits.
+    # A processor kills a program that divides an integer by zero; XLA's result has all bits set.
     wide = widened(op, a, b)
     safe, zero = _without_zero(op, wide[1])
     result = op.apply("Div", wide[0], safe)
@@ -125,7 +125,7 @@ def _compare(op: OperatorContext) -> list[Value]:
 
 
 def like_shape(op: OperatorContext, value: Value, shape: Sequence[int]) -> Value:
-    """Return a value that may be a single number in a shape."""
+    """Spread a value to a shape if it is a single number."""
     return spread(op.emit, value, shape, []) if value.rank == 0 and len(shape) else value
 
 
@@ -161,7 +161,7 @@ def _convert(op: OperatorContext) -> list[Value]:
     wanted = op.result().dtype
     from_float = numpy_dtype(x.dtype).kind not in "iub"
     if from_float and numpy_dtype(wanted).kind in "iu" and x.data is None:
-        # Numbers beyond its ends become the ends, and NaN zero; of what C makes of them there is no telling.
+        # Numbers out of range become the nearest limit, and NaN becomes zero; in C their conversion is undefined.
         return [_saturated(op, x, wanted)]
     return [cast(op.emit, x, wanted)]
 
@@ -194,7 +194,7 @@ def _shift(kind: str) -> Converter:
             negative = op.apply("Less", *widened(op, x, op.like(x, 0)), dtype="bool")
             x = _choose(op, negative, op.apply("BitwiseNot", x), x)
         direction = "LEFT" if kind == "left" else "RIGHT"
-        wide = "uint64" if bits == 64 else "uint32"  # ONNX Runtime shifts no 16 bits
+        wide = "uint64" if bits == 64 else "uint32"  # ONNX Runtime has no shift of 16-bit integers
         x, count = (cast(op.emit, cast(op.emit, value, unsigned), wide) for value in (x, count))
         result = op.apply("BitShift", x, count, direction=direction)
         result = cast(op.emit, cast(op.emit, result, unsigned), str(dtype))

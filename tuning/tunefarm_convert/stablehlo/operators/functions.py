@@ -1,6 +1,6 @@
-"""Functions of one real number: those that ONNX has, and the others as a few of its operators.
+"""Functions of one real number: ONNX's own, and others as a few of its operators.
 
-Written so that small results keep their digits where StableHLO's do: ``exp(x) - 1`` near zero, ``log(1 + x)``.
+Small results keep as many digits as StableHLO's: ``exp(x) - 1`` near zero, ``log(1 + x)``.
 """
 
 from __future__ import annotations
@@ -110,4 +110,4 @@ FUNCTIONS: Mapping[str, Function] = {
     "chlo.acosh": _chain("Acosh"),
     "chlo.atanh": _chain("Atanh"),
 }
-"""By the operation's name, or by that of a composite or of a custom call that is one of these."""
+"""By the name of an operation, a composite or a custom call."""

@@ -1,4 +1,4 @@
-"""Products of matrices, with any dimensions as batches, rows, columns, and those that are summed over."""
+"""Matrix products, with any dimensions as batches, rows, columns and summed dimensions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ def product(
     summed: tuple[Sequence[int], Sequence[int]],
     dtype: str,
 ) -> Value:
-    """Return the product of two tensors: of shape (batches, what is left of `a`, what is left of `b`).
+    """Return the product of two tensors, of shape (batches, other dimensions of `a`, other dimensions of `b`).
 
     Args:
-        emit: The conversion's.
-        a: The one.
-        b: The other.
-        batch: Which dimensions of each go side by side.
-        summed: Which dimensions of each are summed over.
-        dtype: Of the sums.
+        emit: Makes ONNX nodes of values.
+        a: The left operand.
+        b: The right operand.
+        batch: The batch dimensions of each.
+        summed: The dimensions of each that are summed over.
+        dtype: The result's dtype.
     """
     left = [i for i in range(a.rank) if i not in batch[0] and i not in summed[0]]
     right = [i for i in range(b.rank) if i not in batch[1] and i not in summed[1]]
     if a.data is not None and b.data is None and not batch[0]:
-        # A weight from the left: as one from the right, which is what kernels are made for.
+        # A weight on the left is swapped to the right, which kernels are made for.
         result = product(emit, b, a, (batch[1], batch[0]), (summed[1], summed[0]), dtype)
         order = [*range(len(right), len(right) + len(left)), *range(len(right))]
         return transposed(result, order)
@@ -44,7 +44,7 @@ def product(
     a = transposed(a, [*batch[0], *left, *summed[0]])
     b = transposed(b, [*batch[1], *summed[1], *right])
     if not batches and rows:
-        # Leading dimensions of the one are as good as batches.
+        # The leading dimensions of `a` serve as batches.
         a = reshaped(emit, a, [*rows, depth])
         b = reshaped(emit, b, [depth, math.prod(columns)])
     else:

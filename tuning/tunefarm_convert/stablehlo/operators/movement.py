@@ -1,4 +1,4 @@
-"""Values in other shapes, other orders, in part and put together: what needs no arithmetic."""
+"""Moving elements without arithmetic: reshapes, transposes, slices, concatenation, padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tunefarm_convert.stablehlo.values import Emitter, Value, compact, constant
 
 
 def transposed(value: Value, perm: Sequence[int]) -> Value:
-    """Return a value whose dimension i is the given one's perm[i]: no more than a name for another order."""
+    """Return a value whose dimension i is dimension perm[i] of the given one. This adds no node: only the order is renamed."""
     shape = tuple(value.shape[i] for i in perm)
     if value.data is not None:
         return constant(np.transpose(value.data, perm))
@@ -27,7 +27,7 @@ def transposed(value: Value, perm: Sequence[int]) -> Value:
 
 
 def reshaped(emit: Emitter, value: Value, shape: Sequence[int]) -> Value:
-    """Return a value's elements, in their order, in another shape."""
+    """Return a value in another shape; the order of its elements stays."""
     shape = tuple(shape)
     if shape == value.shape:
         return value
@@ -49,7 +49,7 @@ def reshaped(emit: Emitter, value: Value, shape: Sequence[int]) -> Value:
 
 
 def _same_but_ones(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]] | None:
-    """Return which dimensions are which where two shapes differ in dimensions of size one alone."""
+    """Return pairs of equal dimensions if two shapes differ in dimensions of size one only, otherwise None."""
     a = [i for i, size in enumerate(old) if size != 1]
     b = [i for i, size in enumerate(new) if size != 1]
     if [old[i] for i in a] != [new[i] for i in b]:
@@ -58,7 +58,7 @@ def _same_but_ones(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, in
 
 
 def _with_ones(emit: Emitter, value: Value, shape: tuple[int, ...], pairs: list[tuple[int, int]]) -> Value:
-    """Return a value with other dimensions of size one, in the order in which it is held."""
+    """Add and remove dimensions of size one, keeping the order in which the value is held."""
     position = dict(pairs)
     held = [1] * len(shape)
     for old, new in pairs:
@@ -73,7 +73,7 @@ def _with_ones(emit: Emitter, value: Value, shape: tuple[int, ...], pairs: list[
 
 
 def spread(emit: Emitter, value: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-    """Return a value as large as `shape`, its dimension i being the result's dims[i], the others new."""
+    """Broadcast a value to `shape`; its dimension i is dimension dims[i] of the result, the others are new."""
     shape = tuple(shape)
     order = sorted(range(value.rank), key=lambda i: dims[i])
     value = transposed(value, order)
@@ -95,14 +95,14 @@ def spread(emit: Emitter, value: Value, shape: Sequence[int], dims: Sequence[int
 
 
 def cast(emit: Emitter, value: Value, dtype: str) -> Value:
-    """Return a value as another dtype, as ONNX casts."""
+    """Cast a value as ONNX does."""
     return value if value.dtype == dtype else emit.apply("Cast", value, dtype=dtype, to=onnx_type(dtype))
 
 
 def sliced(
     emit: Emitter, value: Value, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]
 ) -> Value:
-    """Return a part of a value: from each start, before each end, in steps above zero."""
+    """Return a slice of a value, with positive steps."""
     parts = tuple(slice(a, b, s) for a, b, s in zip(starts, ends, steps, strict=True))
     sizes = tuple(len(range(*part.indices(size))) for part, size in zip(parts, value.shape, strict=True))
     if sizes == value.shape:
@@ -129,7 +129,7 @@ def sliced(
 
 
 def reversed_along(emit: Emitter, value: Value, dims: Sequence[int]) -> Value:
-    """Return a value back to front."""
+    """Reverse a value along dimensions."""
     dims = [i for i in dims if value.held[i] != 1]
     if not dims:
         return value
@@ -144,7 +144,7 @@ def reversed_along(emit: Emitter, value: Value, dims: Sequence[int]) -> Value:
 
 
 def concatenated(emit: Emitter, values: Sequence[Value], dim: int) -> Value:
-    """Return values one after the other."""
+    """Concatenate values along a dimension."""
     if len(values) == 1:
         return values[0]
     shape = list(values[0].shape)
@@ -160,12 +160,12 @@ def concatenated(emit: Emitter, values: Sequence[Value], dim: int) -> Value:
 def padded(
     emit: Emitter, value: Value, around: Value, low: Sequence[int], high: Sequence[int], inner: Sequence[int]
 ) -> Value:
-    """Return a value with one number around it and between its elements; where `low` or `high` is below zero, cut."""
+    """Pad a value with one number, around it and between its elements; negative `low` or `high` cuts."""
     if any(inner):
         value = _spaced(emit, value, around, inner)
     cut_low, cut_high = [max(-n, 0) for n in low], [max(-n, 0) for n in high]
     low, high = [max(n, 0) for n in low], [max(n, 0) for n in high]
-    # What is cut may be more than is there, where the other side is padded.
+    # More may be cut than there is, if the other side is padded.
     first = [max(cut - size, 0) for cut, size in zip(cut_low, value.shape, strict=True)]
     last = [max(cut - size, 0) for cut, size in zip(cut_high, value.shape, strict=True)]
     if any(first) or any(last):
@@ -201,7 +201,7 @@ def _extended(emit: Emitter, value: Value, around: Value, low: Sequence[int], hi
 
 
 def _padded_type(dtype: str) -> str:
-    """Return a dtype that ONNX Runtime pads, and that holds all of another one's numbers."""
+    """Return a dtype that ONNX Runtime can pad and that holds all numbers of `dtype`."""
     return {"bool": "int32", "int16": "int32", "uint16": "int32"}.get(dtype, dtype)
 
 
@@ -221,7 +221,7 @@ def _spaced(emit: Emitter, value: Value, around: Value, inner: Sequence[int]) ->
 
 
 def taken(emit: Emitter, value: Value, indices: Value, dim: int) -> Value:
-    """Return the elements of a value at places along a dimension that are in range. Indices of any rank take its place."""
+    """Gather elements of a value along a dimension, which the dimensions of `indices` replace; all must be in range."""
     shape = (*value.shape[:dim], *indices.shape, *value.shape[dim + 1 :])
     if value.data is not None and indices.data is not None:
         return constant(np.take(value.data, indices.data, axis=dim))

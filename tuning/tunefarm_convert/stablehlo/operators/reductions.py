@@ -1,4 +1,4 @@
-"""Operations over whole dimensions: sums, products, maxima, and where the maximum is."""
+"""Reductions over dimensions: sums, products, maxima, and the index of the maximum."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def combined(emit: Emitter, reducer: str, a: Value, b: Value) -> Value:
 
 
 def with_start(emit: Emitter, reducer: str, value: Value, start: Value) -> Value:
-    """Combine a reduction with the number that it starts from, where that changes anything."""
+    """Combine a reduction with its initial value, unless that is neutral."""
     number = one_number(start)
     if number is not None and number == neutral(reducer, value.dtype):
         return value
@@ -89,7 +89,7 @@ def _reduce(op: OperatorContext) -> list[Value]:
 
 
 def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
-    """Return the largest (smallest) elements along a dimension, and where the first of them is."""
+    """Convert a reduction of values and their indices: the largest (smallest) along a dimension, and its first index."""
     value, places, start, _ = op.operands
     if len(dims) != 1 or not _counts(places, dims[0]):
         raise UnsupportedFormError("of two tensors, of which the second does not count along one dimension")
@@ -102,7 +102,7 @@ def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     emit, order = op.emit, value.order
     if value.dtype in ("int64", "uint64"):
         raise UnsupportedFormError(f"of two tensors, of {value.dtype}")
-    # What ONNX Runtime finds the largest of, and what holds all numbers of the others.
+    # A dtype that ONNX Runtime has ArgMax for, and that holds all numbers of the value's.
     source = value if floating else cast(emit, value, "float64" if value.dtype == "uint32" else "int32")
     name = emit.node(operator, [emit.name(source, order)], axis=order.index(dims[0]), keepdims=0)
     shape = op.result(0).shape
@@ -122,9 +122,9 @@ def _counts(places: Value, dim: int) -> bool:
 
 
 def _arg_operator(block: Block, *, floating: bool) -> str:
-    """Return ONNX's operator for an inner program that keeps the larger or smaller of two pairs.
+    """Return ONNX's operator for a region that keeps the larger or smaller of two pairs.
 
-    NaN is left out: of it ONNX says nothing.
+    NaN is not tried: ONNX does not define it here.
     """
     if len(block.arguments) != 4 or len(block.returned) != 2:
         raise UnsupportedFormError("its inner program does not keep one of two pairs")

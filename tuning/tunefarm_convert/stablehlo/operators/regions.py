@@ -1,4 +1,4 @@
-"""What the small inner programs of reductions, scatters and sorts do: which operator they are, or how they order numbers."""
+"""The regions of reductions, scatters and sorts: which operator one is, or how it orders numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def operator_of(block: Block) -> str:
-    """Return which operator an inner program is, ``"assign"`` where it returns the second of its two values.
+    """Return which operator a region is, ``"assign"`` where it returns the second of its two arguments.
 
     Raises:
         UnsupportedFormError: It is something else.
@@ -55,7 +55,7 @@ def operator_of(block: Block) -> str:
 
 
 def captured(block: Block) -> set[int]:
-    """Return the values from outside that an inner program uses."""
+    """Return the values from outside that a region uses."""
     inside = {number for number, _ in block.arguments}
     inside.update(number for operation in block.operations for number, _ in operation.results)
     used = {operand for operation in block.operations for operand in operation.operands} | set(block.returned)
@@ -63,7 +63,7 @@ def captured(block: Block) -> set[int]:
 
 
 def neutral(reducer: str, dtype: str) -> Any:
-    """Return the number that a reducer leaves others as they are with."""
+    """Return a reducer's neutral number."""
     kind = numpy_dtype(dtype)
     if reducer in ("maximum", "minimum"):
         below = reducer == "maximum"
@@ -78,15 +78,15 @@ def neutral(reducer: str, dtype: str) -> Any:
 def outcome(
     block: Block, arguments: Sequence[Any], outer: Mapping[int, Any], *, zero: bool = False
 ) -> list[Any]:
-    """Run an inner program that only compares and chooses.
+    """Run a region that only compares and selects.
 
-    Of such a program it is enough to know what it does for each way in which its arguments can be in order: among
-    each other, and with zero and NaN where it may compare with those.
+    Such a region is known once its results are known for every order of its arguments, among each other and with zero and
+    NaN where it may compare with those.
 
     Args:
-        block: The inner program.
+        block: The region.
         arguments: Its arguments.
-        outer: Numbers from outside of it that it uses, by value.
+        outer: Numbers from outside that it uses, by the number of their value.
         zero: Whether it may compare with zero and NaN.
 
     Raises:
@@ -123,7 +123,7 @@ def _compared(operation: Operation, known: Mapping[int, Any], *, zero: bool) -> 
 
 
 def _own(number: Any, *, zero: bool) -> Any:
-    """Return a number that an inner program brings along, which may be zero or NaN alone."""
+    """Return a constant of a region; only zero and NaN are allowed."""
     if not zero or not (number == 0 or np.isnan(number)):
         raise UnsupportedFormError("its inner program compares with a number of its own")
     return number
@@ -137,7 +137,7 @@ def _order(operation: Operation, values: Sequence[Any]) -> bool:
 
 
 def _rank(number: Any) -> tuple[int, float, int]:
-    """Return what orders floats in full: negative NaN, -infinity to -0, 0 to infinity, NaN."""
+    """Return a key for the total order of floats: negative NaN, -infinity to -0, 0 to infinity, NaN."""
     negative = bool(np.signbit(number))
     if np.isnan(number):
         return (-1 if negative else 1, 0.0, 0)

@@ -1,4 +1,4 @@
-"""Constants, and operations that only say in which shape or order values are."""
+"""Converters of constants, and of operations that change shapes and orders only."""
 
 from __future__ import annotations
 
@@ -79,4 +79,4 @@ CONVERTERS: Mapping[str, Converter] = {
     "stablehlo.reverse": _reverse,
     "stablehlo.atan2": _arc_tangent,
 }
-"""Those that are called dynamic take a shape that they need not be told: their result's is known, or they are refused."""
+"""The shape operand of a dynamic operation is not read: its result's type gives the shape, or it is refused."""

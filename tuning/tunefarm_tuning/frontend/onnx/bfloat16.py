@@ -19,7 +19,7 @@ _NARROW, _WIDE = TensorProto.BFLOAT16, TensorProto.FLOAT
 
 
 def uses_bfloat16(graph: onnx.GraphProto) -> bool:
-    """Return whether anything in a graph is bfloat16: a weight, or what a node is told to make."""
+    """Return whether anything in a graph is bfloat16: a weight, or a node's result."""
     return any(
         any(tensor.data_type == _NARROW for tensor in part.initializer)
         or any(_makes_narrow(attribute) for node in part.node for attribute in node.attribute)
@@ -37,11 +37,11 @@ def narrow_tensors(model: onnx.ModelProto) -> frozenset[str]:
 
 
 def widened(model: onnx.ModelProto, *, rounds: bool) -> onnx.ModelProto:
-    """Return a network's twin in float32; its inputs and outputs are the same.
+    """Return a network's twin in float32, with the same inputs and outputs.
 
     Args:
-        model: Is left as it is.
-        rounds: Whether what a node makes is rounded to bfloat16 where the network has it so.
+        model: The network; it is not changed.
+        rounds: Whether results that are bfloat16 in the network are rounded to it.
     """
     narrow = narrow_tensors(model)
     twin = onnx.ModelProto()
@@ -112,7 +112,7 @@ def _narrow_outputs(node: onnx.NodeProto, opsets: Mapping[str, int], known: Iter
 
 
 def _with_rounding(node: onnx.NodeProto, narrow: frozenset[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that do what a node does, and round what it makes."""
+    """Return a node, followed by nodes that round its results."""
     inner = any(attribute.HasField("g") for attribute in node.attribute)  # its branches have rounded
     rounded = [name for name in node.output if name in narrow and not inner]
     casts = []

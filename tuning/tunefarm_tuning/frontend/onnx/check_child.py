@@ -1,4 +1,4 @@
-"""Child process: is this file a model that tunefarm takes? Everything but TVM's own opinion."""
+"""Child process: check a model file by its bytes, our rules, ONNX's checker and ONNX Runtime; TVM comes after."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _DTYPES = {
     "tensor(bool)": "bool",
     **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""ONNX Runtime's names of what numpy has too."""
+"""ONNX Runtime's names of the dtypes that NumPy has."""
 
 
 def load_reference(params: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def load_reference(params: dict[str, Any]) -> dict[str, Any]:
         InvalidModelError: invalid-onnx, or unsupported-operator where the model is right but ONNX Runtime cannot run it.
     """
     if uses_bfloat16(read_model(params["path"]).graph):
-        # Its twin has lost the types that the network mixes up. ONNX Runtime looks at types before it looks for kernels.
+        # Its twin in float32 hides type errors. ONNX Runtime checks types before it looks for kernels.
         try:
             _load(params["path"], params["path"])
         except InvalidModelError as error:
@@ -97,7 +97,7 @@ def _load(source: str | bytes, path: str) -> Any:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # By the file's name it would take some files for its own format.
+    # Otherwise the file's name can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
@@ -151,7 +151,7 @@ def _run_checker(data: bytes) -> None:
 
 
 def _reason(error: Exception, path: str = "") -> str:
-    """Return a library's message on one line; where the file lies is nobody's business."""
+    """Return a library's message on one line, without the file's path."""
     text = str(error)
     if path:
         text = text.replace(f"Load model from {path} failed:", "").replace(path, "the model")

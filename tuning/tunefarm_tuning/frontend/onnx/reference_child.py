@@ -61,7 +61,7 @@ def make_reference(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def rounds_values(graph: onnx.GraphProto) -> bool:
-    """Return whether a graph quantises what it computes; weights that came quantised are no matter."""
+    """Return whether a graph quantises what it computes; quantised weights do not count."""
     constants = {tensor.name for tensor in graph.initializer}
     constants |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     return any(
@@ -85,9 +85,9 @@ def run_once(params: dict[str, Any]) -> None:
 def _run_on_some(
     session: onnxruntime.InferenceSession, specs: Sequence[TensorSpec], arrays: list[NDArray[Any]]
 ) -> tuple[str, list[NDArray[Any]], list[NDArray[Any]]]:
-    """Run on the arrays, or on others where random integers will not do.
+    """Run on the arrays; if that fails, on integers that are all 0, then all 1.
 
-    An index of one may be out of range, where zero never is; a divisor must not be zero, where one will do.
+    A random index may be out of range, which 0 never is; a divisor must not be 0.
     """
     attempts = {"random": arrays}
     if any(array.dtype.kind in "iu" for array in arrays):
@@ -145,7 +145,7 @@ def _session(path: str, threads: int, *, optimised: bool) -> onnxruntime.Inferen
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # By the file's name it would take some files for its own format.
+    # Otherwise the file's name can make ONNX Runtime read its own format.
     options.add_session_config_entry("session.load_model_format", "ONNX")
     source = onnx_source(path, rounds=not optimised)
     try:

@@ -1,4 +1,4 @@
-"""Our own rules for what strangers upload, checked before any loader sees the model."""
+"""tunefarm's own rules for uploaded networks, checked before any loader sees the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPE_ATTRIBUTES = {"Cast": "to", "EyeLike": "dtype", "QuantizeLinear": "output_
 
 
 def check_rules(model: onnx.ModelProto, *, max_nodes: int) -> None:
-    """Refuse what tunefarm does not take, whatever ONNX says of it.
+    """Refuse a model that tunefarm does not take, even if it is valid ONNX.
 
     Raises:
         InvalidModelError: external-data, unsupported-operator, unsupported-dtype, too-large, invalid-onnx.
@@ -191,7 +191,7 @@ def _is_inside(element_type: int) -> bool:
 def _refuse_narrow_outputs(model: onnx.ModelProto) -> None:
     narrow = narrow_tensors(model)
     for value in model.graph.output:
-        declared = value.type.tensor_type.elem_type  # where it is wrong, ONNX Runtime says so
+        declared = value.type.tensor_type.elem_type  # ONNX Runtime reports it if it is wrong
         if declared == TensorProto.BFLOAT16 or (not declared and value.name in narrow):
             raise _bad_dtype(f"output '{clean(value.name, 60)}'", TensorProto.BFLOAT16)
 

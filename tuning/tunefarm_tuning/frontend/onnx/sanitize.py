@@ -1,4 +1,4 @@
-"""A model as the importer gets it: bound, and stripped of everything that a stranger wrote and nothing needs."""
+"""Preparing a model for the importer: shapes bound, and a stranger's names and texts removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tunefarm_tuning.frontend.onnx.binding import real_inputs
 from tunefarm_tuning.workload.task import TensorSpec
 
 _COUNTED_OUTPUTS = frozenset({"Split"})
-"""What these compute depends on how many outputs they list."""
+"""Operators whose results depend on how many outputs they list."""
 
 
 def sanitize_model(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> list[str]:
@@ -63,7 +63,7 @@ def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 
 def _drop_unused_outputs(graph: onnx.GraphProto) -> None:
-    """Take away last outputs that nothing reads: a mask, indices or statistics that the importer cannot make."""
+    """Remove trailing outputs that nothing reads: a mask, indices or statistics that the importer cannot compute."""
     graphs = list(all_graphs(graph))
     read = {name for part in graphs for node in part.node for name in node.input}
     read |= {value.name for part in graphs for value in part.output}
