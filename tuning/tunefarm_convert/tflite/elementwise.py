@@ -12,14 +12,14 @@ from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 
 def operands(op: OperatorContext, positions: list[int] | None = None) -> tuple[list[str], bool]:
-    """Return the inputs as real numbers, and whether with their channels first: so, if an image among them is.
+    """Return the inputs as real numbers, and whether they have channels first, which they have if an image among them has.
 
-    All fit each other by broadcasting from the last dimension, as in the file.
+    They broadcast from the last dimension, as in the file.
     """
     indexes = [op.index(i) for i in (range(len(op.operator.inputs)) if positions is None else positions)]
     values = op.values
     first = op.prefers_first(*indexes) and len(op.out_shape()) == 4
-    # What has fewer dimensions would meet others than before; constants can be brought to four.
+    # A tensor of lower rank would broadcast along other dimensions; constants can be given four.
     first = first and all(
         len(values.shape(i)) in (0, 4) or values.constant(i) is not None or set(values.shape(i)) == {1}
         for i in indexes
@@ -38,7 +38,7 @@ def _operand(op: OperatorContext, index: int, *, first: bool) -> str:
 
 
 def _plain(*operators: str) -> Converter:
-    """Make a converter to ONNX operators one after the other, the first of which takes all inputs."""
+    """Make a converter to a chain of ONNX operators, the first of which takes all inputs."""
 
     def convert(op: OperatorContext) -> None:
         inputs, first = operands(op)
@@ -98,7 +98,7 @@ def _floor_div(op: OperatorContext) -> None:
     (a, b), first = operands(op, [0, 1])
     if _is_float(op):
         result = op.node("Floor", op.node("Div", a, b))
-    else:  # what is left over has the divisor's sign
+    else:  # the remainder has the divisor's sign
         result = op.node("Div", op.node("Sub", a, op.node("Mod", a, b)), b)
     op.finish(result, first=first)
 
@@ -121,7 +121,7 @@ def _is_float(op: OperatorContext) -> bool:
 def _select(op: OperatorContext) -> None:
     condition, chosen = op.shape(0), op.shape(1)
     if op.operator.kind == "SELECT" and len(condition) == 1 and len(chosen) > 1:
-        # A list of conditions chooses whole rows here.
+        # Here a list of conditions selects whole rows.
         name = op.values.reshaped(op.index(0), [*condition, *[1] * (len(chosen) - 1)])
         op.finish(op.node("Where", name, *(op.values.get(op.index(i)) for i in (1, 2))))
         return

@@ -16,7 +16,7 @@ _LONGEST_RANGE = 1 << 20
 
 
 def _reshape(op: OperatorContext) -> None:
-    """Bring the first input into the shape that the file gives the output, whatever it says the shape comes from."""
+    """Reshape the first input to the shape that the file gives the output; other sources of the shape are ignored."""
     source, shape = op.index(0), op.out_shape()
     if math.prod(op.values.shape(source)) != math.prod(shape):
         raise bad_file(

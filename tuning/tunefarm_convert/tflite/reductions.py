@@ -12,11 +12,11 @@ from tunefarm_convert.tflite.graph import unsupported_form
 from tunefarm_convert.tflite.values import TO_FIRST
 
 _SMALLEST_NORM = 1e-6
-"""TFLite's, below which it divides by this."""
+"""TFLite's lower bound of a norm that it divides by."""
 
 
 def _stays_first(op: OperatorContext, axes: list[int], *, keep: bool) -> bool:
-    """Tell whether to reduce an image with its channels first: what is left must come in the file's order."""
+    """Tell whether to reduce an image with its channels first: the remaining dimensions must be in the file's order."""
     index = op.index(0)
     if not op.prefers_first(index):
         return False

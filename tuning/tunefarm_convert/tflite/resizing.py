@@ -11,7 +11,7 @@ from tunefarm_convert.tflite.converter import Converter, OperatorContext
 from tunefarm_convert.tflite.graph import bad_file, unsupported_form
 
 LARGEST_SIDE = 1 << 16
-"""Of images whose rows are chosen by a list of indices."""
+"""Most rows of an image that are selected by a list of indices."""
 
 
 def _resize(op: OperatorContext) -> None:
@@ -45,7 +45,7 @@ def _resize(op: OperatorContext) -> None:
             nearest_mode=nearest,
         )
     else:
-        # Which of two neighbours is nearest can hang on how TFLite rounds its scale.
+        # Which of two neighbours is nearest can depend on how TFLite rounds its scale.
         result = x
         for axis in (1, 2):
             rows = _nearest(shape[axis], out[axis], corners=corners, centers=centers)
@@ -58,7 +58,7 @@ def _is_exact(size: int, out: int) -> bool:
 
 
 def _nearest(size: int, out: int, *, corners: bool, centers: bool) -> NDArray[np.int64]:
-    """Return which row TFLite takes for each row of the result, in the arithmetic of 32-bit floats that it uses."""
+    """Return the row that TFLite takes for each row of the result, computed in 32-bit floats as there."""
     if corners and out > 1:
         scale = np.float32(size - 1) / np.float32(out - 1)
     else:

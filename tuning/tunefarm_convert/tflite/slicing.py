@@ -16,7 +16,7 @@ from tunefarm_convert.tflite.values import TO_FIRST
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What to take of one dimension: `count` elements from `start` on."""
+    """The part of one dimension to take: `count` elements from `start` on."""
 
     start: int
     step: int
@@ -85,7 +85,7 @@ def _strided_slice(op: OperatorContext) -> None:
 
 
 def _cut(op: OperatorContext, cuts: list[_Cut], result: list[int] | None) -> None:
-    """Take a part of the first input, and bring it into another shape where one is given."""
+    """Cut a part out of the first input, and reshape it if a shape is given."""
     source, output = op.index(0), op.output()
     data = op.values.constant(source)
     shape = [cut.count for cut in cuts]

@@ -36,14 +36,14 @@ def main(argv: list[str]) -> int:
 
     def load() -> None:
         nonlocal handlers
-        # Nothing of what imports make is garbage: looking for some takes a tenth of TVM's import, and of each later look.
+        # Imports make no garbage. Looking for it takes a tenth of the time of TVM's import, and slows each later collection.
         gc.disable()
         handlers = importlib.import_module(module).HANDLERS
         gc.freeze()
         gc.enable()
 
     answer = _answer(load)
-    # Libraries put in handlers of their own (TVM does), which may wait for ever for what the crashed code had locked.
+    # Libraries such as TVM install signal handlers of their own, which may wait for ever for a lock of the crashed code.
     faulthandler.disable()
     faulthandler.enable()
     _send(replies, answer)
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def _take_over_standard_streams() -> tuple[BinaryIO, BinaryIO]:
-    """Move the protocol to descriptors of its own, so that no library can write into it by a print."""
+    """Move the protocol to descriptors of its own, so that no library can print into it."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -23,7 +23,7 @@ from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.process.running import RunningChild
 
 START_TIMEOUT_SEC = 180.0
-"""For the interpreter and the module's imports (seconds, a minute on a small board); a call's clock starts after."""
+"""Time for the interpreter and the module's imports (seconds; a minute on a small board); a call's clock starts after."""
 
 _MAX_REPLY_BYTES = 512 << 20
 _MEMORY_WORDS = ("bad_alloc", "MemoryError", "Cannot allocate memory", "LLVM ERROR: out of memory")
@@ -135,7 +135,7 @@ class ChildProcess:
             if running is None:
                 return
             running.kill()
-            if not self._in_call:  # else the caller still reads the pipes, sees their end, and tidies up
+            if not self._in_call:  # otherwise the caller reads the pipes' end and releases them
                 self._running = None
                 running.release()
 
@@ -177,12 +177,12 @@ class ChildProcess:
             try:
                 self._receive(running, START_TIMEOUT_SEC)  # its "ready"
             except TunefarmError:
-                self.kill()  # a child without its module is of no use: the next call says the same again
+                self.kill()  # a child without its module is useless: the next call starts another
                 raise
         return running
 
     def _receive(self, running: RunningChild, timeout_sec: float) -> Any:
-        """Return the next reply's value; leaves the call where there is none."""
+        """Return the next reply's value; without one, end the call and raise."""
         try:
             line = running.read_line(deadline=time.monotonic() + timeout_sec, max_bytes=_MAX_REPLY_BYTES)
             reply = json.loads(line) if line is not None else None
@@ -192,7 +192,7 @@ class ChildProcess:
         except (ValueError, TypeError, AttributeError):
             self._end_call(running, keep=False)
             raise ChildCrashed(f"{self._name} sent an answer that cannot be read") from None
-        except BaseException:  # an interrupt: the answer that is still to come must not meet the next call
+        except BaseException:  # an interrupt: the next call must not read this call's answer
             self._end_call(running, keep=False)
             raise
         if reply is None:
@@ -201,7 +201,7 @@ class ChildProcess:
             self._end_call(running, keep=True)
             raise error
         if "out_of_memory" in reply:
-            self._end_call(running, keep=False)  # its memory may be in pieces
+            self._end_call(running, keep=False)  # its memory may be fragmented
             raise ChildOutOfMemory(
                 f"{self._name} ran out of memory: {clean(str(reply['out_of_memory']), 300)}",
                 limit_bytes=self._limits.memory_bytes,
@@ -235,7 +235,7 @@ class ChildProcess:
         raise ChildTimedOut(f"{self._name} {failure}", detail=running.errors.last_lines(wait_sec=1.0))
 
     def _died(self, running: RunningChild) -> NoReturn:
-        # Its own signal or exit code says more than the SIGKILL that we would send.
+        # Wait for its own signal or exit code, which says more than our SIGKILL.
         code = self._end_call(running, keep=False, grace_sec=2.0)
         self._check_open()
         detail = running.errors.last_lines(wait_sec=1.0)

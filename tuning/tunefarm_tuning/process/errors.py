@@ -22,7 +22,7 @@ class ChildFailed(TunefarmError):  # noqa: N818  (its subclasses say what happen
 
 
 class ChildCrashed(ChildFailed):
-    """The child died: a signal, an early exit, or an answer that is none.
+    """The child died of a signal, exited early, or sent an answer that cannot be read.
 
     Attributes:
         signal_name: ``"SIGSEGV"``, or None where it was no signal.
@@ -52,7 +52,7 @@ class ChildClosed(ChildCrashed):
 
 
 class ChildTimedOut(ChildFailed):
-    """The child was over its time (wall-clock, or its limit of CPU seconds) and has been killed."""
+    """The child exceeded its time (wall-clock, or its limit of CPU seconds) and was killed."""
 
     default_code = "child-timed-out"
 

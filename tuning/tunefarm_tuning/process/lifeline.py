@@ -99,8 +99,8 @@ def end_orphans(known: Container[int] = (), *, within_sec: float = 0.0) -> list[
     """Kill and reap every child that is not `known`, and what these leave behind; return their ids.
 
     Args:
-        known: Children that somebody else answers for.
-        within_sec: Wait this long for the killed to be gone; those that are not are met again at the next call.
+        known: Children that are looked after elsewhere.
+        within_sec: How long to wait for the killed ones to be gone; the next call meets the others again.
     """
     deadline = time.monotonic() + within_sec
     ended: list[int] = []

@@ -46,7 +46,7 @@ class ChildLimits:
 
 
 def _lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, but never above the one that is there: an ordinary user may not."""
+    """Set a limit, but never above the present hard limit, which an ordinary user may not raise."""
     _, ceiling = resource.getrlimit(kind)
     if ceiling != resource.RLIM_INFINITY:
         soft, hard = min(soft, ceiling), min(hard, ceiling)

@@ -14,17 +14,17 @@ from tunefarm_tuning.process.limits import ChildLimits
 
 
 def call_model_child(
-    stage: str, what: str, module: str, handler: str, params: dict[str, Any], limits: ImportLimits
+    stage: str, doing: str, module: str, handler: str, params: dict[str, Any], limits: ImportLimits
 ) -> Any:
     """Call a handler of a child module, and return its answer.
 
     Args:
-        stage: What the code of an error begins with, as of `model_error`.
-        what: What the child does, for a message.
-        module: The child's.
-        handler: Its name there.
-        params: What it takes.
-        limits: Of its memory and time.
+        stage: Begins an error's code, as in `model_error`.
+        doing: The child's work, for a message.
+        module: The child's module.
+        handler: The handler's name there.
+        params: The handler's argument.
+        limits: The child's memory and time.
 
     Raises:
         InvalidModelError: What the handler raised, or what `model_error` makes of a child that gave no answer.
@@ -41,16 +41,16 @@ def call_model_child(
     except ChildClosed:
         raise
     except ChildFailed as error:
-        raise model_error(stage, what, error) from error
+        raise model_error(stage, doing, error) from error
 
 
 def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError:
-    """Return the error to raise.
+    """Return the error of a model whose child gave no answer.
 
     Args:
         stage: Begins the code: ``"compile"`` makes compile-timeout, compile-memory, compile-crashed.
-        doing: What was under way, for the message.
-        error: What the call raised.
+        doing: The child's work, for the message.
+        error: The call's error.
     """
     if isinstance(error, ChildTimedOut):
         kind, why = "timeout", "took too long"
@@ -68,7 +68,7 @@ def model_error(stage: str, doing: str, error: ChildFailed) -> InvalidModelError
 
 @contextmanager
 def compiling(doing: str) -> Iterator[None]:
-    """Turn a child's death inside the block into an error of the model's; a cancel stays one."""
+    """Turn a child's failure inside the block into an error of the model; a cancellation stays one."""
     try:
         yield
     except ChildClosed:
@@ -77,7 +77,7 @@ def compiling(doing: str) -> Iterator[None]:
         raise model_error("compile", doing, error) from error
 
 
-# One thread for libraries that would start one per core: they do next to nothing here, and each costs address space.
+# One thread, where libraries would start one per core: there is little to compute, and each costs address space.
 CHILD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"}
 
 

@@ -84,7 +84,7 @@ class RunningChild:
         finally:
             for fd in (requests_read, replies_write, lifeline_read, stderr_write):
                 os.close(fd)
-        with contextlib.suppress(OSError):  # a whole workload fits then; without it, it is only slower
+        with contextlib.suppress(OSError):  # so that a whole workload fits; otherwise it is only slower
             fcntl.fcntl(self._requests, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         os.set_blocking(self._requests, False)
         os.set_blocking(self.replies, False)
@@ -98,7 +98,7 @@ class RunningChild:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is over. Looks without reaping: its group's number stays ours until `kill`."""
+        """Whether the process has ended. It is not reaped: its group's id stays reserved until `kill`."""
         with self._lock:
             return self._process.returncode is not None or _peek(self.pid)
 
@@ -150,7 +150,7 @@ class RunningChild:
         """End the whole process group and reap the child; return its code as `subprocess` gives it."""
         with self._lock:
             if self._process.returncode is None:
-                # Before the child is reaped: until then nobody else can get its number.
+                # Before the child is reaped: until then no other process can get its id.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
                 self._process.wait()

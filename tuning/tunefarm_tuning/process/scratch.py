@@ -46,7 +46,7 @@ def sweep(root: Path) -> None:
     """Delete the scratch folders in `root` whose owners are gone."""
     for folder in root.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            # A folder this young may be between its making and its locking.
+            # A folder this young may not be locked yet.
             if time.time() - folder.stat().st_mtime > _SETTLED_SEC and _is_free(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,6 +1,6 @@
-"""Parts of values at places that are computed or known: gather, scatter, slices.
+"""Indexing by computed or constant positions: gather, scatter, dynamic slices.
 
-StableHLO's general forms become places in the flattened value: one list of numbers, one Gather or ScatterElements.
+StableHLO's general forms become positions in the flattened value: one list of numbers, one Gather or ScatterElements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REDUCTIONS = {"assign": "none", "add": "add", "multiply": "mul", "maximum": "ma
 
 
 def _clipped(emit: Emitter, value: Value, largest: int) -> Value:
-    """Return int64 places between zero and the largest."""
+    """Clamp positions to between zero and the largest, as int64."""
     zero, end = splat(0, "int64", value.shape), splat(largest, "int64", value.shape)
     return emit.apply("Min", emit.apply("Max", cast(emit, value, "int64"), zero), end)
 
@@ -39,7 +39,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 def _component(emit: Emitter, indices: Value, dim: int, position: int) -> Value:
-    """Return one component of index vectors that lie along a dimension; without it."""
+    """Return one component of index vectors that lie along a dimension, which is removed."""
     if dim == indices.rank:
         return indices
     starts = [position if i == dim else 0 for i in range(indices.rank)]
@@ -81,18 +81,18 @@ def _gather(op: OperatorContext) -> list[Value]:
 
 
 def _steps(shape: Sequence[int], dim: int, stride: int) -> Value:
-    """Return 0, stride, 2 stride ... along a dimension, spread over the others."""
+    """Return 0, stride, 2 stride ... along a dimension, broadcast over the others."""
     sizes = [shape[dim] if i == dim else 1 for i in range(len(shape))]
     return constant(np.broadcast_to((np.arange(shape[dim]) * stride).reshape(sizes), tuple(shape)))
 
 
 def _rows(op: OperatorContext, value: Value, indices: Value, along: int, gone: bool) -> Value:
-    """Return whole slices of a value at places along a dimension, as embeddings are looked up."""
+    """Return whole slices of a value at positions along a dimension, as in an embedding."""
     emit, shape = op.emit, op.result().shape
     offsets = op.attribute("dimension_numbers")["offset_dims"]
     batches = [i for i in range(len(shape)) if i not in offsets]
     rows = taken(emit, value, _clipped(emit, indices, value.shape[along] - 1), along)
-    # Its dimensions: those of the value before, those of the indices, those of the value after.
+    # Its dimensions: the value's before `along`, the indices', the value's behind.
     if not gone:
         rows = reshaped(emit, rows, [*rows.shape[: along + indices.rank], 1, *value.shape[along + 1 :]])
     order = [0] * len(shape)
@@ -134,7 +134,7 @@ def _scatter(op: OperatorContext) -> list[Value]:
     for along, at in zip(kept, windows, strict=True):
         places = emit.apply("Add", places, _steps(shape, at, strides[along]))
     flat = reshaped(emit, value, [size])
-    # What lies outside is left out: it goes to one more place at the end.
+    # Updates outside are dropped: they go to one extra element at the end.
     outside = one_number(inside) is not True
     if outside:
         places = emit.apply("Where", inside, places, splat(size, "int64", shape), dtype="int64")
@@ -161,7 +161,7 @@ def _slice(op: OperatorContext) -> list[Value]:
 
 
 def _starts(op: OperatorContext, first: int, sizes: Sequence[int]) -> list[Value]:
-    """Return where a slice starts along each dimension, moved so that it lies inside."""
+    """Return where a slice starts along each dimension, clamped so that the slice lies inside."""
     value = op.operands[0]
     return [
         _clipped(op.emit, start, value.shape[i] - sizes[i]) for i, start in enumerate(op.operands[first:])

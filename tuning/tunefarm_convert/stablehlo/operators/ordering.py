@@ -1,4 +1,4 @@
-"""Sorting, and the largest few."""
+"""Sorting and top-k."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SORTED = {
     "uint32": "int64",
     "bool": "int32",
 }
-"""What ONNX Runtime sorts in the place of other numbers."""
+"""Wider dtypes to sort in, for dtypes that ONNX Runtime does not sort."""
 
 
 def _top(emit: Emitter, value: Value, count: int, dim: int, *, largest: bool) -> tuple[Value, Value]:
-    """Return the first few in order along a dimension, of equals the one that comes first, and their places as int64."""
+    """Return the first few in order along a dimension and their positions as int64; equal elements keep their order."""
     wide = _SORTED.get(value.dtype, value.dtype)
     if wide == "uint64":
         raise UnsupportedFormError("of uint64")
@@ -59,7 +59,7 @@ def _sort(op: OperatorContext) -> list[Value]:
 
 
 def _picked(emit: Emitter, value: Value, places: Value, dim: int) -> Value:
-    """Return a value's elements in the order of others."""
+    """Return a value's elements in the order that positions give."""
     if value.data is not None and value.dtype != "bool":
         along = np.moveaxis(compact(value.data), dim, -1)
         if along.shape[-1] == value.shape[dim] and bool(np.all(along == np.arange(value.shape[dim]))):

@@ -1,4 +1,4 @@
-"""Reductions over a window that slides: pools, running sums."""
+"""Reductions over a sliding window: pools and running sums."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tunefarm_convert.stablehlo.program import UnsupportedFormError
 from tunefarm_convert.stablehlo.values import Emitter, Value, splat
 
 _MOST_TAPS = 64
-"""Of a window that is put together element by element."""
+"""Most elements of a window that is combined element by element."""
 _MOST_DIMS = 3
-"""That ONNX's pools slide along."""
+"""Most dimensions that ONNX's pools slide along."""
 
 
 class _Window:
-    """How a window moves, per dimension of the value: strides, padding, gaps in the value and in the window."""
+    """How a window moves, per dimension of the value: strides, padding, dilation of the value and of the window."""
 
     def __init__(self, op: OperatorContext, rank: int) -> None:
         ones = [1] * rank
@@ -62,7 +62,7 @@ def _reduce_window(op: OperatorContext) -> list[Value]:
 
 
 def _running(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
-    """Return a running sum, from either side, where the window is one."""
+    """Return a running sum, from either side, if the window makes one."""
     dims = [i for i in range(value.rank) if window.slides(i)]
     if reducer != "add" or len(dims) != 1 or value.data is not None or value.dtype in ("float16", "bfloat16"):
         return None
@@ -80,7 +80,7 @@ def _running(emit: Emitter, reducer: str, value: Value, window: _Window) -> Valu
 
 
 def _whole(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
-    """Reduce whole dimensions, where the window is as large as those that it slides along."""
+    """Reduce whole dimensions, if the window is as large as those that it slides along."""
     dims = [i for i in range(value.rank) if window.slides(i)]
     if any(
         window.sizes[i] != value.shape[i] or window.low[i] or window.high[i] or window.dilations[i] > 1
@@ -92,7 +92,7 @@ def _whole(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value 
 
 
 def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value | None:
-    """Return what ONNX's pools make; None where they have no such form."""
+    """Return the result of ONNX's pools; None if they have no such form."""
     dims = [i for i in range(value.rank) if window.slides(i)]
     if value.dtype not in ("float16", "bfloat16", "float32") or value.data is not None:
         return None
@@ -107,7 +107,7 @@ def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value
     pads = [[side[i] for i in dims] for side in (window.low, window.high)]
     kernel = [window.sizes[i] for i in dims]
     if any(pad >= size for side in pads for pad, size in zip(side, kernel, strict=True)):
-        # No window of ONNX's may lie in the padding alone; of nothing but infinities ONNX Runtime finds another extreme.
+        # No window of ONNX's may lie in the padding alone. Of infinities alone ONNX Runtime computes a wrong extreme.
         if reducer != "add" and math.prod(kernel) <= _MOST_TAPS:
             return None
         around = splat(neutral(reducer, value.dtype), value.dtype)
