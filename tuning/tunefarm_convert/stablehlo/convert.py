@@ -219,7 +219,7 @@ class _Conversion:
             raise
         except Exception as error:
             reason = clean_message(error, 200)
-            raise bad_program(f"{operation.place}, is malformed: {reason}") from error
+            raise bad_program(f"{operation.label}, is malformed: {reason}") from error
         return [_nothing(type_) for _, type_ in operation.results]
 
 

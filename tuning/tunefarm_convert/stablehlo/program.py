@@ -67,7 +67,7 @@ class Operation:
     blocks: tuple[Block, ...]
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         where = f" ({clean(self.where, 80)})" if self.where else ""
         return f"operation number {self.number}, {clean(self.kind, 60)}{where}"
 
@@ -125,7 +125,7 @@ class UnsupportedParts:
     def add(self, operation: Operation, why: str, code: str) -> None:
         """Note an operation; `why` is empty for one of no known kind."""
         key = (operation.kind, why)
-        self._places.setdefault(key, {}).setdefault(operation.number, operation.place)
+        self._places.setdefault(key, {}).setdefault(operation.number, operation.label)
         self._codes.append(code)
         self._first = self._first or operation
 

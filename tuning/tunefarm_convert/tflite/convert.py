@@ -67,14 +67,14 @@ def _convert(graph: Graph) -> onnx.ModelProto:
         inputs.append(_value_info(name, graph.tensors[index]))
     for operator in graph.operators:
         if any(values.exists(index) for index in operator.outputs):
-            raise bad_file(f"{operator.place}: something else computes its output already")
+            raise bad_file(f"{operator.label}: something else computes its output already")
         writer.scope = f"{operator.kind}_{operator.index}"
         try:
             CONVERTERS[operator.kind](OperatorContext(operator=operator, values=values, writer=writer))
         except (InvalidModelError, MemoryError):
             raise
         except Exception as error:
-            raise bad_file(f"{operator.place}, is malformed: {clean_message(error, 200)}") from error
+            raise bad_file(f"{operator.label}, is malformed: {clean_message(error, 200)}") from error
     outputs = [
         (values.get(index, raw=True), _value_info(name, graph.tensors[index]))
         for name, index in zip(output_names, graph.outputs, strict=True)
@@ -89,11 +89,11 @@ def _refuse_unknown(graph: Graph) -> None:
     counts = Counter(operator.kind for operator in graph.operators if operator.kind not in CONVERTERS)
     if not counts:
         return
-    places: dict[str, int] = {}
+    first_indexes: dict[str, int] = {}
     for operator in graph.operators:
-        places.setdefault(operator.kind, operator.index)
+        first_indexes.setdefault(operator.kind, operator.index)
     described = [
-        f"{clean(kind, 60)} (operator number {places[kind]}{f', {count} in all' if count > 1 else ''})"
+        f"{clean(kind, 60)} (operator number {first_indexes[kind]}{f', {count} in all' if count > 1 else ''})"
         for kind, count in counts.items()
     ]
     more = f" and {len(described) - _MAX_LISTED} more kinds" if len(described) > _MAX_LISTED else ""
@@ -101,7 +101,7 @@ def _refuse_unknown(graph: Graph) -> None:
         f"tunefarm does not read these operators of TFLite: {', '.join(described[:_MAX_LISTED])}{more}",
         code="unsupported-operator",
         operator=clean(next(iter(counts)), 60),
-        node=str(places[next(iter(counts))]),
+        node=str(first_indexes[next(iter(counts))]),
         operators=[clean(kind, 60) for kind in counts][:_MAX_LISTED],
     )
 

@@ -37,7 +37,7 @@ class OperatorContext:
     def index(self, position: int) -> int:
         """Return which tensor an input is."""
         if not self.has(position):
-            raise bad_file(f"{self.operator.place}, has no input number {position}")
+            raise bad_file(f"{self.operator.label}, has no input number {position}")
         return self.operator.inputs[position]
 
     def inputs(self) -> list[int]:
@@ -47,7 +47,7 @@ class OperatorContext:
     def output(self, position: int = 0) -> int:
         """Return which tensor an output is."""
         if position >= len(self.operator.outputs):
-            raise bad_file(f"{self.operator.place}, has no output number {position}")
+            raise bad_file(f"{self.operator.label}, has no output number {position}")
         return self.operator.outputs[position]
 
     def tensor(self, position: int) -> Tensor:
@@ -72,13 +72,13 @@ class OperatorContext:
         """Return an input that must be a constant list of integers (one of no dimension is a list of one)."""
         array = self.constant(position, what)
         if array.dtype.kind not in "iu":
-            raise bad_file(f"{self.operator.place}: {what} is no integer")
+            raise bad_file(f"{self.operator.label}: {what} is no integer")
         return [int(number) for number in array.reshape(-1).tolist()]
 
     def axis(self, value: int, rank: int) -> int:
         """Return a dimension counted from the front."""
         if not -rank <= value < rank:
-            raise bad_file(f"{self.operator.place}: there is no dimension {value} of {rank}")
+            raise bad_file(f"{self.operator.label}: there is no dimension {value} of {rank}")
         return value % rank
 
     def need_rank(self, position: int, *ranks: int) -> tuple[int, ...]:

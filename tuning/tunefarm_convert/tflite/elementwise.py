@@ -169,7 +169,7 @@ def _zeros_like(op: OperatorContext) -> None:
     tensor = op.values.tensor(op.output())
     zero = op.scalar(0, op.output())
     if tensor.shape != op.shape(0):
-        raise bad_file(f"{op.operator.place}: zeros of {list(tensor.shape)} are not like {list(op.shape(0))}")
+        raise bad_file(f"{op.operator.label}: zeros of {list(tensor.shape)} are not like {list(op.shape(0))}")
     op.finish(op.node("Expand", zero, op.writer.ints(tensor.shape)))
 
 

@@ -66,7 +66,7 @@ class Operator:
     options: Mapping[str, Any]
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         return f"operator number {self.index}, {clean(self.kind, 60)}"
 
 
@@ -88,7 +88,7 @@ def bad_file(message: str, **fields: Any) -> InvalidModelError:
 def unsupported_form(operator: Operator, why: str) -> InvalidModelError:
     """Make the error for an operator that is known, but not in this form."""
     return InvalidModelError(
-        f"{operator.place}: {why}",
+        f"{operator.label}: {why}",
         code="unsupported-operator",
         operator=clean(operator.kind, 60),
         node=str(operator.index),

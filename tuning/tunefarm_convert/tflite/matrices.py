@@ -16,7 +16,7 @@ def _fully_connected(op: OperatorContext) -> None:
     out = op.out_shape()
     if not out or out[-1] != weights[0] or weights[1] < 1 or math.prod(shape) % weights[1]:
         raise bad_file(
-            f"{op.operator.place}: weights of shape {list(weights)} do not take {list(shape)} to {list(out)}"
+            f"{op.operator.label}: weights of shape {list(weights)} do not take {list(shape)} to {list(out)}"
         )
     rows = math.prod(shape) // weights[1]
     keeps_dims = len(shape) > 2 and len(out) == len(shape) and shape[-1] == weights[1]
@@ -41,7 +41,7 @@ def _batch_matmul(op: OperatorContext) -> None:
     for position, option in ((0, "AdjX"), (1, "AdjY")):
         rank = len(op.shape(position))
         if rank < 2:
-            raise bad_file(f"{op.operator.place}: input {position} of {rank} dimensions is no matrix")
+            raise bad_file(f"{op.operator.label}: input {position} of {rank} dimensions is no matrix")
         swapped = (*range(rank - 2), rank - 1, rank - 2)
         perm = swapped if op.option(option, False) else tuple(range(rank))
         sides.append(op.values.arranged(op.index(position), perm))

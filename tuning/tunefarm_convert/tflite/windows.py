@@ -15,7 +15,7 @@ _SAME, _VALID = 0, 1
 def _positive(op: OperatorContext, *names: str) -> list[int]:
     sizes = [int(op.option(name, 0)) for name in names]
     if any(not 0 < size < 1 << 20 for size in sizes):
-        raise bad_file(f"{op.operator.place}: {', '.join(names)} are {sizes}, which must be above zero")
+        raise bad_file(f"{op.operator.label}: {', '.join(names)} are {sizes}, which must be above zero")
     return sizes
 
 
@@ -33,7 +33,7 @@ def _pads(
     if padding == _VALID:
         return [0, 0, 0, 0]
     if padding != _SAME:
-        raise bad_file(f"{op.operator.place}: padding number {padding} is neither SAME nor VALID")
+        raise bad_file(f"{op.operator.label}: padding number {padding} is neither SAME nor VALID")
     top, bottom = _same_pads(image[1], kernel[0], strides[0], dilations[0])
     left, right = _same_pads(image[2], kernel[1], strides[1], dilations[1])
     return [top, left, bottom, right]
@@ -56,7 +56,7 @@ def _convolution(op: OperatorContext) -> None:
         groups, perm = image[3] // weights[3] if weights[3] else 0, (0, 3, 1, 2)
     if groups < 1 or (image[3] % weights[3] if not depthwise else weights[3] % groups):
         raise bad_file(
-            f"{op.operator.place}: weights of shape {list(weights)} do not fit an image of {list(image)}"
+            f"{op.operator.label}: weights of shape {list(weights)} do not fit an image of {list(image)}"
         )
     inputs = [op.values.get(source, first=True), op.values.arranged(op.index(1), perm)]
     if op.has(2):
@@ -74,7 +74,7 @@ def _transposed_convolution(op: OperatorContext) -> None:
     kernel = [weights[1], weights[2]]
     if len(out) != 4 or weights[3] != image[3] or weights[0] != out[3]:
         raise bad_file(
-            f"{op.operator.place}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
+            f"{op.operator.label}: weights of shape {list(weights)} do not take {list(image)} to {list(out)}"
         )
     pads = _pads(op, out, kernel, strides, [1, 1])
     full_shape = [(image[1 + i] - 1) * strides[i] + kernel[i] for i in range(2)]
@@ -119,7 +119,7 @@ def _local_response_normalization(op: OperatorContext) -> None:
     size = 2 * int(op.option("Radius")) + 1
     bias, alpha, beta = (float(op.option(name, 0.0)) for name in ("Bias", "Alpha", "Beta"))
     if size < 1 or not np.all(np.isfinite([bias, alpha, beta])):
-        raise bad_file(f"{op.operator.place}: its options are no numbers to compute with")
+        raise bad_file(f"{op.operator.label}: its options are no numbers to compute with")
     # ONNX divides alpha by the number of channels that are summed up.
     result = op.node(
         "LRN",

@@ -52,8 +52,8 @@ def test_tvm_computes_what_jax_does(name: str, tmp_path: Path) -> None:
     function, inputs = NETWORKS[name]
     model = assert_like_jax(function, inputs, rtol=1e-3, atol=1e-4)
     onnx.save(model, tmp_path / "net.onnx")
-    found = built_outputs(load_relax(tmp_path / "net.onnx", {}, UNOPTIMISED), [inputs], tmp_path)
-    for got, wanted in zip(found, jax.tree_util.tree_leaves(jax.jit(function)(inputs)), strict=True):
+    outputs = built_outputs(load_relax(tmp_path / "net.onnx", {}, UNOPTIMISED), [inputs], tmp_path)
+    for got, wanted in zip(outputs, jax.tree_util.tree_leaves(jax.jit(function)(inputs)), strict=True):
         np.testing.assert_allclose(got, np.asarray(wanted), rtol=1e-3, atol=1e-4)
 
 
@@ -78,8 +78,8 @@ def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: P
         assert file_format_of(tmp_path / name) is FileFormat.STABLEHLO
     assert len({converted(program.mlir_module_serialized).SerializeToString() for _ in range(3)}) == 1
     first = import_stablehlo(tmp_path / "exported", tmp_path / "first.onnx", limits=LIMITS)
-    assert [(one.name, one.shape, one.dtype) for one in first.inputs] == [("x", (3, 4), "float32")]
-    assert [(one.name, one.dtype) for one in first.outputs] == [
+    assert [(spec.name, spec.shape, spec.dtype) for spec in first.inputs] == [("x", (3, 4), "float32")]
+    assert [(spec.name, spec.dtype) for spec in first.outputs] == [
         ("above", "bool"),
         ("place", "int32"),
         ("small", "float32"),
@@ -92,12 +92,12 @@ def test_every_form_of_a_program_becomes_the_same_file(program: Any, tmp_path: P
 
 def test_the_command_converts_a_program(program: Any, tmp_path: Path) -> None:
     (tmp_path / "exported").write_bytes(program.serialize())
-    made = CliRunner().invoke(
+    result = CliRunner().invoke(
         make_app(), ["models", "convert", str(tmp_path / "exported"), str(tmp_path / "net.onnx"), "--json"]
     )
-    assert made.exit_code == 0, made.output
-    described = json.loads(made.stdout)
-    assert [one["name"] for one in described["inputs"]] == ["x"]
+    assert result.exit_code == 0, result.output
+    described = json.loads(result.stdout)
+    assert [spec["name"] for spec in described["inputs"]] == ["x"]
     assert described["compared"] == "as XLA computes them"
     onnx.checker.check_model(onnx.load(tmp_path / "net.onnx"))
 
@@ -283,8 +283,8 @@ module {
 
 def test_xla_runs_nothing_that_calls_a_function_of_the_process_s(tmp_path: Path) -> None:
     (tmp_path / "net.mlir").write_text(_HIDDEN)
-    made = convert_stablehlo(tmp_path / "net.mlir", tmp_path / "net.onnx", limits=LIMITS)
-    assert "which XLA would call: xla_ffi_python_cpu_callback" in made.warning
+    conversion = convert_stablehlo(tmp_path / "net.mlir", tmp_path / "net.onnx", limits=LIMITS)
+    assert "which XLA would call: xla_ffi_python_cpu_callback" in conversion.warning
 
 
 def test_what_xla_cannot_run_is_told(tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ def stored(tmp_path: Path) -> Path:
 def test_tvm_computes_what_litert_does(name: str, stored: Path) -> None:
     case = ZOO[name]()
     stored.write_bytes(case.data)
-    (found,) = built_outputs(load_relax(stored, {}, UNOPTIMISED), list(case.feeds()), stored.parent)
+    (output,) = built_outputs(load_relax(stored, {}, UNOPTIMISED), list(case.feeds()), stored.parent)
     (expected,) = OUTPUTS[name]
     step = 1.01 if expected.dtype == np.int8 else 1e-4
-    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=1e-4, atol=step)
+    np.testing.assert_allclose(output.astype(np.float64), expected.astype(np.float64), rtol=1e-4, atol=step)
 
 
 def test_the_compiled_network_keeps_tflite_s_layout(stored: Path) -> None:
@@ -134,11 +134,11 @@ def test_what_is_no_tflite_file_is_not_converted(stored: Path, tmp_path: Path) -
 def test_where_nothing_can_be_written_is_named(stored: Path, tmp_path: Path) -> None:
     net = TfliteWriter()
     stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
-    for place in (tmp_path / "none" / "net.onnx", tmp_path):
+    for path in (tmp_path / "none" / "net.onnx", tmp_path):
         with pytest.raises(InvalidInputError) as caught:
-            import_tflite(stored, place)
+            import_tflite(stored, path)
         assert caught.value.code == "cannot-write"
-        assert str(place) in caught.value.message
+        assert str(path) in caught.value.message
     assert list(tmp_path.iterdir()) == [stored]
 
 
@@ -154,9 +154,9 @@ def test_a_conversion_that_is_refused_replaces_nothing(stored: Path, tmp_path: P
     """It is converted, and then not imported; a comparison that fails comes later still."""
     net = TfliteWriter()
     stored.write_bytes(net.data([net.op("RELU", [net.input((2, 3))], (2, 3))]))
-    place = tmp_path / "net.onnx"
-    place.write_bytes(b"from before")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"from before")
     with pytest.raises(InvalidModelError):
-        import_tflite(stored, place, limits=ImportLimits(memory_bytes=4 << 30, nodes=0))
-    assert place.read_bytes() == b"from before"
-    assert set(tmp_path.iterdir()) == {stored, place}
+        import_tflite(stored, path, limits=ImportLimits(memory_bytes=4 << 30, nodes=0))
+    assert path.read_bytes() == b"from before"
+    assert set(tmp_path.iterdir()) == {stored, path}

@@ -90,13 +90,13 @@ def test_a_conversion_that_is_refused_replaces_nothing(tmp_path: Path) -> None:
     program = torch.export.export(
         torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),), dynamic_shapes={"input": {0: batch}}
     )
-    place = tmp_path / "net.onnx"
-    place.write_bytes(b"from before")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"from before")
     with pytest.raises(InvalidModelError) as caught:
-        import_torch(program, place, shapes={"input": (5, 4)})
+        import_torch(program, path, shapes={"input": (5, 4)})
     assert caught.value.code == "conversion-differs"
-    assert place.read_bytes() == b"from before"
-    assert list(tmp_path.iterdir()) == [place]
+    assert path.read_bytes() == b"from before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @needs_torch

@@ -181,9 +181,9 @@ def test_each_moment_of_the_last_request(farm: Farm) -> None:
         sha256 = hashlib.sha256(content).hexdigest()
         assert farm.services.blobs.path(sha256).read_bytes() == content
         with farm.services.uow.read() as repos:
-            found = repos.models.find(sha256)
-        assert found is not None
-        assert found.id == sender.look().model_id
+            model = repos.models.find(sha256)
+        assert model is not None
+        assert model.id == sender.look().model_id
         if done:
             break
     assert moments >= 12

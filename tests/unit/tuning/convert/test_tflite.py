@@ -43,17 +43,17 @@ def run(model: onnx.ModelProto, feeds: list[NDArray[Any]]) -> list[NDArray[Any]]
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     names = [value.name for value in model.graph.input]
-    return [np.asarray(one) for one in session.run(None, dict(zip(names, feeds, strict=True)))]
+    return [np.asarray(output) for output in session.run(None, dict(zip(names, feeds, strict=True)))]
 
 
 def check(case: Case, expected: list[NDArray[Any]]) -> None:
     model = convert(case.data)
     onnx.checker.check_model(model)
-    for found, wanted in zip(run(model, case.feeds()), expected, strict=True):
-        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    for output, wanted in zip(run(model, case.feeds()), expected, strict=True):
+        assert (output.shape, output.dtype) == (wanted.shape, wanted.dtype)
         # Quantised, LiteRT computes with integers: a number may be rounded to the next step.
         step = 1.01 if wanted.dtype.name in ("int8", "uint8", "int16") else 2e-5
-        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=step)
+        np.testing.assert_allclose(output.astype(np.float64), wanted.astype(np.float64), rtol=1e-5, atol=step)
 
 
 def operators(model: onnx.ModelProto) -> list[str]:
@@ -76,7 +76,7 @@ def test_the_numbers_are_litert_s(name: str) -> None:
 
 
 def test_every_operator_that_is_read_is_in_the_zoo() -> None:
-    seen = {one.kind for make in ZOO.values() for one in read_graph(make().data).operators}
+    seen = {operator.kind for make in ZOO.values() for operator in read_graph(make().data).operators}
     assert set(CONVERTERS) == seen
 
 
@@ -86,13 +86,13 @@ def test_equal_files_make_equal_models() -> None:
 
 
 def test_a_chain_is_transposed_at_its_ends_alone() -> None:
-    found = operators(convert(ZOO["a_block_with_a_gate"]().data))
-    assert [i for i, one in enumerate(found) if one == "Transpose"] == [0, len(found) - 1]
+    kinds = operators(convert(ZOO["a_block_with_a_gate"]().data))
+    assert [i for i, kind in enumerate(kinds) if kind == "Transpose"] == [0, len(kinds) - 1]
 
 
 def test_transposes_of_the_file_s_own_cancel() -> None:
-    found = operators(convert(ZOO["transpose_around_convolutions"]().data))
-    assert found == ["Conv", "Transpose"]  # the last one is not about layouts
+    kinds = operators(convert(ZOO["transpose_around_convolutions"]().data))
+    assert kinds == ["Conv", "Transpose"]  # the last one is not about layouts
 
 
 def test_padding_becomes_the_convolution_s() -> None:
@@ -131,9 +131,9 @@ def test_weights_alone_in_integers_are_read_as_what_they_stand_for() -> None:
         net.op("FULLY_CONNECTED", [net.input((2, 3)), w, -1], (2, 2), options="FullyConnectedOptions")
     )
     (x,) = case.feeds()
-    (found,) = run(convert(case.data), [x])
+    (output,) = run(convert(case.data), [x])
     weights = numbers.astype(np.float32) * np.array([[0.1], [0.02]], np.float32)
-    np.testing.assert_allclose(found, x @ weights.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(output, x @ weights.T, rtol=1e-5, atol=1e-5)
 
 
 def test_all_operators_that_are_not_read_are_named_at_once() -> None:

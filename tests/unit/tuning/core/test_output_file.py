@@ -11,37 +11,37 @@ from tunefarm_tuning.core.output_file import output_file
 
 
 def test_it_appears_at_the_end(tmp_path: Path) -> None:
-    place = tmp_path / "net.onnx"
-    place.write_bytes(b"before")
-    with output_file(place) as part:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"before")
+    with output_file(path) as part:
         part.write_bytes(b"after")
-        assert place.read_bytes() == b"before"
-    assert place.read_bytes() == b"after"
-    assert list(tmp_path.iterdir()) == [place]
+        assert path.read_bytes() == b"before"
+    assert path.read_bytes() == b"after"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
-    place, link = tmp_path / "net.onnx", tmp_path / "link.onnx"
-    link.symlink_to(place)
+    path, link = tmp_path / "net.onnx", tmp_path / "link.onnx"
+    link.symlink_to(path)
     with output_file(link) as part:
         part.write_bytes(b"after")
     assert link.is_symlink()
-    assert place.read_bytes() == b"after"
+    assert path.read_bytes() == b"after"
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
-    place = tmp_path / "net.onnx"
-    place.write_bytes(b"before")
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"before")
 
     def fail() -> None:
-        with output_file(place) as part:
+        with output_file(path) as part:
             part.write_bytes(b"half")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         fail()
-    assert place.read_bytes() == b"before"
-    assert list(tmp_path.iterdir()) == [place]
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize(

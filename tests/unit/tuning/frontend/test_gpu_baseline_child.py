@@ -33,8 +33,8 @@ def network(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "net.onnx"
     path.write_bytes(model.SerializeToString())
     inputs = {
-        one.name: np.ones([d.dim_value for d in one.type.tensor_type.shape.dim], np.float32)
-        for one in model.graph.input
+        value.name: np.ones([d.dim_value for d in value.type.tensor_type.shape.dim], np.float32)
+        for value in model.graph.input
     }
     save_arrays(tmp_path / "inputs.npz", list(inputs.values()))
     return {"path": str(path), "names": list(inputs), "feeds": str(tmp_path / "inputs.npz")}

@@ -33,10 +33,12 @@ def _convolution(op: OperatorContext) -> list[Value]:
     if numpy_dtype(dtype).kind in "iub":
         raise UnsupportedFormError(f"of {dtype}")
     image, kernel = (cast(op.emit, value, dtype) for value in (image, kernel))
-    places = numbers["input_spatial_dimensions"]
-    if not places:
+    spatial_dims = numbers["input_spatial_dimensions"]
+    if not spatial_dims:
         raise UnsupportedFormError("without any dimension to slide along")
-    image = transposed(image, [numbers["input_batch_dimension"], numbers["input_feature_dimension"], *places])
+    image = transposed(
+        image, [numbers["input_batch_dimension"], numbers["input_feature_dimension"], *spatial_dims]
+    )
     kernel = transposed(
         kernel,
         [
@@ -47,7 +49,7 @@ def _convolution(op: OperatorContext) -> list[Value]:
     )
     mirrored = [i + 2 for i, is_reversed in enumerate(op.ints("window_reversal", [])) if is_reversed]
     kernel = reversed_along(op.emit, kernel, mirrored)
-    window = _window(op, kernel, len(places))
+    window = _window(op, kernel, len(spatial_dims))
     groups = int(op.attribute("feature_group_count", 1))
     image_groups = int(op.attribute("batch_group_count", 1))
     if image_groups > 1:
@@ -80,10 +82,10 @@ def _window(op: OperatorContext, kernel: Value, rank: int) -> _Window:
 
 
 def _batches_as_channels(op: OperatorContext, image: Value, groups: int) -> Value:
-    size, channels, *places = image.shape
-    image = reshaped(op.emit, image, [groups, size // groups, channels, *places])
+    size, channels, *spatial_shape = image.shape
+    image = reshaped(op.emit, image, [groups, size // groups, channels, *spatial_shape])
     image = transposed(image, [1, 0, *range(2, image.rank)])
-    return reshaped(op.emit, image, [size // groups, groups * channels, *places])
+    return reshaped(op.emit, image, [size // groups, groups * channels, *spatial_shape])
 
 
 def _around(image: Value, low: list[int], high: list[int], inner: list[int]) -> dict[str, Any]:
@@ -136,7 +138,7 @@ def _plain_convolution(
     op: OperatorContext, image: Value, kernel: Value, window: _Window, groups: int
 ) -> Value:
     emit = op.emit
-    places = [
+    spatial_shape = [
         (size + a + b - (k - 1) * d - 1) // s + 1
         for size, a, b, k, d, s in zip(
             image.shape[2:],
@@ -157,7 +159,7 @@ def _plain_convolution(
         kernel_shape=window.kernel,
         group=groups,
     )
-    return emit.computed(name, (image.shape[0], kernel.shape[0], *places), image.dtype)
+    return emit.computed(name, (image.shape[0], kernel.shape[0], *spatial_shape), image.dtype)
 
 
 def _transposed_convolution(
@@ -175,11 +177,11 @@ def _transposed_convolution(
         return None
     emit = op.emit
     outputs, inputs, *kernel_shape = kernel.shape
-    places = list(range(kernel.rank - 2))
-    kernel = reversed_along(emit, kernel, [i + 2 for i in places])
+    spatial_dims = list(range(kernel.rank - 2))
+    kernel = reversed_along(emit, kernel, [i + 2 for i in spatial_dims])
     # ONNX's kernel has the image's channels first, then the output channels of a group.
     kernel = reshaped(emit, kernel, [groups, outputs // groups, inputs, *kernel_shape])
-    kernel = transposed(kernel, [0, 2, 1, *(i + 3 for i in places)])
+    kernel = transposed(kernel, [0, 2, 1, *(i + 3 for i in spatial_dims)])
     kernel = reshaped(emit, kernel, [groups * inputs, outputs // groups, *kernel_shape])
     name = emit.node(
         "ConvTranspose",

@@ -64,20 +64,22 @@ def _gather(op: OperatorContext) -> list[Value]:
             return [_rows(op, value, _component(emit, indices, dim, 0), along, along in gone)]
     kept = [i for i in range(value.rank) if i not in gone]
     strides = _strides(value.shape)
-    places = splat(0, "int64", shape)
+    positions = splat(0, "int64", shape)
     for position, along in enumerate(mapped):
         start = _clipped(emit, _component(emit, indices, dim, position), value.shape[along] - sizes[along])
         start = spread(emit, start, shape, batches)
-        places = emit.apply("Add", places, emit.apply("Mul", start, splat(strides[along], "int64", shape)))
+        positions = emit.apply(
+            "Add", positions, emit.apply("Mul", start, splat(strides[along], "int64", shape))
+        )
     left = [i for i in range(indices.rank) if i != dim]
     for along, batch in zip(
         numbers["operand_batching_dims"], numbers["start_indices_batching_dims"], strict=True
     ):
         at = batches[left.index(batch)]
-        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
+        positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
     for along, at in zip(kept, offsets, strict=True):
-        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
-    return [taken(emit, reshaped(emit, value, [math.prod(value.shape)]), places, 0)]
+        positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
+    return [taken(emit, reshaped(emit, value, [math.prod(value.shape)]), positions, 0)]
 
 
 def _steps(shape: Sequence[int], dim: int, stride: int) -> Value:
@@ -120,27 +122,32 @@ def _scatter(op: OperatorContext) -> list[Value]:
     for along, at in zip(kept, windows, strict=True):
         sizes[along] = shape[at]
     strides, size = _strides(value.shape), math.prod(value.shape)
-    places, inside = splat(0, "int64", shape), splat(True, "bool", shape)
+    positions, inside = splat(0, "int64", shape), splat(True, "bool", shape)
     for position, along in enumerate(numbers["scattered_dims_to_operand_dims"]):
         start = cast(emit, _component(emit, indices, dim, position), "int64")
         start = spread(emit, start, shape, batches)
-        places = emit.apply("Add", places, emit.apply("Mul", start, splat(strides[along], "int64", shape)))
+        positions = emit.apply(
+            "Add", positions, emit.apply("Mul", start, splat(strides[along], "int64", shape))
+        )
         inside = _within(emit, inside, start, value.shape[along] - sizes[along])
     left = [i for i in range(indices.rank) if i != dim]
     for along, batch in zip(
         numbers["input_batching_dims"], numbers["scatter_indices_batching_dims"], strict=True
     ):
-        places = emit.apply("Add", places, _steps(shape, batches[left.index(batch)], strides[along]))
+        positions = emit.apply("Add", positions, _steps(shape, batches[left.index(batch)], strides[along]))
     for along, at in zip(kept, windows, strict=True):
-        places = emit.apply("Add", places, _steps(shape, at, strides[along]))
+        positions = emit.apply("Add", positions, _steps(shape, at, strides[along]))
     flat = reshaped(emit, value, [size])
     # Updates outside are dropped: they go to one extra element at the end.
     outside = one_number(inside) is not True
     if outside:
-        places = emit.apply("Where", inside, places, splat(size, "int64", shape), dtype="int64")
+        positions = emit.apply("Where", inside, positions, splat(size, "int64", shape), dtype="int64")
         flat = padded(emit, flat, splat(0, value.dtype), [0], [1], [0])
     count = [math.prod(shape)]
-    names = [emit.name(flat), *(emit.name(reshaped(emit, operand, count)) for operand in (places, updates))]
+    names = [
+        emit.name(flat),
+        *(emit.name(reshaped(emit, operand, count)) for operand in (positions, updates)),
+    ]
     name = emit.node("ScatterElements", names, axis=0, reduction=_REDUCTIONS[reducer])
     result = emit.computed(name, flat.shape, value.dtype)
     if outside:
@@ -181,8 +188,8 @@ def _dynamic_slice(op: OperatorContext) -> list[Value]:
             value = sliced(emit, value, starts, ends, [1] * value.rank)
         else:
             counted = constant(np.arange(sizes[dim]))
-            places = emit.apply("Add", spread(emit, start, [sizes[dim]], []), counted)
-            value = taken(emit, value, places, dim)
+            positions = emit.apply("Add", spread(emit, start, [sizes[dim]], []), counted)
+            value = taken(emit, value, positions, dim)
     return [value]
 
 
@@ -199,8 +206,8 @@ def _dynamic_update_slice(op: OperatorContext) -> list[Value]:
     for dim in dims:
         shape, size = value.shape, update.shape[dim]
         counted = spread(emit, constant(np.arange(shape[dim])), shape, [dim])
-        places = emit.apply("Sub", counted, spread(emit, starts[dim], shape, []))
-        inside = _within(emit, inside, places, size - 1)
+        positions = emit.apply("Sub", counted, spread(emit, starts[dim], shape, []))
+        inside = _within(emit, inside, positions, size - 1)
         row = emit.apply("Sub", constant(np.arange(shape[dim])), spread(emit, starts[dim], [shape[dim]], []))
         update = taken(emit, update, _clipped(emit, row, size - 1), dim)
     if value.dtype == "bool":

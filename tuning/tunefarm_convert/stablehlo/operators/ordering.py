@@ -54,19 +54,19 @@ def _sort(op: OperatorContext) -> list[Value]:
     if None in outer.values():
         raise UnsupportedFormError("its comparison uses a value that is computed outside of it")
     largest = _descends(block, len(op.operands), numpy_dtype(keys.dtype), outer)
-    values, places = _top(op.emit, keys, keys.shape[dim], dim, largest=largest)
-    return [values, *(_picked(op.emit, operand, places, dim) for operand in op.operands[1:])]
+    values, positions = _top(op.emit, keys, keys.shape[dim], dim, largest=largest)
+    return [values, *(_picked(op.emit, operand, positions, dim) for operand in op.operands[1:])]
 
 
-def _picked(emit: Emitter, value: Value, places: Value, dim: int) -> Value:
+def _picked(emit: Emitter, value: Value, positions: Value, dim: int) -> Value:
     """Return a value's elements in the order that positions give."""
     if value.data is not None and value.dtype != "bool":
         along = np.moveaxis(compact(value.data), dim, -1)
         if along.shape[-1] == value.shape[dim] and bool(np.all(along == np.arange(value.shape[dim]))):
-            return cast(emit, places, value.dtype)
-    order = places.order
+            return cast(emit, positions, value.dtype)
+    order = positions.order
     name = emit.node(
-        "GatherElements", [emit.name(value, order), emit.name(places, order)], axis=order.index(dim)
+        "GatherElements", [emit.name(value, order), emit.name(positions, order)], axis=order.index(dim)
     )
     return emit.computed(name, value.shape, value.dtype, order)
 
@@ -102,8 +102,8 @@ def top_k(op: OperatorContext) -> list[Value]:
     attributes = op.attribute("composite_attributes", op.operation.attributes)
     if attributes.get("largest", True) is False:
         raise UnsupportedFormError("of the smallest")
-    values, places = _top(op.emit, value, int(attributes["k"]), value.rank - 1, largest=True)
-    return [values, cast(op.emit, places, op.result(1).dtype)]
+    values, positions = _top(op.emit, value, int(attributes["k"]), value.rank - 1, largest=True)
+    return [values, cast(op.emit, positions, op.result(1).dtype)]
 
 
 CONVERTERS: Mapping[str, Converter] = {"stablehlo.sort": _sort, "chlo.top_k": top_k}

@@ -90,8 +90,8 @@ def _reduce(op: OperatorContext) -> list[Value]:
 
 def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     """Convert a reduction of values and their indices: the largest (smallest) along a dimension, and its first index."""
-    value, places, start, _ = op.operands
-    if len(dims) != 1 or not _counts(places, dims[0]):
+    value, counted, start, _ = op.operands
+    if len(dims) != 1 or not _counts(counted, dims[0]):
         raise UnsupportedFormError("of two tensors, of which the second does not count along one dimension")
     floating = numpy_dtype(value.dtype).kind not in "iub"
     operator = _arg_operator(op.operation.blocks[0], floating=floating)
@@ -109,15 +109,15 @@ def _with_places(op: OperatorContext, dims: list[int]) -> list[Value]:
     left = [i for i in range(value.rank) if i != dims[0]]
     kept = tuple(left.index(i) for i in order if i != dims[0])
     indices = emit.computed(name, shape, "int64", kept)
-    return [reduced(emit, reducer, value, dims), cast(emit, indices, places.dtype)]
+    return [reduced(emit, reducer, value, dims), cast(emit, indices, counted.dtype)]
 
 
-def _counts(places: Value, dim: int) -> bool:
+def _counts(indices: Value, dim: int) -> bool:
     """Tell whether a value is 0, 1, 2 ... along a dimension."""
-    if places.data is None:
+    if indices.data is None:
         return False
-    along = np.moveaxis(compact(places.data), dim, -1)
-    size = places.shape[dim]
+    along = np.moveaxis(compact(indices.data), dim, -1)
+    size = indices.shape[dim]
     return along.shape[-1] == size and bool(np.all(along == np.arange(size)))
 
 
@@ -142,8 +142,8 @@ def _arg_operator(block: Block, *, floating: bool) -> str:
 
 
 _ARGS = {
-    "ArgMax": lambda a, b: min(a, b, key=lambda one: (-one[0], one[1])),
-    "ArgMin": lambda a, b: min(a, b, key=lambda one: (one[0], one[1])),
+    "ArgMax": lambda a, b: min(a, b, key=lambda pair: (-pair[0], pair[1])),
+    "ArgMin": lambda a, b: min(a, b, key=lambda pair: (pair[0], pair[1])),
 }
 
 

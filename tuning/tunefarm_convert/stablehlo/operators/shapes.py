@@ -21,7 +21,7 @@ from tunefarm_convert.stablehlo.values import Value, constant, splat
 def _constant(op: OperatorContext) -> list[Value]:
     data = op.attribute("value")
     if data is None or data.shape != op.result().shape:
-        raise bad_program(f"{op.operation.place}: its elements are not of its type")
+        raise bad_program(f"{op.operation.label}: its elements are not of its type")
     return [constant(data)]
 
 

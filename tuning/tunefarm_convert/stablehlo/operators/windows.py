@@ -126,13 +126,13 @@ def _pooled(emit: Emitter, reducer: str, value: Value, window: _Window) -> Value
         pads=[*pads[0], *pads[1]],
         **extra,
     )
-    places = [_positions(moved.shape[n + 2] + pads[0][n] + pads[1][n], window, i) for n, i in enumerate(dims)]
-    result = emit.computed(name, (*moved.shape[:2], *places), value.dtype)
+    sizes = [_positions(moved.shape[n + 2] + pads[0][n] + pads[1][n], window, i) for n, i in enumerate(dims)]
+    result = emit.computed(name, (*moved.shape[:2], *sizes), value.dtype)
     if reducer == "minimum":
         result = emit.apply("Neg", result)
     if reducer == "add":
         result = emit.apply("Mul", result, splat(math.prod(kernel), result.dtype, result.shape))
-    result = reshaped(emit, result, [*(value.shape[i] for i in still), *places])
+    result = reshaped(emit, result, [*(value.shape[i] for i in still), *sizes])
     back = [0] * value.rank
     for position, dim in enumerate((*still, *dims)):
         back[dim] = position
