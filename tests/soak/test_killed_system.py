@@ -1,7 +1,7 @@
 """A whole farm, API, workers, broker, tracker and device, is killed at random moments of a job and started again in its folder.
 
 Every process is killed at once, the supervisor too: nobody is left to tidy up. The job must end as if nothing had
-been: an undisturbed run with the same seed is what it is held against. What makes runs alike is one device (one lane,
+been: an undisturbed run with the same seed is what it is held against. What makes runs alike is one device (one track,
 one order of trials), one kernel (with several, the time that rounds take decides whose turn it is), and costs that
 are the same each time: the replay engine's are; measured ones are not, so there the tuner is one that does not look
 at them.

@@ -130,7 +130,7 @@ class Step:
         faults: Of these, the ones that went wrong by themselves: neither worker nor device went away.
         not_before: It is not due before this time.
         sent_at: When the dispatcher last sent it to the broker.
-        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.leases.lanes`.
+        in_flight: What a leased tuning step is at, for the other steps of its job; see `tunefarm_app.leases.tracks`.
     """
 
     id: str

@@ -10,7 +10,7 @@ import structlog
 from tunefarm_app.jobs.priority import parse_priority
 from tunefarm_app.jobs.submit import check_budget
 from tunefarm_app.leases.job_lock import locked_job
-from tunefarm_app.leases.lanes import plan_round
+from tunefarm_app.leases.tracks import plan_round
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.job import JobState
 from tunefarm_db.unit_of_work import Repositories

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tunefarm_app.leases.device_turns import wake_next
-from tunefarm_app.leases.lanes import ends_without_device
+from tunefarm_app.leases.tracks import ends_without_device
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER
 from tunefarm_db.repositories.jobs.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
@@ -35,7 +35,7 @@ def wait_for_device(context: StepContext, job: Job) -> None:
         repos.steps.hold(context.step.id, context.step.fence)
         job = repos.jobs.get(job.id, lock=True)
         if ends_without_device(repos, context.step, job):
-            log.info("lane ends: its job has devices enough")
+            log.info("track ends: its job has devices enough")
             return
         repos.steps.release(context.step.id, context.step.fence, delay_sec=delay_sec)
         if not repos.steps.at_work(job.id):

@@ -30,7 +30,7 @@ def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], b
     Args:
         services: The farm.
         job_id: The job.
-        with_steps: Whether its steps are wanted. Of a job that measures in several lanes one or another is always being
+        with_steps: Whether its steps are wanted. Of a job that measures in several tracks one or another is always being
             ended: steps of such a one cannot be had all at once.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Configs are claimed as they are proposed: what another lane of the job is at is passed over."""
+"""Configs are claimed as they are proposed: what another track of the job is at is passed over."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
-from tunefarm_app.leases.lanes import InFlight, others_in_flight
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.tracks import InFlight, others_in_flight
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
@@ -65,7 +65,7 @@ class ClaimingTuner(Tuner):
 
 
 class Claims:
-    """What a lane is at, and tells the others: its round, and the next one that it prepares.
+    """What a track is at, and tells the others: its round, and the next one that it prepares.
 
     Concurrency: any thread.
     """
@@ -76,7 +76,7 @@ class Claims:
         self.round = round
 
     def claim(self, asked: Sequence[str]) -> Collection[str]:
-        """Add configs to the round, but for those that another lane has or had; return those of the round."""
+        """Add configs to the round, but for those that another track has or had; return those of the round."""
         with self._telling() as repos:
             self.round = self._with(repos, self.round, asked)
         return self.round.asked
@@ -111,7 +111,7 @@ class Claims:
             if other.position == one.position
             for key in other.asked
         }
-        # What another lane has committed since the tuner was told of trials.
+        # What another track has committed since the tuner was told of trials.
         taken |= repos.trials.met(self._context.job_id, one.position, asked)
         return replace(one, asked=(*one.asked, *(key for key in asked if key not in taken)))
 

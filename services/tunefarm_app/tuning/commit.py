@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import structlog
 
 from tunefarm_app.leases.device_wait import wait_for_device
-from tunefarm_app.leases.lanes import plan_round
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.tracks import plan_round
 from tunefarm_app.storage.rows import record_rows, space_row
 from tunefarm_app.tuning.device_trouble import check_measured
 from tunefarm_app.tuning.plan import Choice, choose_round, why_spent
@@ -84,7 +84,7 @@ def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Ro
         tasks = as_of_now(choice.tasks, repos.jobs.tasks(job.id))
         task = tasks[found.position]
         known = repos.trials.known(job.id, found.position, [one.config.key for one in found.outcomes])
-        # Two lanes may come from two configs to one: what is applied counts, and the first to commit it.
+        # Two tracks may come from two configs to one: what is applied counts, and the first to commit it.
         outcomes = [one for one in found.outcomes if one.config.key not in known]
         record_ids = _add_records(repos, context, job, device, found, outcomes)
         trial_ids = repos.trials.add_many(
@@ -172,7 +172,7 @@ def _go_on(
 ) -> None:
     """Plan another round, or what follows the search if the job's budget, as it is now, is spent.
 
-    While other lanes are at work this one just ends there: the last one out sees to what follows.
+    While other tracks are at work this one just ends there: the last one out sees to what follows.
 
     Args:
         context: The step.
@@ -181,7 +181,7 @@ def _go_on(
         device: Where the step was.
         choice: What the step was to do.
         exhausted: Nothing is left to try.
-        crowded: The other lanes had all that is left to try of a task.
+        crowded: The other tracks had all that is left to try of a task.
     """
     search = without_confirming(Budget.from_json(job.budget), choice.confirming_sec)
     gain_per_min = None if choice.round is not None else choice.gain_per_min

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunefarm_app.leases.lanes import InFlight, open_lane, others_in_flight, with_in_flight
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.tracks import InFlight, open_track, others_in_flight, with_in_flight
 from tunefarm_app.storage.rows import pipeline_of, precision_of
 from tunefarm_app.tuning.claiming import Claims
 from tunefarm_app.tuning.progress import TaskRow, scheduler_states
@@ -26,7 +26,7 @@ class Choice:
         tasks: All of the job's, by position.
         confirming_sec: How long confirming the winners will take, as it looks now.
         gain_per_min: As `TaskScheduler.gain_per_min` says.
-        round: What to measure; None if there is nothing: the budget is spent, once the other lanes are done.
+        round: What to measure; None if there is nothing: the budget is spent, once the other tracks are done.
         prepared: It is the one that was prepared ahead.
         exhausted: There is nothing because no task has anything left to try.
     """
@@ -46,21 +46,21 @@ def choose_round(
     device: DeviceLease,
     ahead: InFlight | None = None,
 ) -> Choice:
-    """Decide about the step's round and tell the job's other lanes; open another one if there is a device for it.
+    """Decide about the step's round and tell the job's other tracks; open another one if there is a device for it.
 
     Args:
         context: The step.
         job: Its job.
         rows: The job's tasks.
         device: Where it is to measure.
-        ahead: What this process has prepared. It is taken, unless its task is over, or another lane took its configs since.
+        ahead: What this process has prepared. It is taken, unless its task is over, or another track took its configs since.
     """
     tasks = _with_known_costs(context, job, rows, device)
     confirming_sec = _confirming_sec(context, job, rows, device)
     scheduler = TaskScheduler()
     states = scheduler_states(tasks)
     gain_per_min = scheduler.gain_per_min(states)
-    lane: Step | None = None
+    track: Step | None = None
     chosen: InFlight | None = None
     with context.note() as repos:
         job = context.job(repos)
@@ -82,9 +82,9 @@ def choose_round(
             if not others:
                 repos.jobs.update(job.id, counted_until=repos.now())
             if found_some(tasks[position].row) and (search.trials is None or trials + size < search.trials):
-                lane = open_lane(repos, job)
-    if lane is not None:
-        context.services.dispatcher.send(lane.id, lane.kind)
+                track = open_track(repos, job)
+    if track is not None:
+        context.services.dispatcher.send(track.id, track.kind)
     return Choice(
         tasks=tasks,
         confirming_sec=confirming_sec,
@@ -96,7 +96,7 @@ def choose_round(
 
 
 def choose_ahead(context: StepContext, device: DeviceLease, claims: Claims) -> TaskRow | None:
-    """Choose the lane's next round as if the present one were over and had found nothing, and tell the other lanes.
+    """Choose the track's next round as if the present one were over and had found nothing, and tell the other tracks.
 
     Never one of the same task: that is to know what the present one finds.
 
@@ -145,7 +145,7 @@ def _round_size(
 
 
 def found_some(row: JobTask) -> bool:
-    """Return whether the task's last round had trials; else other lanes are at all there is, or its devices are in trouble."""
+    """Return whether the task's last round had trials; else other tracks are at all there is, or its devices are in trouble."""
     return not row.history or row.history[-1][0] > 0
 
 

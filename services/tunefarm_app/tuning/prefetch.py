@@ -1,6 +1,6 @@
-"""A lane's next round, prepared in this process while the present one is measured.
+"""A track's next round, prepared in this process while the present one is measured.
 
-It is in memory alone. The present step tells the other lanes of it (`InFlight.ahead`), so that none tries its configs or
+It is in memory alone. The present step tells the other tracks of it (`InFlight.ahead`), so that none tries its configs or
 spends its budget. The next step takes it, if this process runs that; else it is thrown away, and who runs the step
 begins anew: nothing depends on it.
 """
@@ -12,8 +12,8 @@ import threading
 
 import structlog
 
-from tunefarm_app.leases.lanes import InFlight
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.tracks import InFlight
 from tunefarm_app.tuning.claiming import Claims
 from tunefarm_app.tuning.plan import choose_ahead
 from tunefarm_app.tuning.prepared_round import TaskRound
@@ -34,7 +34,7 @@ class RoundAhead:
         job: Its job.
         device: On which it measures.
         option: Who builds.
-        claims: What the lane is at.
+        claims: What the track is at.
         after: The present round: nothing is chosen before that has all its candidates.
 
     Attributes:
@@ -73,7 +73,7 @@ class RoundAhead:
 
     @property
     def in_flight(self) -> InFlight | None:
-        """What the other lanes were told of it."""
+        """What the other tracks were told of it."""
         return self._claims.round.ahead if self.round is not None else None
 
     def settle(self) -> None:

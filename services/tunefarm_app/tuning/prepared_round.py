@@ -81,7 +81,7 @@ class TaskRound:
 
     @property
     def passed_over(self) -> bool:
-        """Whether other lanes had some of what its tuner proposed."""
+        """Whether other tracks had some of what its tuner proposed."""
         return self._claiming is not None and self._claiming.passed_over
 
     def prepare(self, option: MeasureOption, n: int) -> None:

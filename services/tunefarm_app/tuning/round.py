@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from tunefarm_app.leases.lanes import InFlight
 from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.leases.tracks import InFlight
 from tunefarm_app.runtime.full_disk import as_full_disk
 from tunefarm_app.tuning.claiming import Claims
 from tunefarm_app.tuning.prefetch import RoundAhead
@@ -40,7 +40,7 @@ class Round:
         space: The task's config space, None where it cannot be made.
         new_space: The same, where it is to be put on record: it was not, or an older release did it.
         failed: Why the task cannot be tuned (further); None where it can.
-        crowded: Nothing was tried because other lanes were at all that is left of the task.
+        crowded: Nothing was tried because other tracks were at all that is left of the task.
     """
 
     position: int
@@ -63,14 +63,14 @@ def measure_round(
     began: float,
     prepared: TaskRound | None = None,
 ) -> Round:
-    """Let the task's tuner try configs on the device; begin to prepare the lane's next round meanwhile.
+    """Let the task's tuner try configs on the device; begin to prepare the track's next round meanwhile.
 
     Args:
         context: The step.
         job: The job.
         task_row: The task.
         device: Where to measure.
-        chosen: How many configs; the job's other lanes learn which.
+        chosen: How many configs; the job's other tracks learn which.
         began: Monotonic time at which the round began.
         prepared: The same round, where this process has prepared it.
     """

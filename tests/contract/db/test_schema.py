@@ -73,12 +73,12 @@ def test_up_and_down_and_up(database_url: str) -> None:
 
 def test_of_several_rounds_the_older_program_finds_one_after_all_others(database_url: str, seed: Any) -> None:
     """It knows one open step of a job, and plans the round after it."""
-    lanes, single = (seed.job(seed=number) for number in range(2))
+    tracks, single = (seed.job(seed=number) for number in range(2))
     for number in range(4):
-        seed.step(lanes, round=number)
+        seed.step(tracks, round=number)
     last = seed.step(single)
     with seed.uow.write() as repos:
-        steps = repos.steps.for_job(lanes.id)
+        steps = repos.steps.for_job(tracks.id)
         for step in (steps[0], steps[3]):
             held = repos.steps.claim(step.id, "me", 60.0)
             repos.steps.finish(held.id, held.fence)

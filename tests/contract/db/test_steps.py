@@ -353,7 +353,7 @@ def test_cancel_takes_the_lease_away(uow: UnitOfWork, seed: Any) -> None:
         repos.steps.finish(leased.id, 1)
 
 
-def test_what_the_lanes_of_a_job_are_at(uow: UnitOfWork, seed: Any) -> None:
+def test_what_the_tracks_of_a_job_are_at(uow: UnitOfWork, seed: Any) -> None:
     job, other = seed.job(), seed.job(seed=9)
     with uow.write() as repos:
         steps = [seed_step(repos, job, number) for number in range(4)]

@@ -19,7 +19,7 @@ from tunefarm_tuning.process.scratch import sweep
 _LOST = Outcome.INFRASTRUCTURE_ERROR.value
 _REAL = f"outcome <> '{_LOST}'"
 
-# A job's last lanes end with a round that was planned, and is not needed any more.
+# A job's last tracks end with a round that was planned, and is not needed any more.
 _NEEDLESS = "state = 'cancelled' AND kind = 'tune'"
 
 # Each query returns what must not be; its name says what that is.
@@ -30,7 +30,7 @@ _NEVER = {
         SELECT trials.id, steps.state FROM trials JOIN steps
         ON steps.job_id = trials.job_id AND steps.round = trials.round AND steps.kind = 'tune'
         WHERE steps.state <> 'done'""",
-    "a lane that is still open": "SELECT id, in_flight FROM steps WHERE in_flight IS NOT NULL AND state <> 'leased'",
+    "a track that is still open": "SELECT id, in_flight FROM steps WHERE in_flight IS NOT NULL AND state <> 'leased'",
     "a job without its trials": f"""
         SELECT jobs.id, jobs.trials, count(trials.id) FROM jobs
         LEFT JOIN trials ON trials.job_id = jobs.id AND trials.{_REAL}

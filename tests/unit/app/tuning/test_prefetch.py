@@ -1,4 +1,4 @@
-"""A lane prepares its next round while it measures the present one; what becomes of it when things go otherwise."""
+"""A track prepares its next round while it measures the present one; what becomes of it when things go otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waiting import wait_until
 from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer, scenario_space
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.leases.lanes import InFlight, with_in_flight
+from tunefarm_app.leases.tracks import InFlight, with_in_flight
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.tuning.plan import _may_be_taken
@@ -132,7 +132,7 @@ def test_the_next_round_is_built_while_one_is_measured(farm, engine) -> None:
     trials = farm.trials(job.id)
     assert (done.state, done.stop_reason, done.trials) == (JobState.SUCCEEDED, "trials", 32)
     assert len({(one.position, one.config_key) for one in trials}) == len(trials) == 32
-    # The job's other lanes, had it any, would have known.
+    # The job's other tracks, had it any, would have known.
     (round_,) = seen
     assert round_.ahead is not None
     assert {round_.position, round_.ahead.position} == {0, 1}
@@ -269,7 +269,7 @@ def test_compilers_that_were_started_anew_have_not_got_it(farm, engine) -> None:
     assert farm.job(job.id).trials == 32
 
 
-def test_lanes_side_by_side_try_nothing_twice(farm, engine) -> None:
+def test_tracks_side_by_side_try_nothing_twice(farm, engine) -> None:
     for number in range(3):
         farm.add_device(f"dev-{number}")
     job = farm.submit(farm.ready_model(Scenario(tasks=2, extent=8)), trials=60)
@@ -292,7 +292,7 @@ def test_lanes_side_by_side_try_nothing_twice(farm, engine) -> None:
     assert len({(one.position, one.config_key) for one in trials}) == len(trials)
 
 
-def test_what_another_lane_took_since_is_not_taken() -> None:
+def test_what_another_track_took_since_is_not_taken() -> None:
     alive = TaskState(weight=1, flops=1.0)
     ahead = InFlight(position=1, trials=8, asked=("a", "b"))
     assert InFlight.from_json(InFlight(position=0, trials=8, ahead=ahead).to_json()).ahead == ahead

@@ -1,10 +1,10 @@
-"""Lanes: the rounds of one job side by side, on as many devices of its pool as it may have.
+"""Tracks: the rounds of one job side by side, on as many devices of its pool as it may have.
 
-A lane is a chain of tuning steps: each plans the next. A job begins with one; a step that begins a round plans another
-lane where a device is idle, or the job has fewer than its share; a step that finds no device ends its lane, unless it
+A track is a chain of tuning steps: each plans the next. A job begins with one; a step that begins a round plans another
+track where a device is idle, or the job has fewer than its share; a step that finds no device ends its track, unless it
 is the last. The last one out ends the search.
 
-What the lanes must agree on is agreed on with the job's row locked: each tells in its step's row what it is at
+What the tracks must agree on is agreed on with the job's row locked: each tells in its step's row what it is at
 (`InFlight`), so that no two try the same config, and the task scheduler and the budget know what is under way.
 """
 
@@ -27,7 +27,7 @@ class InFlight:
         position: Of its task.
         trials: How many at most.
         asked: Keys of the configs that the tuner proposed so far.
-        ahead: The lane's next round, where it is being prepared.
+        ahead: The track's next round, where it is being prepared.
     """
 
     position: int
@@ -51,7 +51,7 @@ class InFlight:
 
 
 def others_in_flight(repos: Repositories, step: Step) -> tuple[InFlight, ...]:
-    """Return what the other lanes of the step's job are at, and what they prepare. Lock the job's row first."""
+    """Return what the other tracks of the step's job are at, and what they prepare. Lock the job's row first."""
     told = repos.steps.in_flight(step.subject_id)
     rounds = [InFlight.from_json(one) for step_id, one in told.items() if step_id != step.id]
     return tuple(one for each in rounds for one in (each, each.ahead) if one is not None)
@@ -68,21 +68,21 @@ def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> l
     ]
 
 
-def open_lane(repos: Repositories, job: Job) -> Step | None:
-    """Plan another lane, if there is a device for it. The caller's lane has its own already.
+def open_track(repos: Repositories, job: Job) -> Step | None:
+    """Plan another track, if there is a device for it. The caller's track has its own already.
 
     None is opened while one is in trouble: a job whose rounds all fail has to come to an end.
 
     Returns:
-        The lane's first step, to be sent once it is committed; None where the job has enough.
+        The track's first step, to be sent once it is committed; None where the job has enough.
     """
     pool = repos.devices.counts(job.device_key)
     if pool.up <= 1:
         return None
-    lanes = len(repos.steps.open_ids(job.id))
+    tracks = len(repos.steps.open_ids(job.id))
     idle = pool.free > repos.turns.waiting(job.device_key)
-    wanted = idle or lanes < share_of_devices(repos, job, pool)
-    if lanes >= pool.up or not wanted or repos.steps.in_trouble(job.id):
+    wanted = idle or tracks < share_of_devices(repos, job, pool)
+    if tracks >= pool.up or not wanted or repos.steps.in_trouble(job.id):
         return None
     step = plan_round(repos, job)
     repos.steps.mark_sent([step.id])
@@ -101,14 +101,14 @@ def plan_round(repos: Repositories, job: Job) -> Step:
 
 
 def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
-    """End the step's lane, which found no device, where the job has others and no right to more; return whether it did.
+    """End the step's track, which found no device, where the job has others and no right to more; return whether it did.
 
     A job that has fewer devices than its share goes on waiting with it.
     """
     if step.kind is not StepKind.TUNE:
         return False
-    lanes = len(repos.steps.open_ids(job.id))
-    if lanes <= share_of_devices(repos, job, repos.devices.counts(job.device_key)):
+    tracks = len(repos.steps.open_ids(job.id))
+    if tracks <= share_of_devices(repos, job, repos.devices.counts(job.device_key)):
         return False
     repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
     return True

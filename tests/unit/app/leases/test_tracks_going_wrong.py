@@ -1,4 +1,4 @@
-"""Lanes of a job that fail, find nothing to do, or have no device."""
+"""Tracks of a job that fail, find nothing to do, or have no device."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def in_thread(farm: Any) -> threading.Thread:
     return thread
 
 
-def test_a_lane_that_finds_all_configs_taken_opens_no_other(farm, engine) -> None:
+def test_a_track_that_finds_all_configs_taken_opens_no_other(farm, engine) -> None:
     farm = farm.with_engine(engine)
     for number in range(6):
         farm.add_device(f"dev-{number}")
@@ -109,8 +109,8 @@ def test_a_job_whose_rounds_all_fail_fails(farm, monkeypatch: pytest.MonkeyPatch
     assert len(rounds(farm, job)) <= 3
 
 
-def test_configs_that_another_lane_gave_up_are_tried(farm, engine) -> None:
-    """One lane has all configs, another finds none left; before that one's end the first loses its lease."""
+def test_configs_that_another_track_gave_up_are_tried(farm, engine) -> None:
+    """One track has all configs, another finds none left; before that one's end the first loses its lease."""
     farm = farm.with_engine(engine)
     for number in range(2):
         farm.add_device(f"dev-{number}")
@@ -133,7 +133,7 @@ def test_configs_that_another_lane_gave_up_are_tried(farm, engine) -> None:
     assert (done.state, done.stop_reason, done.trials) == (JobState.SUCCEEDED, "exhausted", 4)
 
 
-def test_a_lane_that_waits_gets_the_device_of_one_that_ends(farm, engine) -> None:
+def test_a_track_that_waits_gets_the_device_of_one_that_ends(farm, engine) -> None:
     farm = farm.with_engine(engine).with_settings(device_retry_sec=1000.0)
     devices = [farm.add_device(f"dev-{number}") for number in range(2)]
     with farm.services.uow.write() as repos:

@@ -15,9 +15,9 @@ from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.leases.lanes import InFlight, open_lane, share_of_devices, with_in_flight
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.step_lease import StepLease
+from tunefarm_app.leases.tracks import InFlight, open_track, share_of_devices, with_in_flight
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps.run import run_steps
 from tunefarm_app.tuning.claiming import Claims
@@ -141,7 +141,7 @@ def test_wall_clock_of_rounds_side_by_side_counts_once(farm, engine, workers) ->
     assert 1000 <= farm.job(job.id).tuned_sec < 2000
 
 
-def test_one_device_is_one_lane(farm, engine, workers) -> None:
+def test_one_device_is_one_track(farm, engine, workers) -> None:
     farm.add_device()
     farm.add_device("other", device_key="another-pool")
     engine.gate.set()
@@ -214,7 +214,7 @@ def test_the_share_of_a_job(farm) -> None:
     assert shares() == [1, 1, 5]
 
 
-def test_a_lane_is_opened_where_a_device_is_idle_or_due(farm) -> None:
+def test_a_track_is_opened_where_a_device_is_idle_or_due(farm) -> None:
     devices = [farm.add_device(f"dev-{number}") for number in range(2)]
     model = farm.ready_model()
     mine, other = (farm.submit(model, trials=400, seed=seed) for seed in range(2))
@@ -227,21 +227,21 @@ def test_a_lane_is_opened_where_a_device_is_idle_or_due(farm) -> None:
         assert repos.steps.claim(step.id, "me", 60.0)
         leases = [repos.devices.lease("pool", "me", 60.0)]
         job = repos.jobs.get(mine.id)
-        second = open_lane(repos, job)
+        second = open_track(repos, job)
         assert second is not None, "a device is idle"
-        assert open_lane(repos, job) is None, "there are lanes for both devices"
+        assert open_track(repos, job) is None, "there are tracks for both devices"
         assert repos.steps.claim(second.id, "me", 60.0)
         repos.steps.cancel_ready(mine.id)
         leases.append(repos.devices.lease("pool", "me", 60.0))
         # The other job's first: no device is free, but one of them is its due.
         step = repos.steps.add(StepKind.TUNE, subject_id=other.id, model_id=model.id, job_id=other.id)
         assert repos.steps.claim(step.id, "me", 60.0)
-        assert open_lane(repos, repos.jobs.get(other.id)) is None, "it has its share"
+        assert open_track(repos, repos.jobs.get(other.id)) is None, "it has its share"
         repos.devices.apply(devices[0].id, DeviceEvent.FAIL, "broken")
         assert all(isinstance(lease, DeviceLease) for lease in leases)
 
 
-def test_a_lane_ends_with_its_device_and_the_job_goes_on(farm, engine, workers) -> None:
+def test_a_track_ends_with_its_device_and_the_job_goes_on(farm, engine, workers) -> None:
     devices = [farm.add_device(f"dev-{number}") for number in range(3)]
     job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=64)
     workers.until(lambda: engine.busy.total() == 3)
@@ -272,7 +272,7 @@ def test_a_job_whose_devices_all_go_says_that_it_waits(farm, engine, workers) ->
     assert farm.job(job.id).trials == 64
 
 
-def test_a_lane_that_fails_for_good_leaves_the_job_to_the_others(farm, engine, workers) -> None:
+def test_a_track_that_fails_for_good_leaves_the_job_to_the_others(farm, engine, workers) -> None:
     farm = farm.with_settings(max_losses=1)
     for number in range(2):
         farm.add_device(f"dev-{number}")
@@ -287,7 +287,7 @@ def test_a_lane_that_fails_for_good_leaves_the_job_to_the_others(farm, engine, w
     assert farm.events(job.id).count("lane-lost") == 1
 
 
-def test_pausing_stops_all_lanes_and_resuming_starts_them(farm, engine, workers) -> None:
+def test_pausing_stops_all_tracks_and_resuming_starts_them(farm, engine, workers) -> None:
     for number in range(3):
         farm.add_device(f"dev-{number}")
     job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=48)
@@ -301,7 +301,7 @@ def test_pausing_stops_all_lanes_and_resuming_starts_them(farm, engine, workers)
     assert (farm.job(job.id).state, farm.job(job.id).trials) == (JobState.SUCCEEDED, 48)
 
 
-def test_cancelling_and_another_budget_with_lanes(farm, engine, workers) -> None:
+def test_cancelling_and_another_budget_with_tracks(farm, engine, workers) -> None:
     for number in range(3):
         farm.add_device(f"dev-{number}")
     model = farm.ready_model(Scenario(tasks=1))
@@ -321,7 +321,7 @@ def test_cancelling_and_another_budget_with_lanes(farm, engine, workers) -> None
     assert farm.job(other.id).trials == 0
 
 
-def test_what_another_lane_committed_meanwhile_is_not_tried_again(farm, tuning_job) -> None:
+def test_what_another_track_committed_meanwhile_is_not_tried_again(farm, tuning_job) -> None:
     """A tuner that was told of the trials before that would propose the very same."""
     (step_id,) = farm.inbox.messages
     with farm.services.uow.write() as repos:

@@ -1,4 +1,4 @@
-"""Two transactions about lanes at once, each waiting where the other would have to wait for it: PostgreSQL."""
+"""Two transactions about tracks at once, each waiting where the other would have to wait for it: PostgreSQL."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def farm(new_postgres_url: Callable[[], str], tmp_path: Path) -> Iterator[Farm]:
     made.services.close()
 
 
-def tuning(farm: Farm, lanes: int, seed: int = 0) -> tuple[Job, list[Step]]:
-    """Return a job at its search with so many lanes, which wait for workers."""
+def tuning(farm: Farm, tracks: int, seed: int = 0) -> tuple[Job, list[Step]]:
+    """Return a job at its search with so many tracks, which wait for workers."""
     model = farm.upload(Scenario(tasks=1))
     farm.run(steps=1)
     job = farm.submit(model, trials=64, seed=seed)
@@ -46,7 +46,7 @@ def tuning(farm: Farm, lanes: int, seed: int = 0) -> tuple[Job, list[Step]]:
         repos.steps.cancel_open(job_id=job.id)
         repos.jobs.move(job.id, JobState.EXTRACTING)
         job = repos.jobs.move(job.id, JobState.TUNING)
-        steps = [plan(repos, job, number) for number in range(lanes)]
+        steps = [plan(repos, job, number) for number in range(tracks)]
     return job, steps
 
 
@@ -98,9 +98,9 @@ def wait_for_lock(farm: Farm, waiters: int = 1) -> None:
     wait_until(blocked, "a lock to be waited for")
 
 
-def test_two_lanes_fail_for_good_at_once(farm: Farm) -> None:
+def test_two_tracks_fail_for_good_at_once(farm: Farm) -> None:
     job, steps = tuning(farm, 3)
-    lanes = claimed(farm, steps[:2])
+    tracks = claimed(farm, steps[:2])
     both_have_ended = threading.Barrier(2, timeout=300)
 
     def fail(step: Step) -> None:
@@ -110,7 +110,7 @@ def test_two_lanes_fail_for_good_at_once(farm: Farm) -> None:
             fail_subject(repos, step, {"code": "odd", "message": ""}, final=True)
 
     together = Together()
-    together.start(*(lambda step=step: fail(step) for step in lanes))
+    together.start(*(lambda step=step: fail(step) for step in tracks))
     together.join()
     assert farm.job(job.id).state is JobState.FAILED
     assert [step.state for step in farm.steps(job.id) if step.kind is StepKind.TUNE] == [
@@ -120,7 +120,7 @@ def test_two_lanes_fail_for_good_at_once(farm: Farm) -> None:
     ]
 
 
-def test_a_lane_pauses_while_another_one_commits(farm: Farm) -> None:
+def test_a_track_pauses_while_another_one_commits(farm: Farm) -> None:
     job, steps = tuning(farm, 2)
     mine, other = claimed(farm, steps)
     with farm.services.uow.write() as repos:
@@ -164,7 +164,7 @@ def test_two_jobs_end_their_searches_and_wake_each_other(farm: Farm) -> None:
 
 
 def test_a_budget_changes_while_workers_are_at_the_steps(farm: Farm) -> None:
-    """One lane or another is always being ended: whoever waited for all of them would wait for long."""
+    """One track or another is always being ended: whoever waited for all of them would wait for long."""
     job, steps = tuning(farm, 2)
     together = Together()
     with farm.services.uow.write() as repos:
