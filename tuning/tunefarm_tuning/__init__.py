@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.records.selection import pick_best as pick_best
     from tunefarm_tuning.records.transfer import TaskHistory as TaskHistory
     from tunefarm_tuning.search.budget import Budget as Budget
-    from tunefarm_tuning.search.confirm import confirm_best as confirm_best
+    from tunefarm_tuning.search.re_measurement import confirm_best as confirm_best
     from tunefarm_tuning.search.result import TuneResult as TuneResult
     from tunefarm_tuning.search.round import PreparedRound as PreparedRound
     from tunefarm_tuning.search.round import prepare_round as prepare_round
@@ -98,12 +98,12 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.toolchain import versions as versions
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
     from tunefarm_tuning.tuner.base import Tuner as Tuner
+    from tunefarm_tuning.tuner.baselines import GridSearchTuner as GridSearchTuner
+    from tunefarm_tuning.tuner.baselines import RandomTuner as RandomTuner
     from tunefarm_tuning.tuner.choice import TUNERS as TUNERS
     from tunefarm_tuning.tuner.choice import make_tuner as make_tuner
     from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner as EvolutionaryTuner
     from tunefarm_tuning.tuner.ga import GATuner as GATuner
-    from tunefarm_tuning.tuner.grid import GridSearchTuner as GridSearchTuner
-    from tunefarm_tuning.tuner.random import RandomTuner as RandomTuner
     from tunefarm_tuning.tuner.xgb import XGBTuner as XGBTuner
     from tunefarm_tuning.workload.model import Model as Model
     from tunefarm_tuning.workload.precision import Precision as Precision
@@ -167,7 +167,7 @@ _HOMES = {
     "toolchain_key": "target.toolchain",
     "versions": "target.toolchain",
     "Budget": "search.budget",
-    "confirm_best": "search.confirm",
+    "confirm_best": "search.re_measurement",
     "TuneResult": "search.result",
     "PreparedRound": "search.round",
     "prepare_round": "search.round",
@@ -182,8 +182,8 @@ _HOMES = {
     "make_tuner": "tuner.choice",
     "EvolutionaryTuner": "tuner.evolutionary",
     "GATuner": "tuner.ga",
-    "GridSearchTuner": "tuner.grid",
-    "RandomTuner": "tuner.random",
+    "GridSearchTuner": "tuner.baselines",
+    "RandomTuner": "tuner.baselines",
     "XGBTuner": "tuner.xgb",
     "Model": "workload.model",
     "Precision": "workload.precision",

@@ -21,7 +21,7 @@ from tunefarm_api.transfer.json_lines import MEDIA_TYPE as JSON_LINES
 from tunefarm_api.transfer.json_lines import job_records
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.tuning.task_grouping import grouped
+from tunefarm_app.storage.rows import grouped
 from tunefarm_db.repositories.records.records import RecordFilter
 from tunefarm_db.values import Artifact
 from tunefarm_tuning.core.errors import ConflictError, NotFoundError

@@ -17,10 +17,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class DeviceHold:
-    """Keeps a leased device ours; use it in a ``with``. `cancellation` is cancelled when the work must stop.
+    """Holds a leased device; use it in a ``with``. `cancellation` is cancelled when the work must stop.
 
-    That is when the lease was lost (the device was removed, say), or the worker was told to stop. Where the database is
-    away the lease runs out, and the fence rejects what comes too late.
+    The work must stop when the lease was lost (the device was removed, say), or the worker was told to stop. While the
+    database is away the lease runs out, and the fencing token rejects late writes.
     """
 
     def __init__(self, services: Services, lease: DeviceLease) -> None:

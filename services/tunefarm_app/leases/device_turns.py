@@ -1,8 +1,8 @@
-"""Taking turns on devices: who gets one that is free, and who is woken next.
+"""Taking turns on devices: which job gets a free device, and which step is woken next.
 
-The job of the highest priority comes first; among equals, the one that had the least device time (`Jobs.catch_up`
-sees to it that a newcomer does not make up for all that others had before). A job holds a device for one round, so a
-job that comes first has it at the next round's end.
+The job of the highest priority comes first; among equals, the job that had the least device time (`Jobs.catch_up`
+keeps a new job from making up for all that others had before). A job holds a device for one round, so the job that
+comes first gets it when that round ends.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from tunefarm_db.values import Step
 
 
 def wake_next(repos: Repositories, device_key: str) -> Step | None:
-    """Make a step due now whose turn it is on a free device of this pool, and return it for sending.
+    """Make the step due whose turn it is on a free device of this pool, and return it for sending.
 
-    None where there is none, or all of them are due and sent already.
+    None where there is none, or all such steps are due and sent already.
     """
     free = repos.devices.counts(device_key).free
     steps = repos.turns.next_of(device_key, free) if free else ()

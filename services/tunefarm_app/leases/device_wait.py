@@ -1,33 +1,29 @@
-"""Waiting for a device: a step that finds none free is tried again, and people are told what it waits for."""
+"""Waiting for a device: a step that gets none is tried again, and people are told what it waits for."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import structlog
 
 from tunefarm_app.leases.device_turns import wake_next
+from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import ends_without_device
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER
 from tunefarm_db.repositories.jobs.turns import Ahead
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts
 
-if TYPE_CHECKING:
-    from tunefarm_app.leases.step_context import StepContext  # it imports this module
-
 log = structlog.stdlib.get_logger(__name__)
 
 _LONGEST_WAIT_SEC = 10.0
 _LOOKS_BEFORE_TELLING = 3
-"""Jobs that share devices wait for a moment at every turn: an event tells of it only where it lasts."""
+"""Jobs that share devices wait for a moment at every turn: only a longer wait gets an event."""
 
 
 def wait_for_device(context: StepContext, job: Job) -> None:
-    """Hand the step back until it may have a device, and say in the job's progress what it waits for.
+    """Hand the step back until it may have a device, and note in the job's progress why it waits.
 
-    Waiting is no failed attempt, and no time of the budget. The pauses grow, because whoever frees a device wakes
-    the next (`wake_next`): looking again is for the case that this was missed.
+    Waiting is no failed attempt, and takes no time of the budget. The pauses grow, because whoever frees a device wakes
+    the next step (`wake_next`): the step looks again only in case that was missed.
     """
     waits = int(job.progress.get("waits", 0)) + 1
     delay_sec = min(context.services.settings.device_retry_sec * 1.3**waits, _LONGEST_WAIT_SEC)
@@ -40,7 +36,7 @@ def wait_for_device(context: StepContext, job: Job) -> None:
         repos.steps.release(context.step.id, context.step.fence, delay_sec=delay_sec)
         if not repos.steps.at_work(job.id):
             _tell(repos, job, waits)
-        # A device may be free, for somebody who does not know it yet.
+        # A device may be free for another step that does not know it yet.
         woken = wake_next(repos, job.device_key)
     if woken is not None:
         context.following.append(woken)
@@ -50,11 +46,11 @@ def wait_for_device(context: StepContext, job: Job) -> None:
 def _tell(repos: Repositories, job: Job, waits: int) -> None:
     pool = repos.devices.counts(job.device_key)
     text = _why(repos, job, pool)
-    told = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
-    if told != text and (pool.up == 0 or waits == _LOOKS_BEFORE_TELLING):
+    announced = None if job.progress.get("waiting_told") == FOR_A_WORKER else job.progress.get("waiting_told")
+    if announced != text and (pool.up == 0 or waits == _LOOKS_BEFORE_TELLING):
         repos.events.add(job.id, "waiting", {"waiting": text, "device_key": job.device_key})
-        told = text
-    progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": told}
+        announced = text
+    progress: Json = {**job.progress, "waiting": text, "waits": waits, "waiting_told": announced}
     repos.jobs.update(job.id, progress=progress)
 
 

@@ -30,8 +30,8 @@ def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], b
     Args:
         services: The farm.
         job_id: The job.
-        with_steps: Whether its steps are wanted. Of a job that measures in several tracks one or another is always being
-            ended: steps of such a one cannot be had all at once.
+        with_steps: Whether its steps are wanted. A job with several tracks is always ending one step or another: its
+            steps cannot be locked all at once.
 
     Raises:
         NotFoundError: ``job-not-found``.
@@ -41,7 +41,7 @@ def locked_job(services: Services, job_id: str, *, with_steps: Callable[[Job], b
         with services.uow.write() as repos:
             steps = repos.steps.lock_open(job_id) if with_steps(repos.jobs.get(job_id)) else ()
             job = repos.jobs.get(job_id, lock=True)
-            if not with_steps(job) or repos.steps.open_ids(job_id) == {one.id for one in steps}:
+            if not with_steps(job) or repos.steps.open_ids(job_id) == {step.id for step in steps}:
                 yield LockedJob(repos=repos, job=job, steps=steps)
                 return
         # A worker planned a step in between.

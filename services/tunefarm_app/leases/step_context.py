@@ -1,4 +1,4 @@
-"""What a step's handler works with."""
+"""The context of a step: its claim, its transactions, and the steps that follow it."""
 
 from __future__ import annotations
 
@@ -18,58 +18,59 @@ from tunefarm_tuning.core.errors import CancelledError, InvariantError, Transien
 
 
 class Prefetched(Protocol):
-    """What a step prepares for the next one of its job, in the background."""
+    """Work that a step begins in the background for the next step of its job."""
 
     def settle(self) -> None:
         """Wait until it acts in the name of the present step no more."""
         ...
 
     def discard(self) -> None:
-        """End what is under way, and delete what was made. It does nothing once it was used."""
+        """End the work under way, and delete its results. It does nothing once they were used."""
         ...
 
 
 class PrefetchSlot:
-    """Holds what a step prepared until the next step of the same process takes it.
+    """Holds prefetched work until the next step of the same process takes it.
 
     Args:
-        lasts: Tells whether the process is likely to run the next step as well.
+        lasts: Returns whether the process is likely to run the next step as well.
     """
 
     def __init__(self, lasts: Callable[[], bool]) -> None:
         self._lasts = lasts
         self._held: Prefetched | None = None
 
-    def begin(self, make: Callable[[], Prefetched]) -> None:
-        """Prepare something, if the next step is likely to be ours."""
+    def begin(self, start: Callable[[], Prefetched]) -> None:
+        """Start work, if the next step is likely to be ours."""
         self.close()
         if self._lasts():
-            self._held = make()
+            self._held = start()
 
     def settle(self) -> None:
-        """Let the present step end (`Prefetched.settle`); what will not be used is discarded."""
+        """Let the present step end (`Prefetched.settle`); work that will not be used is discarded."""
         if not self._lasts():
             self.close()
         elif self._held is not None:
             self._held.settle()
 
     def take(self) -> Prefetched | None:
-        """Return what is held; from now on the caller uses or discards it."""
+        """Return the work; from now on the caller uses or discards it."""
         held, self._held = self._held, None
         return held
 
     def close(self) -> None:
-        """Discard what is held."""
+        """Discard the work."""
         if (held := self.take()) is not None:
             held.discard()
 
 
 @dataclass(slots=True, kw_only=True)
 class StepContext:
-    """A claimed step, what to do it with, and what is to be sent once it is committed.
+    """A claimed step, the means to run it, and the steps to send once it is committed.
 
     Attributes:
-        prefetch: Holds what is prepared for the next step; None where this process runs none.
+        following: The steps to start or to send once this one is committed, in order.
+        prefetch: Holds work for the next step; None where this process runs none.
     """
 
     services: Services
@@ -94,7 +95,7 @@ class StepContext:
 
     @contextmanager
     def note(self) -> Iterator[Repositories]:
-        """Open a transaction for a step that goes on afterwards; nothing of it is kept if the step is not ours."""
+        """Open a transaction in the middle of the step; nothing of it is kept if the step is not ours."""
         self.lease.check()
         with self.services.uow.write() as repos:
             repos.steps.hold(self.step.id, self.step.fence)
@@ -102,9 +103,9 @@ class StepContext:
 
     @contextmanager
     def commit(self, device: DeviceLease | None = None) -> Iterator[Repositories]:
-        """Open the transaction that ends the step, and gives `device` back: all of it is kept, or nothing.
+        """Open the transaction that ends the step and gives `device` back: all of it is kept, or nothing.
 
-        The step whose turn it is on such a device is woken by it.
+        It wakes the step whose turn it is on such a device.
 
         Raises:
             LeaseLostError: If the step is no longer ours.
@@ -117,7 +118,7 @@ class StepContext:
             yield repos
             if device is not None:
                 if not repos.devices.release_lease(device.device.id, device.fence):
-                    # Somebody else may have measured beside us.
+                    # Another step may have measured beside us.
                     raise TransientError(
                         f"the lease of device {device.device.name} was lost", code="device-lease-lost"
                     )

@@ -1,4 +1,4 @@
-"""Holding a step while it runs: a thread renews the leases, and notices when the work is to stop."""
+"""Holding a step while it runs: a thread renews the leases, and notices when the work must stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOO_LONG = "step-timeout"
 
 
 class WorkerStoppingError(TransientError):
-    """The worker was told to stop: the step is for another one."""
+    """The worker was told to stop: another one shall run the step."""
 
     default_code = "worker-stopping"
 
@@ -47,11 +47,11 @@ class JobPausedError(TransientError):
 
 
 class StepLease:
-    """Keeps a claimed step, and the device that it takes, ours; use it in a ``with``.
+    """Holds a claimed step, and the device that it takes; use it in a ``with``.
 
-    Where the work must stop (the user cancelled or paused the job, the lease was lost, the time is over) `reason` says why, and
-    `cancellation` closes the child processes that the work waits for. Nothing that happens here can make a late write
-    good: that is the fence's business.
+    When the work must stop (the user cancelled or paused the job, the lease was lost, the time is over) `reason` says
+    why, and `cancellation` closes the child processes that the work waits for. Late writes are rejected by the fencing
+    token, whatever happens here.
 
     Concurrency: `reason` and `check` from any thread.
     """
@@ -98,8 +98,12 @@ class StepLease:
             self._log = self._log.bind(**ids)
         return lease
 
-    def doubt_device(self, why: str) -> None:
-        """Note that the device itself went wrong: it is calibrated before anybody else gets it."""
+    def recalibrate_device(self, why: str) -> None:
+        """Have the device, which itself went wrong, calibrated before the next step gets it.
+
+        Args:
+            why: The device's failure.
+        """
         with self._lock:
             device = self._device
         if device is None or self._services.settings.calibrate_every_sec == 0:
@@ -110,13 +114,13 @@ class StepLease:
                     device.device.id, DeviceEvent.DOUBT, f"it is calibrated again after: {clean(why, 300)}"
                 )
         except (NotFoundError, TransientError) as error:
-            self._log.warning("device not doubted", error=error.message)
+            self._log.warning("device not sent to calibration", error=error.message)
 
     def pass_on(self, repos: Repositories, device: DeviceLease) -> Step | None:
-        """Note, in the transaction that released the device, how long the job had it; see who is next.
+        """Note, in the transaction that released the device, how long the job had it; wake who is next.
 
         Returns:
-            The step whose turn it is now, to be sent; None where nobody waits, or it is due already.
+            The step whose turn it is now, to be sent; None where none waits, or it is due already.
         """
         if self._step.job_id is not None:
             repos.jobs.charge(self._step.job_id, time.monotonic() - self._device_since)
@@ -175,7 +179,7 @@ class StepLease:
                 if time.monotonic() - self._renewed > self._lease_sec:
                     self._stop(LeaseLostError("the database was away for longer than the lease"))
             except Exception:  # noqa: BLE001
-                # Whatever it is: a worker that cannot look after its lease must not go on.
+                # Whatever went wrong: a worker that cannot look after its lease must not go on.
                 self._log.exception("lease thread failed")
                 self._stop(LeaseLostError("the lease could not be looked after"))
 

@@ -1,19 +1,23 @@
 """Tracks: the rounds of one job side by side, on as many devices of its pool as it may have.
 
-A track is a chain of tuning steps: each plans the next. A job begins with one; a step that begins a round plans another
-track where a device is idle, or the job has fewer than its share; a step that finds no device ends its track, unless it
-is the last. The last one out ends the search.
+A track is a chain of tuning steps: each plans the next. A job begins with one track. A step that begins a round opens
+another where a device is idle, or the job has fewer devices than its share. A step that gets no device ends its track,
+unless it is the job's last. The last track to end ends the search.
 
-What the tracks must agree on is agreed on with the job's row locked: each tells in its step's row what it is at
-(`InFlight`), so that no two try the same config, and the task scheduler and the budget know what is under way.
+Tracks agree with each other while the job's row is locked. Each notes its round in its step's row (`InFlight`) and
+claims its configs there (`Claims`), so that no two tracks try the same config, and so that the task scheduler and the
+budget count the rounds under way.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
+from tunefarm_app.leases.step_context import StepContext
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Job, Json, PoolCounts, Step, StepKind, StepState
 from tunefarm_tuning.search.scheduler import TaskState
@@ -24,10 +28,10 @@ class InFlight:
     """A round under way.
 
     Attributes:
-        position: Of its task.
-        trials: How many at most.
-        asked: Keys of the configs that the tuner proposed so far.
-        ahead: The track's next round, where it is being prepared.
+        position: Position of its task in the job.
+        trials: How many trials at most.
+        asked: Keys of the configs that the tuner proposed, and the track claimed, so far.
+        ahead: The track's next round, while it is being prepared.
     """
 
     position: int
@@ -50,18 +54,83 @@ class InFlight:
         )
 
 
+class Claims:
+    """A track's rounds under way, and the configs that it claimed for them.
+
+    Concurrency: any thread.
+
+    Args:
+        context: The step that measures the track's present round.
+        present: That round.
+
+    Attributes:
+        present: The round as the other tracks see it, with the next one that is being prepared.
+    """
+
+    def __init__(self, context: StepContext, present: InFlight) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self.present = present
+
+    def claim(self, keys: Sequence[str]) -> Collection[str]:
+        """Add configs to the present round, without those that another track has or had; return all of the round's."""
+        with self._noting() as repos:
+            self.present = self._with(repos, self.present, keys)
+        return self.present.asked
+
+    def claim_ahead(self, keys: Sequence[str]) -> Collection[str]:
+        """Add configs to the round that is prepared, likewise."""
+        with self._noting() as repos:
+            if self.present.ahead is None:
+                return ()
+            ahead = self._with(repos, self.present.ahead, keys)
+            self.present = replace(self.present, ahead=ahead)
+        return ahead.asked
+
+    def prepare(self, repos: Repositories, ahead: InFlight) -> None:
+        """Note the round that is prepared, in a transaction with the job's row locked."""
+        with self._lock:
+            self.present = replace(self.present, ahead=ahead)
+            self._note(repos)
+
+    @contextmanager
+    def _noting(self) -> Iterator[Repositories]:
+        with self._context.note() as repos:
+            self._context.job(repos)  # locks the job's row
+            with self._lock:
+                yield repos
+                self._note(repos)
+
+    def _with(self, repos: Repositories, in_flight: InFlight, keys: Sequence[str]) -> InFlight:
+        taken = {
+            key
+            for other in others_in_flight(repos, self._context.step)
+            if other.position == in_flight.position
+            for key in other.asked
+        }
+        # Other tracks may have committed trials since the tuner was told of them.
+        taken |= repos.trials.met(self._context.job_id, in_flight.position, keys)
+        return replace(in_flight, asked=(*in_flight.asked, *(key for key in keys if key not in taken)))
+
+    def _note(self, repos: Repositories) -> None:
+        step = self._context.step
+        repos.steps.note_in_flight(step.id, step.fence, self.present.to_json())
+
+
 def others_in_flight(repos: Repositories, step: Step) -> tuple[InFlight, ...]:
-    """Return what the other tracks of the step's job are at, and what they prepare. Lock the job's row first."""
-    told = repos.steps.in_flight(step.subject_id)
-    rounds = [InFlight.from_json(one) for step_id, one in told.items() if step_id != step.id]
-    return tuple(one for each in rounds for one in (each, each.ahead) if one is not None)
+    """Return the rounds that other tracks of the step's job measure or prepare. Lock the job's row first."""
+    noted = repos.steps.in_flight(step.subject_id)
+    measured = [InFlight.from_json(data) for step_id, data in noted.items() if step_id != step.id]
+    return tuple(
+        in_flight for round_ in measured for in_flight in (round_, round_.ahead) if in_flight is not None
+    )
 
 
 def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> list[TaskState]:
     """Return the tasks as if the rounds under way were over, had taken the usual time and found nothing."""
     trials: dict[int, list[int]] = defaultdict(list)
-    for one in rounds:
-        trials[one.position].append(one.trials)
+    for in_flight in rounds:
+        trials[in_flight.position].append(in_flight.trials)
     return [
         state.as_if_over(trials[position]) if position in trials else state
         for position, state in enumerate(states)
@@ -71,7 +140,7 @@ def with_in_flight(states: Sequence[TaskState], rounds: Sequence[InFlight]) -> l
 def open_track(repos: Repositories, job: Job) -> Step | None:
     """Plan another track, if there is a device for it. The caller's track has its own already.
 
-    None is opened while one is in trouble: a job whose rounds all fail has to come to an end.
+    No track is opened while a step of the job is in trouble: a job whose rounds all fail has to come to an end.
 
     Returns:
         The track's first step, to be sent once it is committed; None where the job has enough.
@@ -101,9 +170,9 @@ def plan_round(repos: Repositories, job: Job) -> Step:
 
 
 def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
-    """End the step's track, which found no device, where the job has others and no right to more; return whether it did.
+    """End the track of a step that got no device, if the job has tracks enough; return whether it was ended.
 
-    A job that has fewer devices than its share goes on waiting with it.
+    A job with fewer devices than its share goes on waiting with it.
     """
     if step.kind is not StepKind.TUNE:
         return False
@@ -115,9 +184,10 @@ def ends_without_device(repos: Repositories, step: Step, job: Job) -> bool:
 
 
 def share_of_devices(repos: Repositories, job: Job, pool: PoolCounts) -> int:
-    """Return how many devices of its pool the job may wait for: one at least.
+    """Return how many devices of its pool the job may wait for: at least one.
 
-    Jobs of one priority share what there is; where one of a higher priority is at work, the others take what it leaves.
+    Jobs of equal priority share the pool equally. Where a job of higher priority is at work, the others take what it
+    leaves.
     """
     rivals = repos.turns.rivals(job)
     if rivals.higher:

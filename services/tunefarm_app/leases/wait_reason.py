@@ -1,4 +1,4 @@
-"""What a job waits for, as people are told."""
+"""Why a job waits, as people are told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FOR_A_WORKER = "waiting for a worker"
 
 
 def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
-    """Return what the job waits for; None where it is at work, is paused or has ended.
+    """Return why the job waits; None where it is at work, is paused or has ended.
 
     Args:
         job: The job.
@@ -26,5 +26,5 @@ def why_waiting(job: Job, step: Step | None, now: float) -> str | None:
 
 
 def without_wait(progress: Json) -> Json:
-    """Return a job's progress without what it says about waiting."""
+    """Return a job's progress without its entries about waiting."""
     return {name: value for name, value in progress.items() if not name.startswith("wait")}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 
-from tunefarm_tuning.core.errors import TransientError, TunefarmError
+from tunefarm_tuning.core.errors import TransientError
 
-_CODES = frozenset({"disk-full", "store-full", "database-full"})
+FULL_DISK_CODES = frozenset({"disk-full", "store-full", "database-full"})
+"""Codes of errors of a full disk: the worker's, the store's or the database's."""
 
 
 def as_full_disk(error: Exception) -> TransientError | None:
@@ -14,8 +15,3 @@ def as_full_disk(error: Exception) -> TransientError | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TransientError("a disk of the worker is full", code="disk-full")
     return None
-
-
-def is_full_disk(error: TunefarmError) -> bool:
-    """Return whether a disk is full: the worker's, the store's or the database's."""
-    return error.code in _CODES

@@ -1,14 +1,6 @@
-"""Running a step: claim, work, commit under the fence, then ring for what follows.
+"""Running a step: claim it, do its work, commit under its fencing token, then send the steps that follow.
 
-What happens to a step that goes wrong is decided here alone:
-
-- the input is wrong: the job (or model, or source) fails with that error, at once; a job whose winners were to be confirmed is
-  compiled without that;
-- the device or something else outside was away: again after a pause, `max_losses` times in all;
-- we have a bug, or it took too long: again after a pause, until that was so `max_attempts` times;
-- a disk is full, the worker's or the store's: again after a pause, for as long as it takes somebody to make room;
-- the lease was lost, or the job cancelled: nothing is written, whoever took it over has the say;
-- the job was paused: nothing is written, the step waits for it to be resumed.
+`failure_policy` says what happens to a step that goes wrong.
 """
 
 from __future__ import annotations
@@ -21,34 +13,31 @@ import structlog
 
 from tunefarm_app.jobs.phases import fail_subject
 from tunefarm_app.leases.step_context import PrefetchSlot, StepContext
-from tunefarm_app.leases.step_lease import TOO_LONG, JobPausedError, StepLease, WorkerStoppingError
+from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.models.removal import remove_unreferenced
 from tunefarm_app.runtime.composition import Services
-from tunefarm_app.runtime.full_disk import as_full_disk, is_full_disk
+from tunefarm_app.runtime.full_disk import as_full_disk
 from tunefarm_app.runtime.logs import OF_A_STEP
 from tunefarm_app.runtime.step_limits import deadline_sec
 from tunefarm_app.steps.compile_step import run_compile
 from tunefarm_app.steps.extract_step import run_extract
+from tunefarm_app.steps.failure_policy import Action, action_for
 from tunefarm_app.steps.import_step import run_import
 from tunefarm_app.steps.source_step import run_source
-from tunefarm_app.tuning.commit import run_tune
 from tunefarm_app.tuning.confirm_step import run_confirm
+from tunefarm_app.tuning.tune_step import run_tune
 from tunefarm_db.repositories.farm.counters import Counter
 from tunefarm_db.states.job import JobState
+from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Step, StepKind, StepState
 from tunefarm_tuning.core.errors import (
-    CancelledError,
-    ConflictError,
     DeviceLostError,
-    InvalidInputError,
     InvariantError,
     LeaseLostError,
-    NotFoundError,
     TransientError,
     TunefarmError,
 )
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.measure.gpu.state import BUSY
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -65,10 +54,10 @@ _WAIT_SEC = 10.0
 
 
 def run_steps(step_id: str, services: Services) -> None:
-    """Run the step, and the job's next rounds while the turn lasts; send whatever else follows.
+    """Run the step, and the job's next rounds while the turn lasts; send the other steps that follow.
 
     Going on in the same process saves a trip through the broker per round, and this process's compilers are warm.
-    A round is sent, and not begun here, when another job waits for the device, or the turn is over.
+    The next round is sent, and not begun here, when another job waits for the device, or the turn is over.
     """
     started = time.monotonic()
 
@@ -104,12 +93,12 @@ def _may_go_on(services: Services, spent_sec: float) -> bool:
 
 
 def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = None) -> list[Step]:
-    """Run one step, if it is to be had; return the steps to start next, in order. Never raises for the step's own sake.
+    """Run one step, if it can be claimed; return the steps to start next, in order. Errors of the step are not raised.
 
     Args:
-        step_id: Which.
-        services: What to run it with.
-        prefetch: Holds what a step prepares for the next one.
+        step_id: The step.
+        services: The farm.
+        prefetch: Holds work for the next step.
 
     Raises:
         TransientError: If the database is away; the step's lease runs out then.
@@ -121,9 +110,9 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
         )
         job = None if step is None or step.job_id is None else repos.jobs.get(step.job_id)
         if step is not None and job is not None:
-            # Planned in the very moment the job was cancelled, or paused.
+            # The step may have been planned at the moment when the job was cancelled, or paused.
             if job.state is JobState.PAUSED:
-                job = repos.jobs.get(job.id, lock=True)  # or is it being resumed?
+                job = repos.jobs.get(job.id, lock=True)  # it may be being resumed
             if job.state.is_finished:
                 repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)
                 step = None
@@ -131,7 +120,7 @@ def run_step(step_id: str, services: Services, prefetch: PrefetchSlot | None = N
                 repos.steps.pause_step(step.id)
                 step = None
     if step is None:
-        log.debug("step not to be had", step_id=step_id)
+        log.debug("step cannot be claimed", step_id=step_id)
         return []
     with structlog.contextvars.bound_contextvars(
         step_id=step.id, job_id=step.job_id, model_id=step.model_id, step=step.kind.value, round=step.round
@@ -152,65 +141,49 @@ def _run(step: Step, services: Services, prefetch: PrefetchSlot | None) -> list[
             return context.following
         except Exception as error:  # noqa: BLE001  (`_settle` decides about each kind)
             if isinstance(error, DeviceLostError) and lease.reason is None:
-                lease.doubt_device(error.message)
+                lease.recalibrate_device(error.message)
             # Children that were closed under the work fail in many ways; the wish to stop says more.
             _settle(services, step, lease.reason or error)
     return []
 
 
 def _settle(services: Services, step: Step, error: Exception) -> None:
-    if isinstance(error, CancelledError):
-        log.info("step cancelled")
-        _finish_quietly(services, step)
-        return
-    if isinstance(error, JobPausedError):
-        log.info("step paused")
-        _pause_quietly(services, step)
-        return
-    if isinstance(error, LeaseLostError):
-        _note_late_write(services, step, error)
-        return
-    if isinstance(error, WorkerStoppingError):
-        _hand_back(services, step)
-        return
+    """End, release or fail a step that went wrong, as `failure_policy` says."""
     known = error if isinstance(error, TunefarmError) else as_full_disk(error)
-    if known is None or isinstance(known, InvariantError):
-        log.error("step broke", exc_info=error, attempt=step.attempts)
-    else:
-        log.warning("step failed", code=known.code, error=known.message, attempt=step.attempts)
-    # The stack stays in the log: what users see has no lines of ours in it.
+    # The stack stays in the log: users see no lines of ours.
     shown = known or InvariantError(
         f"the {step.kind} step broke: {type(error).__name__}: {clean(str(error), 200)}"
     )
-    settings = services.settings
-    final = isinstance(shown, InvalidInputError | NotFoundError | ConflictError)
-    waits = is_full_disk(shown) or shown.code == BUSY
-    fault = not isinstance(shown, TransientError) or shown.code == TOO_LONG
-    tries, most = (step.faults + 1, settings.max_attempts) if fault else (step.attempts, settings.max_losses)
-    failed = final or (tries >= most and not waits)
+    action = action_for(shown)
+    match action:
+        case Action.CANCEL:
+            log.info("step cancelled")
+            _finish_quietly(services, step)
+        case Action.PAUSE:
+            log.info("step paused")
+            _pause_quietly(services, step)
+        case Action.DROP:
+            _note_late_write(services, step, shown)
+        case Action.HAND_BACK:
+            _hand_back(services, step)
+        case Action.FAIL | Action.WAIT | Action.RETRY_FAULT | Action.RETRY_LOSS:
+            if isinstance(shown, InvariantError):
+                log.error("step broke", exc_info=error, attempt=step.attempts)
+            else:
+                log.warning("step failed", code=shown.code, error=shown.message, attempt=step.attempts)
+            _fail_or_release(services, step, shown, action)
+
+
+def _fail_or_release(services: Services, step: Step, error: TunefarmError, action: Action) -> None:
+    is_over = action is Action.FAIL or (action is not Action.WAIT and _was_last_try(services, step, action))
     try:
         with services.uow.write() as repos:
-            if failed:
-                repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=shown.to_json())
-                fail_subject(repos, step, shown.to_json(), final=final)
+            if is_over:
+                repos.steps.finish(step.id, step.fence, state=StepState.FAILED, error=error.to_json())
+                fail_subject(repos, step, error.to_json(), final=action is Action.FAIL)
             else:
-                backoff_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
-                repos.steps.release(
-                    step.id,
-                    step.fence,
-                    delay_sec=_WAIT_SEC if waits else backoff_sec,
-                    count_attempt=not waits,
-                    fault=fault,
-                    error=shown.to_json(),
-                )
-                told = waits and (step.error or {}).get("code") == shown.code
-                if step.job_id is not None and not told:
-                    repos.events.add(
-                        step.job_id,
-                        "retry",
-                        {"step": step.kind.value, "attempt": step.attempts, "error": shown.to_json()},
-                    )
-        if failed and step.kind is StepKind.IMPORT:
+                _release(repos, step, error, action)
+        if is_over and step.kind is StepKind.IMPORT:
             with services.uow.read() as repos:
                 useless = repos.models.get(step.model_id, deleted=True).sha256
             remove_unreferenced(services, useless)
@@ -220,14 +193,41 @@ def _settle(services: Services, step: Step, error: Exception) -> None:
         log.warning("step not handed back; its lease runs out", error=away.message)
 
 
-def _note_late_write(services: Services, step: Step, lost: LeaseLostError) -> None:
+def _was_last_try(services: Services, step: Step, action: Action) -> bool:
+    if action is Action.RETRY_FAULT:
+        return step.faults + 1 >= services.settings.max_attempts
+    return step.attempts >= services.settings.max_losses
+
+
+def _release(repos: Repositories, step: Step, error: TunefarmError, action: Action) -> None:
+    """Let the step be tried again after a pause, and tell its job; a wait that goes on is told once."""
+    waits = action is Action.WAIT
+    backoff_sec = _BACKOFF_SEC[min(step.attempts, len(_BACKOFF_SEC)) - 1]
+    repos.steps.release(
+        step.id,
+        step.fence,
+        delay_sec=_WAIT_SEC if waits else backoff_sec,
+        count_attempt=not waits,
+        fault=action is Action.RETRY_FAULT,
+        error=error.to_json(),
+    )
+    was_told = waits and (step.error or {}).get("code") == error.code
+    if step.job_id is not None and not was_told:
+        repos.events.add(
+            step.job_id,
+            "retry",
+            {"step": step.kind.value, "attempt": step.attempts, "error": error.to_json()},
+        )
+
+
+def _note_late_write(services: Services, step: Step, lost: TunefarmError) -> None:
     log.warning("late write rejected", reason=lost.message)
     with suppress(TransientError), services.uow.write() as repos:
         repos.counters.add(Counter.LATE_WRITES, {step.kind.value: 1.0}, of=step.subject_id)
 
 
 def _hand_back(services: Services, step: Step) -> None:
-    """Let another worker have the step at once; that this one was told to stop is no failed attempt."""
+    """Let another worker have the step at once. A worker that was told to stop is no failed attempt."""
     try:
         with services.uow.write() as repos:
             repos.steps.release(step.id, step.fence)
@@ -237,7 +237,7 @@ def _hand_back(services: Services, step: Step) -> None:
 
 
 def _pause_quietly(services: Services, step: Step) -> None:
-    """Let a step wait whose job is paused, should it still be open; the job may have been resumed meanwhile."""
+    """Let the step of a paused job wait, if it is still open; the job may have been resumed meanwhile."""
     try:
         with services.uow.write() as repos:
             repos.steps.hold(step.id, step.fence)
@@ -250,7 +250,7 @@ def _pause_quietly(services: Services, step: Step) -> None:
 
 
 def _finish_quietly(services: Services, step: Step) -> None:
-    """End a step whose job was cancelled, should it still be open."""
+    """End the step of a cancelled job, if it is still open."""
     try:
         with services.uow.write() as repos:
             repos.steps.finish(step.id, step.fence, state=StepState.CANCELLED)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db.unit_of_work import Repositories
-from tunefarm_db.values import Device, Job, NewRecord, Record, Space
+from tunefarm_db.values import Device, Job, Json, NewRecord, Record, Space
 from tunefarm_db.values import Model as ModelValue
 from tunefarm_db.values import Workload as WorkloadValue
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.interfaces import DeviceInfo
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.model import Model
 from tunefarm_tuning.workload.precision import Precision, parse_precision
-from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
+from tunefarm_tuning.workload.task import Alternative, TensorSpec, TuningTask, Workload
 
 if TYPE_CHECKING:
     from tunefarm_tuning.search.trial_outcome import TrialOutcome
@@ -103,46 +103,31 @@ def engine_task(row: WorkloadValue, target: Target, weight: int) -> TuningTask:
     )
 
 
-def record_row(record: TuningRecord, *, device_id: str, job_id: str) -> NewRecord:
-    return NewRecord(
-        workload_key=record.workload_key,
-        target_key=record.target_key,
-        device_model=record.device_model,
-        toolchain=record.toolchain,
-        space_key=record.space_key,
-        config=record.config.to_json(),
-        outcome=record.outcome.value,
-        cost_sec=record.cost_sec,
-        samples_sec=list(record.samples_sec),
-        build_sec=record.build_sec,
-        measured_at=record.measured_at,
-        tuner=record.tuner,
-        message=record.message,
-        extra=dict(record.extra),
-        confirmed=record.confirmed,
-        device_id=device_id,
-        job_id=job_id,
-    )
-
-
 def record_rows(
-    outcomes: Sequence[TrialOutcome],
-    task: TuningTask,
-    job: Job,
-    device: Device,
-    *,
-    num_cores: int,
-    toolchain: str,
+    outcomes: Sequence[TrialOutcome], task: TuningTask, job: Job, device: Device, *, toolchain: str
 ) -> list[NewRecord]:
-    """Return the outcomes that a job measured on a device, as records to be stored."""
-    info = DeviceInfo(model=device.device_model, num_cores=num_cores, name=device.name)
+    """Return the outcomes that a job measured on a device, as records to be stored: `TrialOutcome.to_record`, as rows."""
     # The device's time for the calibration kernel, which never changes: tells records of a throttled device apart.
     calibration = device.calibration or {}
     names = {"calibration_sec": "time_sec", "calibration_all_cores_sec": "all_cores_sec"}
-    extra = {name: calibration[field] for name, field in names.items() if calibration.get(field) is not None}
+    calibrated = {name: calibration[key] for name, key in names.items() if calibration.get(key) is not None}
     return [
-        record_row(
-            outcome.to_record(task, info, tuner=job.tuner, toolchain=toolchain, extra=extra),
+        NewRecord(
+            workload_key=task.workload.key,
+            target_key=task.target.key,
+            device_model=device.device_model,
+            toolchain=toolchain,
+            space_key=outcome.space_key,
+            config=outcome.config.to_json(),
+            outcome=outcome.outcome.value,
+            cost_sec=outcome.cost_sec,
+            samples_sec=list(outcome.samples_sec),
+            build_sec=outcome.build_sec,
+            measured_at=outcome.measured_at,
+            tuner=job.tuner,
+            message=outcome.message,
+            extra={**outcome.recorded_facts, **calibrated},
+            confirmed=outcome.confirmed,
             device_id=device.id,
             job_id=job.id,
         )
@@ -198,17 +183,33 @@ def engine_record(row: Record) -> TuningRecord:
     )
 
 
-_MODEL_FILE_ENDS = (".onnx", ".tflite")
+class CostedTask(Protocol):
+    """A job's task with its best cost."""
+
+    @property
+    def workload_key(self) -> str: ...
+
+    @property
+    def alternative(self) -> Json | None: ...
+
+    @property
+    def weight(self) -> int: ...
+
+    @property
+    def best_cost_sec(self) -> float | None: ...
 
 
-def file_stem(name: str) -> str:
-    """Return a model's name as a file name without extension, safe on every system."""
-    end = file_end(name)
-    stem = name[: -len(end)] if name.lower().endswith(end) else name
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.")[:60]
-    return stem or "model"
+def grouped(task: CostedTask, best_sec: float | None) -> GroupedTask:
+    """Return a task as the engine groups it with its alternatives, at a cost."""
+    alternative = task.alternative
+    return GroupedTask(
+        workload_key=task.workload_key,
+        weight=task.weight,
+        best_sec=best_sec,
+        alternative=None if alternative is None else Alternative.from_json(alternative),
+    )
 
 
-def file_end(name: str) -> str:
-    """Return the file name extension for a model of this name: the name's own if it is a format's, else ``.onnx``."""
-    return next((end for end in _MODEL_FILE_ENDS if name.lower().endswith(end)), _MODEL_FILE_ENDS[0])
+def best_latency_sec(tasks: Sequence[CostedTask]) -> float | None:
+    """Return the sum of calls x best cost over a model's kernels, by the cheapest alternatives; None unless each has one."""
+    return latency_sec([grouped(task, task.best_cost_sec) for task in tasks])

@@ -1,147 +1,256 @@
-"""The tune step: one round of one task of a job, on one leased device."""
+"""Commit: one transaction writes a round's trials and records, the progress, and the step that follows."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import structlog
 
-from tunefarm_app.leases.device_wait import wait_for_device
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.tracks import plan_round
-from tunefarm_app.storage.rows import record_rows, space_row
-from tunefarm_app.tuning.device_trouble import check_measured
-from tunefarm_app.tuning.plan import Choice, choose_round, why_spent
-from tunefarm_app.tuning.prefetch import RoundAhead
-from tunefarm_app.tuning.progress import after_round, as_of_now, best_latency_sec
-from tunefarm_app.tuning.re_measurement import confirm_or_compile, find_doubts
-from tunefarm_app.tuning.round import Round, measure_round
+from tunefarm_app.storage.rows import best_latency_sec, record_rows, space_row
+from tunefarm_app.tuning.plan import Choice, PlannedTask, why_spent
+from tunefarm_app.tuning.re_measurement import due_re_measurements, re_measure_or_compile
+from tunefarm_app.tuning.round import MeasuredRound
+from tunefarm_db.repositories.jobs.job_tasks import JobTaskChanges
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, NewTrial
-from tunefarm_tuning.core.errors import ConflictError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.contenders import without_confirming
+from tunefarm_tuning.search.re_measurement import search_budget
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 
 log = structlog.stdlib.get_logger(__name__)
 
 
-def run_tune(context: StepContext) -> None:
-    """Measure one round, record it, and plan what follows: another round, or the compiler.
+def commit_without_round(context: StepContext, device: DeviceLease, choice: Choice) -> None:
+    """End a step that has no round to measure; plan what follows."""
+    with context.commit(device) as repos:
+        _plan_next(context, repos, context.job(repos), device, choice, exhausted=choice.exhausted)
+
+
+def commit_round(context: StepContext, device: DeviceLease, choice: Choice, measured: MeasuredRound) -> None:
+    """Write a measured round, end the step, and plan what follows.
 
     Raises:
-        DeviceLostError: If nothing could be measured, and no candidate was at work; the step is tried again, elsewhere if there
-            is an elsewhere.
-        ConflictError: ``toolchain-changed`` if the worker's compiler is not the one that the tasks were made with.
+        LeaseLostError: If the step is no longer ours; nothing is written.
+        TransientError: ``device-lease-lost`` if the device is no longer ours; nothing is written.
     """
-    ahead = None if context.prefetch is None else context.prefetch.take()
-    assert ahead is None or isinstance(ahead, RoundAhead)
-    try:
-        _run_tune(context, ahead)
-    finally:
-        if ahead is not None:
-            ahead.discard()
-
-
-def _run_tune(context: StepContext, ahead: RoundAhead | None) -> None:
-    with context.services.uow.read() as repos:
-        job = repos.jobs.get(context.job_id)
-        rows = repos.jobs.tasks(job.id)
-    if any(row.toolchain != context.engine.toolchain for row in rows):
-        raise ConflictError(
-            "the workers' compiler was changed while this job ran: submit it again",
-            code="toolchain-changed",
-            now=context.engine.toolchain,
-        )
-    device = context.lease.take_device(job.device_key)
-    if device is None:
-        wait_for_device(context, job)
-        return
-    began = time.monotonic()
-    choice = choose_round(context, job, rows, device, None if ahead is None else ahead.in_flight)
-    if choice.round is None:
-        with context.commit(device) as repos:
-            _go_on(context, repos, context.job(repos), device, choice, exhausted=choice.exhausted)
-        return
-    task = choice.tasks[choice.round.position]
-    prepared = ahead.round if ahead is not None and choice.prepared else None
-    found = measure_round(context, job, task, device, choice.round, began, prepared)
-    context.lease.check()
-    check_measured(context, device, found.outcomes)
-    if context.prefetch is not None:
-        context.prefetch.settle()
-    _commit(context, device, choice, found)
-
-
-def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Round) -> None:
-    step = context.step
     with context.commit(device) as repos:
         job = context.job(repos)
-        tasks = as_of_now(choice.tasks, repos.jobs.tasks(job.id))
-        task = tasks[found.position]
-        known = repos.trials.known(job.id, found.position, [one.config.key for one in found.outcomes])
-        # Two tracks may come from two configs to one: what is applied counts, and the first to commit it.
-        outcomes = [one for one in found.outcomes if one.config.key not in known]
-        record_ids = _add_records(repos, context, job, device, found, outcomes)
+        tasks = _as_of_now(choice.tasks, repos.jobs.tasks(job.id))
+        keys = [outcome.config.key for outcome in measured.outcomes]
+        committed = repos.trials.known(job.id, measured.position, keys)
+        # Two tracks may come to one config from different ones: as applied it counts, and the first to commit it keeps it.
+        outcomes = [outcome for outcome in measured.outcomes if outcome.config.key not in committed]
+        record_ids = _add_records(repos, context, job, device, measured, outcomes)
         trial_ids = repos.trials.add_many(
             job.id,
-            step.round,
-            [
-                NewTrial(
-                    position=found.position,
-                    ordinal=ordinal,
-                    config_key=outcome.config.key,
-                    asked_key=outcome.asked.key,
-                    outcome=outcome.outcome.value,
-                    cost_sec=outcome.cost_sec,
-                    message=outcome.message,
-                    build_sec=outcome.build_sec,
-                    run_sec=outcome.run_sec,
-                    measured_at=outcome.measured_at,
-                    record_id=record_id,
-                )
-                for ordinal, (outcome, record_id) in enumerate(zip(outcomes, record_ids, strict=True))
-            ],
+            context.step.round,
+            _new_trials(measured.position, outcomes, record_ids),
             device_id=device.device.id,
         )
-        exhausted = found.failed is not None or not (found.outcomes or found.crowded)
-        changes, improved = after_round(task, outcomes, spent_sec=found.spent_sec, exhausted=exhausted)
-        if found.new_space is not None:
-            repos.spaces.put(space_row(found.new_space, found.task, task.row.toolchain))
-        if found.space is not None:
-            changes["space_key"] = found.space.key
-        row = repos.jobs.update_task(job.id, found.position, **changes)
-        # A task that has not had its turn shows the best on record as well: the compiler will use it.
-        for other in tasks:
-            if other.position != found.position and other.best_sec != other.row.best_cost_sec:
-                repos.jobs.update_task(job.id, other.position, best_cost_sec=other.best_sec)
-        trials = [outcome for outcome in outcomes if outcome.is_trial]
-        now = repos.now()
-        job = repos.jobs.update(
-            job.id,
-            trials=job.trials + len(trials),
-            failures=job.failures + sum(outcome.outcome is not Outcome.OK for outcome in trials),
-            trials_since_improvement=0 if improved else job.trials_since_improvement + len(trials),
-            tuned_sec=job.tuned_sec + max(now - (job.counted_until or now), 0.0),
-            counted_until=now,
-            best_latency_sec=best_latency_sec(
-                [row if other.position == row.position else other for other in tasks]
-            ),
-            progress={
-                "phase": "tuning",
-                "task": row.name,
-                "position": row.position,
-                "device": device.device.name,
-            },
+        changes, improved = _after_round(tasks[measured.position], measured, outcomes)
+        if measured.new_space is not None:
+            toolchain = tasks[measured.position].row.toolchain
+            repos.spaces.put(space_row(measured.new_space, measured.task, toolchain))
+        row = repos.jobs.update_task(job.id, measured.position, **changes)
+        _show_best_costs(repos, job, [task for task in tasks if task.position != measured.position])
+        job = _update_job(repos, job, device, tasks, row, outcomes, improved=improved)
+        event = _round_event(context.step.round, job, row, device, measured, outcomes)
+        repos.events.add(job.id, "round", event)
+        _plan_next(context, repos, job, device, choice, crowded=measured.crowded)
+    _log(trial_ids, outcomes, job, row, measured.spent_sec)
+
+
+def _as_of_now(tasks: Sequence[PlannedTask], rows: Sequence[JobTask]) -> list[PlannedTask]:
+    """Return tasks with their rows as they are now: other rounds of the job may have ended since they were planned."""
+    return [
+        replace(
+            task,
+            row=row,
+            best_cost_sec=task.best_cost_sec if row.rounds == task.row.rounds else _lower_cost(task, row),
         )
-        repos.events.add(job.id, "round", _round_event(step.round, job, row, device, found, outcomes))
-        _go_on(context, repos, job, device, choice, crowded=found.crowded)
+        for task, row in zip(tasks, rows, strict=True)
+    ]
+
+
+def _lower_cost(task: PlannedTask, row: JobTask) -> float | None:
+    costs = [cost_sec for cost_sec in (task.best_cost_sec, row.best_cost_sec) if cost_sec is not None]
+    return min(costs, default=None)
+
+
+def _add_records(
+    repos: Repositories,
+    context: StepContext,
+    job: Job,
+    device: DeviceLease,
+    measured: MeasuredRound,
+    outcomes: Sequence[TrialOutcome],
+) -> list[str | None]:
+    """Store a record for each real trial; return one id, or None, per outcome."""
+    rows = record_rows(
+        [outcome for outcome in outcomes if outcome.is_trial],
+        measured.task,
+        job,
+        device.device,
+        toolchain=context.engine.toolchain,
+    )
+    ids = iter(repos.records.add_many(rows))
+    return [next(ids) if outcome.is_trial else None for outcome in outcomes]
+
+
+def _new_trials(
+    position: int, outcomes: Sequence[TrialOutcome], record_ids: Sequence[str | None]
+) -> list[NewTrial]:
+    return [
+        NewTrial(
+            position=position,
+            ordinal=ordinal,
+            config_key=outcome.config.key,
+            asked_key=outcome.asked.key,
+            outcome=outcome.outcome.value,
+            cost_sec=outcome.cost_sec,
+            message=outcome.message,
+            build_sec=outcome.build_sec,
+            run_sec=outcome.run_sec,
+            measured_at=outcome.measured_at,
+            record_id=record_id,
+        )
+        for ordinal, (outcome, record_id) in enumerate(zip(outcomes, record_ids, strict=True))
+    ]
+
+
+def _after_round(
+    task: PlannedTask, measured: MeasuredRound, outcomes: Sequence[TrialOutcome]
+) -> tuple[JobTaskChanges, bool]:
+    """Return the task's new columns, and whether the round found a better kernel than was known."""
+    trials = _trials(outcomes)
+    costs = [outcome.cost_sec for outcome in trials if outcome.cost_sec is not None]
+    improved = bool(costs) and (task.best_cost_sec is None or min(costs) < task.best_cost_sec)
+    best_sec = min(costs) if improved else task.best_cost_sec
+    changes: JobTaskChanges = {
+        "trials": task.row.trials + len(trials),
+        "failures": task.row.failures + _num_failures(trials),
+        "best_cost_sec": best_sec,
+        "spent_sec": task.row.spent_sec + measured.spent_sec,
+        "rounds": task.row.rounds + 1,
+        "history": [*task.row.history, [len(trials), best_sec]],
+        "exhausted": measured.exhausted,
+    }
+    if measured.space is not None:
+        changes["space_key"] = measured.space.key
+    return changes, improved
+
+
+def _show_best_costs(repos: Repositories, job: Job, tasks: Sequence[PlannedTask]) -> None:
+    """Note the best cost on record with tasks that had no round, too: the compiler will use it."""
+    for task in tasks:
+        if task.best_cost_sec != task.row.best_cost_sec:
+            repos.jobs.update_task(job.id, task.position, best_cost_sec=task.best_cost_sec)
+
+
+def _update_job(
+    repos: Repositories,
+    job: Job,
+    device: DeviceLease,
+    tasks: Sequence[PlannedTask],
+    row: JobTask,
+    outcomes: Sequence[TrialOutcome],
+    *,
+    improved: bool,
+) -> Job:
+    """Add a round of one task to the job's progress; return the job."""
+    trials = _trials(outcomes)
+    now = repos.now()
+    return repos.jobs.update(
+        job.id,
+        trials=job.trials + len(trials),
+        failures=job.failures + _num_failures(trials),
+        trials_since_improvement=0 if improved else job.trials_since_improvement + len(trials),
+        tuned_sec=job.tuned_sec + max(now - (job.counted_until or now), 0.0),
+        counted_until=now,
+        best_latency_sec=best_latency_sec([row if task.position == row.position else task for task in tasks]),
+        progress={
+            "phase": "tuning",
+            "task": row.name,
+            "position": row.position,
+            "device": device.device.name,
+        },
+    )
+
+
+def _round_event(
+    number: int,
+    job: Job,
+    row: JobTask,
+    device: DeviceLease,
+    measured: MeasuredRound,
+    outcomes: Sequence[TrialOutcome],
+) -> dict[str, object]:
+    counts = Counter(outcome.outcome.value for outcome in outcomes)
+    return {
+        "round": number,
+        "position": measured.position,
+        "task": row.name,
+        "device": device.device.name,
+        "outcomes": dict(counts),
+        "failed": measured.failed,
+        "exhausted": row.exhausted,
+        "best_cost_sec": row.best_cost_sec,
+        "trials": job.trials,
+        "failures": job.failures,
+        "tuned_sec": job.tuned_sec,
+        "best_latency_sec": job.best_latency_sec,
+    }
+
+
+def _plan_next(
+    context: StepContext,
+    repos: Repositories,
+    job: Job,
+    device: DeviceLease,
+    choice: Choice,
+    *,
+    exhausted: bool = False,
+    crowded: bool = False,
+) -> None:
+    """Plan another round; or, if the job's budget, as it is now, is spent, what follows the search.
+
+    While other tracks are at work, a track that has nothing to do just ends: the last one plans what follows.
+
+    Args:
+        context: The step.
+        repos: The transaction that ends it.
+        job: As it is now.
+        device: Where the step was.
+        choice: The step's plan.
+        exhausted: Nothing is left to try.
+        crowded: The other tracks are trying all that is left of a task.
+    """
+    budget = search_budget(Budget.from_json(job.budget), choice.re_measuring_sec)
+    gain_per_min = None if choice.round is not None else choice.gain_per_min
+    stop_reason = "exhausted" if exhausted else why_spent(budget, job, gain_per_min)
+    if stop_reason is not None:
+        repos.steps.cancel_ready(job.id)
+    has_other_tracks = bool(repos.steps.open_ids(job.id))
+    if has_other_tracks and (stop_reason is not None or crowded or choice.round is None):
+        return
+    if stop_reason is None:
+        context.follow_with(repos, plan_round(repos, job))
+        return
+    due = due_re_measurements(context, repos, job, repos.jobs.tasks(job.id), device)
+    re_measure_or_compile(context, repos, job, due, stop_reason=stop_reason)
+
+
+def _log(
+    trial_ids: Sequence[str], outcomes: Sequence[TrialOutcome], job: Job, row: JobTask, spent_sec: float
+) -> None:
     for trial_id, outcome in zip(trial_ids, outcomes, strict=True):
-        # A candidate's failure is a result like others; one of the infrastructure is for whoever looks after the farm.
+        # A candidate's failure is a result like others; a failure of the infrastructure is for the farm's operator.
         log.log(
             logging.DEBUG if outcome.is_trial else logging.WARNING,
             "trial done",
@@ -153,94 +262,16 @@ def _commit(context: StepContext, device: DeviceLease, choice: Choice, found: Ro
     log.info(
         "round done",
         first_trial_id=trial_ids[0] if trial_ids else None,
-        trials=len(trials),
+        trials=len(_trials(outcomes)),
         total=job.trials,
         best_cost_sec=row.best_cost_sec,
-        seconds=round(found.spent_sec, 3),
+        seconds=round(spent_sec, 3),
     )
 
 
-def _go_on(
-    context: StepContext,
-    repos: Repositories,
-    job: Job,
-    device: DeviceLease,
-    choice: Choice,
-    *,
-    exhausted: bool = False,
-    crowded: bool = False,
-) -> None:
-    """Plan another round, or what follows the search if the job's budget, as it is now, is spent.
-
-    While other tracks are at work this one just ends there: the last one out sees to what follows.
-
-    Args:
-        context: The step.
-        repos: The transaction that ends it.
-        job: As it is now.
-        device: Where the step was.
-        choice: What the step was to do.
-        exhausted: Nothing is left to try.
-        crowded: The other tracks had all that is left to try of a task.
-    """
-    search = without_confirming(Budget.from_json(job.budget), choice.confirming_sec)
-    gain_per_min = None if choice.round is not None else choice.gain_per_min
-    stop_reason = "exhausted" if exhausted else why_spent(search, job, gain_per_min)
-    if stop_reason is not None:
-        repos.steps.cancel_ready(job.id)
-    others = bool(repos.steps.open_ids(job.id))
-    if others and (stop_reason is not None or crowded or choice.round is None):
-        return
-    if stop_reason is None:
-        context.follow_with(repos, plan_round(repos, job))
-        return
-    doubts = find_doubts(context, repos, job, repos.jobs.tasks(job.id), device)
-    confirm_or_compile(context, repos, job, doubts, stop_reason=stop_reason)
+def _trials(outcomes: Sequence[TrialOutcome]) -> list[TrialOutcome]:
+    return [outcome for outcome in outcomes if outcome.is_trial]
 
 
-def _add_records(
-    repos: Repositories,
-    context: StepContext,
-    job: Job,
-    device: DeviceLease,
-    found: Round,
-    outcomes: Sequence[TrialOutcome],
-) -> list[str | None]:
-    """Store a record for each real trial; return one id, or None, per outcome."""
-    if found.device is None:
-        return [None] * len(outcomes)
-    rows = record_rows(
-        [outcome for outcome in outcomes if outcome.is_trial],
-        found.task,
-        job,
-        device.device,
-        num_cores=found.device.num_cores,
-        toolchain=context.engine.toolchain,
-    )
-    ids = iter(repos.records.add_many(rows))
-    return [next(ids) if outcome.is_trial else None for outcome in outcomes]
-
-
-def _round_event(
-    number: int,
-    job: Job,
-    row: JobTask,
-    device: DeviceLease,
-    found: Round,
-    outcomes: Sequence[TrialOutcome],
-) -> dict[str, object]:
-    counts = Counter(outcome.outcome.value for outcome in outcomes)
-    return {
-        "round": number,
-        "position": found.position,
-        "task": row.name,
-        "device": device.device.name,
-        "outcomes": dict(counts),
-        "failed": found.failed,
-        "exhausted": row.exhausted,
-        "best_cost_sec": row.best_cost_sec,
-        "trials": job.trials,
-        "failures": job.failures,
-        "tuned_sec": job.tuned_sec,
-        "best_latency_sec": job.best_latency_sec,
-    }
+def _num_failures(trials: Sequence[TrialOutcome]) -> int:
+    return sum(trial.outcome is not Outcome.OK for trial in trials)

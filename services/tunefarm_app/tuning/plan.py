@@ -1,4 +1,4 @@
-"""What a tuning step is to do: which of the job's tasks, how many configs, or nothing because the search is over."""
+"""Plan: which of the job's tasks gets the next round, with how many trials, or that the search is over."""
 
 from __future__ import annotations
 
@@ -6,37 +6,80 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.leases.tracks import InFlight, open_track, others_in_flight, with_in_flight
-from tunefarm_app.storage.rows import pipeline_of, precision_of
-from tunefarm_app.tuning.claiming import Claims
-from tunefarm_app.tuning.progress import TaskRow, scheduler_states
-from tunefarm_app.tuning.re_measurement import find_doubts
-from tunefarm_db.values import DeviceLease, Job, JobTask, Step
+from tunefarm_app.leases.tracks import Claims, InFlight, open_track, others_in_flight, with_in_flight
+from tunefarm_app.storage.rows import grouped, pipeline_of, precision_of
+from tunefarm_app.tuning.re_measurement import due_re_measurements
+from tunefarm_db.values import DeviceLease, Job, JobTask, Json, Step
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.contenders import without_confirming
-from tunefarm_tuning.search.scheduler import TaskScheduler, TaskState
+from tunefarm_tuning.search.re_measurement import search_budget
+from tunefarm_tuning.search.scheduler import RoundSummary, TaskScheduler, TaskState
+from tunefarm_tuning.search.task_groups import for_scheduler
 from tunefarm_tuning.target.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What to do, and what is known where it was decided.
+class PlannedTask:
+    """A job's task, with what planning reads of it from other tables.
 
     Attributes:
-        tasks: All of the job's, by position.
-        confirming_sec: How long confirming the winners will take, as it looks now.
-        gain_per_min: As `TaskScheduler.gain_per_min` says.
-        round: What to measure; None if there is nothing: the budget is spent, once the other tracks are done.
-        prepared: It is the one that was prepared ahead.
-        exhausted: There is nothing because no task has anything left to try.
+        flops: Of one call.
+        best_cost_sec: Best cost on record for this target, device model and toolchain, from whatever job.
     """
 
-    tasks: Sequence[TaskRow]
-    confirming_sec: float
+    row: JobTask
+    flops: float
+    best_cost_sec: float | None
+
+    @property
+    def position(self) -> int:
+        return self.row.position
+
+    @property
+    def weight(self) -> int:
+        return self.row.weight
+
+    @property
+    def workload_key(self) -> str:
+        return self.row.workload_key
+
+    @property
+    def alternative(self) -> Json | None:
+        return self.row.alternative
+
+    @property
+    def state(self) -> TaskState:
+        """The task as the scheduler sees it, without its alternatives."""
+        return TaskState(
+            weight=self.row.weight,
+            flops=self.flops,
+            history=tuple(
+                RoundSummary(trials=int(trials), best_sec=best_sec) for trials, best_sec in self.row.history
+            ),
+            spent_sec=self.row.spent_sec,
+            best_sec=self.best_cost_sec,
+            exhausted=self.row.exhausted,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The plan of a step.
+
+    Attributes:
+        tasks: All of the job's tasks, by position.
+        re_measuring_sec: How long re-measuring the winners is expected to take.
+        gain_per_min: As of `TaskScheduler.gain_per_min`.
+        round: The round to measure. None if there is none: the budget is spent, once the other tracks are done.
+        exhausted: There is no round because no task has anything left to try.
+        prefetched: The round is the one that this process has prefetched.
+    """
+
+    tasks: Sequence[PlannedTask]
+    re_measuring_sec: float
     gain_per_min: float | None
     round: InFlight | None
     exhausted: bool
-    prepared: bool = False
+    prefetched: bool = False
 
 
 def choose_round(
@@ -44,108 +87,101 @@ def choose_round(
     job: Job,
     rows: Sequence[JobTask],
     device: DeviceLease,
-    ahead: InFlight | None = None,
+    prefetched: InFlight | None = None,
 ) -> Choice:
-    """Decide about the step's round and tell the job's other tracks; open another one if there is a device for it.
+    """Choose the step's round and tell the job's other tracks; open another track if there is a device for it.
 
     Args:
         context: The step.
         job: Its job.
         rows: The job's tasks.
-        device: Where it is to measure.
-        ahead: What this process has prepared. It is taken, unless its task is over, or another track took its configs since.
+        device: Where the round is to be measured.
+        prefetched: The round that this process has prefetched. It is chosen, unless its task is over, or another track
+            took its configs since.
     """
-    tasks = _with_known_costs(context, job, rows, device)
-    confirming_sec = _confirming_sec(context, job, rows, device)
+    tasks = _planned_tasks(context, job, rows, device)
+    re_measuring_sec = _re_measuring_sec(context, job, rows, device)
     scheduler = TaskScheduler()
-    states = scheduler_states(tasks)
+    states = _scheduler_states(tasks)
     gain_per_min = scheduler.gain_per_min(states)
-    track: Step | None = None
+    first_step: Step | None = None
     chosen: InFlight | None = None
     with context.note() as repos:
         job = context.job(repos)
-        search = without_confirming(Budget.from_json(job.budget), confirming_sec)
+        budget = search_budget(Budget.from_json(job.budget), re_measuring_sec)
         others = others_in_flight(repos, context.step)
         trials = job.trials + sum(other.trials for other in others)
         states = with_in_flight(states, others)
         position = scheduler.next(states)
-        if position is not None and why_spent(search, job, gain_per_min, trials=trials) is None:
-            if ahead is not None and _may_be_taken(ahead, states, others):
-                position = ahead.position
+        if position is not None and why_spent(budget, job, gain_per_min, trials=trials) is None:
+            if prefetched is not None and _may_be_taken(prefetched, states, others):
+                position = prefetched.position
             else:
-                ahead = None
-            size = _round_size(job, states, position, search, trials=trials, wall_sec=job.tuned_sec)
-            chosen = InFlight(position=position, trials=size)
-            if ahead is not None:
-                chosen = replace(ahead, trials=min(ahead.trials, size))
+                prefetched = None
+            size = _round_size(job, states, position, budget, trials=trials, wall_sec=job.tuned_sec)
+            if prefetched is not None:
+                chosen = replace(prefetched, trials=min(prefetched.trials, size))
+            else:
+                chosen = InFlight(position=position, trials=size)
             repos.steps.note_in_flight(context.step.id, context.step.fence, chosen.to_json())
             if not others:
                 repos.jobs.update(job.id, counted_until=repos.now())
-            if found_some(tasks[position].row) and (search.trials is None or trials + size < search.trials):
-                track = open_track(repos, job)
-    if track is not None:
-        context.services.dispatcher.send(track.id, track.kind)
+            has_room = budget.trials is None or trials + size < budget.trials
+            if has_room and had_trials(tasks[position].row):
+                first_step = open_track(repos, job)
+    if first_step is not None:
+        context.services.dispatcher.send(first_step.id, first_step.kind)
     return Choice(
         tasks=tasks,
-        confirming_sec=confirming_sec,
+        re_measuring_sec=re_measuring_sec,
         gain_per_min=gain_per_min,
         round=chosen,
         exhausted=position is None,
-        prepared=chosen is not None and ahead is not None,
+        prefetched=chosen is not None and prefetched is not None,
     )
 
 
-def choose_ahead(context: StepContext, device: DeviceLease, claims: Claims) -> TaskRow | None:
-    """Choose the track's next round as if the present one were over and had found nothing, and tell the other tracks.
+def choose_next_round(context: StepContext, device: DeviceLease, claims: Claims) -> PlannedTask | None:
+    """Choose the track's next round as if the present one were over without a gain, and tell the other tracks.
 
-    Never one of the same task: that is to know what the present one finds.
+    The next round is never of the present round's task: it would have to know that one's results.
 
     Returns:
-        Its task, its round being `claims.round.ahead`; None if there is none to be prepared.
+        The round's task; the round itself is `claims.present.ahead`. None if no round shall be prefetched.
     """
     with context.services.uow.read() as repos:
         job = repos.jobs.get(context.job_id)
         rows = repos.jobs.tasks(job.id)
-    tasks = _with_known_costs(context, job, rows, device)
-    confirming_sec = _confirming_sec(context, job, rows, device)
+    tasks = _planned_tasks(context, job, rows, device)
+    re_measuring_sec = _re_measuring_sec(context, job, rows, device)
     scheduler = TaskScheduler()
     with context.note() as repos:
         job = context.job(repos)
-        search = without_confirming(Budget.from_json(job.budget), confirming_sec)
-        present = claims.round
+        budget = search_budget(Budget.from_json(job.budget), re_measuring_sec)
+        present = claims.present
         under_way = [*others_in_flight(repos, context.step), present]
-        states = with_in_flight(scheduler_states(tasks), under_way)
-        trials = job.trials + sum(one.trials for one in under_way)
+        states = with_in_flight(_scheduler_states(tasks), under_way)
+        trials = job.trials + sum(in_flight.trials for in_flight in under_way)
         wall_sec = job.tuned_sec + present.trials * scheduler.sec_per_trial(states, present.position)
         position = scheduler.next(states)
         if (
             position is None
             or position == present.position
-            or search.exhausted_by(
+            or budget.exhausted_by(
                 trials=trials, wall_sec=wall_sec, trials_since_improvement=job.trials_since_improvement
             )
         ):
             return None
-        size = _round_size(job, states, position, search, trials=trials, wall_sec=wall_sec)
+        size = _round_size(job, states, position, budget, trials=trials, wall_sec=wall_sec)
         claims.prepare(repos, InFlight(position=position, trials=size))
     return tasks[position]
 
 
-def _may_be_taken(ahead: InFlight, states: Sequence[TaskState], others: Sequence[InFlight]) -> bool:
-    return not states[ahead.position].exhausted and not any(
-        other.position == ahead.position and set(other.asked) & set(ahead.asked) for other in others
-    )
+def had_trials(row: JobTask) -> bool:
+    """Return whether the task's last round had trials.
 
-
-def _round_size(
-    job: Job, states: Sequence[TaskState], position: int, search: Budget, *, trials: int, wall_sec: float
-) -> int:
-    most = int(job.options.get("round_size", 8))
-    return TaskScheduler().round_size(states, position, most, search, trials=trials, wall_sec=wall_sec)
-
-
-def found_some(row: JobTask) -> bool:
-    """Return whether the task's last round had trials; else other tracks are at all there is, or its devices are in trouble."""
+    If it had none, other tracks are trying all that is left of the task, or its devices are in trouble.
+    """
     return not row.history or row.history[-1][0] > 0
 
 
@@ -161,34 +197,53 @@ def why_spent(
     )
 
 
-def _with_known_costs(
+def _may_be_taken(prefetched: InFlight, states: Sequence[TaskState], others: Sequence[InFlight]) -> bool:
+    return not states[prefetched.position].exhausted and not any(
+        other.position == prefetched.position and set(other.asked) & set(prefetched.asked) for other in others
+    )
+
+
+def _round_size(
+    job: Job, states: Sequence[TaskState], position: int, budget: Budget, *, trials: int, wall_sec: float
+) -> int:
+    most = int(job.options.get("round_size", 8))
+    return TaskScheduler().round_size(states, position, most, budget, trials=trials, wall_sec=wall_sec)
+
+
+def _scheduler_states(tasks: Sequence[PlannedTask]) -> list[TaskState]:
+    """Return the tasks of a job as the task scheduler sees them, in order."""
+    return for_scheduler(
+        [grouped(task, task.best_cost_sec) for task in tasks], [task.state for task in tasks]
+    )
+
+
+def _planned_tasks(
     context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease
-) -> list[TaskRow]:
-    """Return the tasks with their operations, and with the best that is on record from whatever job."""
+) -> list[PlannedTask]:
     toolchain = context.engine.toolchain
     with context.services.uow.read() as repos:
         pipeline = pipeline_of(Target.from_json(job.target), precision_of(job))
         flops = repos.models.flops(job.model_id, pipeline=pipeline, toolchain=toolchain)
-        best = repos.records.best_costs(
+        best_costs = repos.records.best_costs(
             [row.workload_key for row in rows],
             target_key=job.target_key,
             device_model=device.device.device_model,
             toolchain=toolchain,
         )
     return [
-        TaskRow(
+        PlannedTask(
             row=row,
             flops=flops.get(row.workload_key, 0.0),
-            best_sec=best.get(row.workload_key),
+            best_cost_sec=best_costs.get(row.workload_key),
         )
         for row in rows
     ]
 
 
-def _confirming_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
-    """Return how long confirming the winners will take, as it looks now; 0 where time is not limited."""
+def _re_measuring_sec(context: StepContext, job: Job, rows: Sequence[JobTask], device: DeviceLease) -> float:
+    """Return how long re-measuring the winners is expected to take; 0 where time is not limited."""
     if Budget.from_json(job.budget).wall_sec is None:
         return 0.0
     with context.services.uow.read() as repos:
-        doubts = find_doubts(context, repos, job, rows, device)
-    return sum(doubt.expected_sec for doubt in doubts)
+        due = due_re_measurements(context, repos, job, rows, device)
+    return sum(re_measurement.expected_sec for re_measurement in due)

@@ -1,8 +1,8 @@
-"""A track's next round, prepared in this process while the present one is measured.
+"""Prefetch: a track's next round is prepared in this process while the present one is measured.
 
-It is in memory alone. The present step tells the other tracks of it (`InFlight.ahead`), so that none tries its configs or
-spends its budget. The next step takes it, if this process runs that; else it is thrown away, and who runs the step
-begins anew: nothing depends on it.
+A prefetched round is only in memory. The present step tells the other tracks of it (`InFlight.ahead`), so that none
+tries its configs or spends its budget. The next step takes it, if this process runs that step. Otherwise it is discarded,
+and whoever runs the step begins anew: nothing depends on it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import threading
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.leases.tracks import InFlight
-from tunefarm_app.tuning.claiming import Claims
-from tunefarm_app.tuning.plan import choose_ahead
-from tunefarm_app.tuning.prepared_round import TaskRound
+from tunefarm_app.leases.tracks import Claims, InFlight
+from tunefarm_app.tuning.plan import choose_next_round
+from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import reason_of
 from tunefarm_tuning.measure.interfaces import MeasureOption
@@ -26,19 +25,16 @@ log = structlog.stdlib.get_logger(__name__)
 _LOOK_SEC = 0.2
 
 
-class RoundAhead:
+class PrefetchedRound:
     """Chooses the next round, asks its tuner and builds, in a thread of its own.
 
     Args:
         context: The present step.
         job: Its job.
-        device: On which it measures.
+        device: Where the present round is measured.
         option: Who builds.
-        claims: What the track is at.
+        claims: The track's claims.
         after: The present round: nothing is chosen before that has all its candidates.
-
-    Attributes:
-        job_id: Whose it is.
     """
 
     def __init__(
@@ -51,7 +47,6 @@ class RoundAhead:
         *,
         after: TaskRound,
     ) -> None:
-        self.job_id = job.id
         self._context = context
         self._job = job
         self._device = device
@@ -60,9 +55,9 @@ class RoundAhead:
         self._after = after
         self._round: TaskRound | None = None
         self._stopped = threading.Event()
-        # What is logged there is of the same step.
+        # The thread's log lines belong to the same step.
         self._thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(self._prepare,), name="round-ahead", daemon=True
+            target=contextvars.copy_context().run, args=(self._prepare,), name="prefetch-round", daemon=True
         )
         self._thread.start()
 
@@ -73,8 +68,8 @@ class RoundAhead:
 
     @property
     def in_flight(self) -> InFlight | None:
-        """What the other tracks were told of it."""
-        return self._claims.round.ahead if self.round is not None else None
+        """The round as the other tracks were told of it."""
+        return self._claims.present.ahead if self.round is not None else None
 
     def settle(self) -> None:
         """Wait until it claims nothing any more: it does so in the name of the present step."""
@@ -84,7 +79,7 @@ class RoundAhead:
                 return
 
     def discard(self) -> None:
-        """End what is under way, and delete what was built. It does nothing once it was measured."""
+        """End the work under way, and delete the kernels. It does nothing once the round was measured."""
         self._stopped.set()
         self._thread.join()
         if self._round is not None:
@@ -98,13 +93,20 @@ class RoundAhead:
             if not self._stopped.is_set():
                 self._round = self._choose()
         except Exception as error:  # noqa: BLE001  (the present round is none the worse for it)
-            log.info("no round is prepared ahead", reason=reason_of(error))
+            log.info("no round is prefetched", reason=reason_of(error))
 
     def _choose(self) -> TaskRound | None:
-        task_row = choose_ahead(self._context, self._device, self._claims)
-        ahead = self._claims.round.ahead
-        if task_row is None or ahead is None:
+        task = choose_next_round(self._context, self._device, self._claims)
+        ahead = self._claims.present.ahead
+        if task is None or ahead is None:
             return None
-        chosen = TaskRound(self._context, self._job, task_row, self._device, self._claims.claim_ahead)
+        chosen = TaskRound(self._context, self._job, task, self._device, self._claims.claim_ahead)
         chosen.prepare(self._option, ahead.trials)
         return chosen
+
+
+def take_prefetched(context: StepContext) -> PrefetchedRound | None:
+    """Return the round that the step before prefetched in this process, if any; the caller measures or discards it."""
+    prefetched = None if context.prefetch is None else context.prefetch.take()
+    assert prefetched is None or isinstance(prefetched, PrefetchedRound)
+    return prefetched

@@ -1,4 +1,4 @@
-"""Whose winner is in doubt when a job's search ends, and where the job goes on from there."""
+"""Re-measurement: which tasks' winners are measured again when a job's search ends, and what follows the search."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import DeviceLease, Job, JobTask, StepKind
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.contenders import MAX_CONFIRMATIONS, confirming_sec, contenders
+from tunefarm_tuning.search.re_measurement import (
+    MAX_RE_MEASUREMENTS,
+    configs_to_re_measure,
+    re_measuring_sec,
+)
 from tunefarm_tuning.space.config import Config
 
-_RECORDS_EACH = 16
-"""Fastest records looked at: the few best configs, some of which several jobs may have measured."""
+_RECORDS_PER_TASK = 16
+"""Fastest records looked at: of the few best configs, some of which several jobs may have measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """A task whose winner is in doubt.
+class ReMeasurement:
+    """A task whose winner is not clear.
 
     Attributes:
-        position: Of the task.
+        position: Position of the task in the job.
         configs: To be measured again, fastest first; points of the space that the task's row names.
-        share_sec: What the task's best takes of the model's latency.
+        share_sec: Share of the model's latency that the task's best kernel takes, in seconds.
         expected_sec: How long measuring them may take.
     """
 
@@ -35,77 +39,79 @@ class Doubt:
     expected_sec: float
 
 
-def find_doubts(
+def due_re_measurements(
     context: StepContext, repos: Repositories, job: Job, rows: Sequence[JobTask], device: DeviceLease
-) -> list[Doubt]:
-    """Return the job's tasks whose winner is in doubt, those that matter most to the model first.
+) -> list[ReMeasurement]:
+    """Return the job's tasks whose winner is not clear, those that matter most to the model first.
 
-    Of a task that had no round the winner is another job's, who saw to it; one that was confirmed often enough, or was
-    made by another compiler, is left alone.
+    Left out are tasks that had no round (another job saw to their winners), that were re-measured often enough, or that
+    another compiler made.
     """
     toolchain = context.engine.toolchain
     open_rows = [
         row
         for row in rows
-        if row.space_key is not None and row.confirmations < MAX_CONFIRMATIONS and row.toolchain == toolchain
+        if row.space_key is not None
+        and row.confirmations < MAX_RE_MEASUREMENTS
+        and row.toolchain == toolchain
     ]
-    held = repos.records.contending(
+    fastest = repos.records.contending(
         [row.workload_key for row in open_rows],
         target_key=job.target_key,
         device_model=device.device.device_model,
         toolchain=toolchain,
-        limit=_RECORDS_EACH,
+        limit=_RECORDS_PER_TASK,
     )
-    found: list[Doubt] = []
+    due: list[ReMeasurement] = []
     for row in open_rows:
-        known = held.get(row.workload_key, ())
-        records = [engine_record(record) for record in known if record.space_key == row.space_key]
-        configs = contenders(records)
+        of_workload = fastest.get(row.workload_key, ())
+        records = [engine_record(record) for record in of_workload if record.space_key == row.space_key]
+        configs = configs_to_re_measure(records)
         if configs:
             best_sec = min(record.cost_sec for record in records if record.cost_sec is not None)
-            found.append(
-                Doubt(
+            due.append(
+                ReMeasurement(
                     position=row.position,
                     configs=configs,
                     share_sec=row.weight * best_sec,
-                    expected_sec=confirming_sec(records, len(configs)),
+                    expected_sec=re_measuring_sec(records, len(configs)),
                 )
             )
-    return sorted(found, key=lambda doubt: (-doubt.share_sec, doubt.position))
+    return sorted(due, key=lambda re_measurement: (-re_measurement.share_sec, re_measurement.position))
 
 
-def first_that_fits(doubts: Sequence[Doubt], job: Job) -> Doubt | None:
-    """Return the doubt to be settled next; None where there is none that the time budget has room for."""
+def first_that_fits(due: Sequence[ReMeasurement], job: Job) -> ReMeasurement | None:
+    """Return the first re-measurement that the time budget has room for; None where there is none."""
     wall_sec = Budget.from_json(job.budget).wall_sec
-    for doubt in doubts:
-        if wall_sec is None or job.tuned_sec + doubt.expected_sec <= wall_sec:
-            return doubt
+    for re_measurement in due:
+        if wall_sec is None or job.tuned_sec + re_measurement.expected_sec <= wall_sec:
+            return re_measurement
     return None
 
 
-def confirm_or_compile(
+def re_measure_or_compile(
     context: StepContext,
     repos: Repositories,
     job: Job,
-    doubts: Sequence[Doubt],
+    due: Sequence[ReMeasurement],
     *,
     stop_reason: str,
 ) -> None:
-    """Plan what follows the search: a confirmation where a winner is in doubt and there is time for it, else the compiler.
+    """Plan what follows the search: a confirm step if a re-measurement is due and fits the budget, else the compiler.
 
     Args:
         context: The step at hand.
         repos: The transaction that ends it.
         job: The job, as of now.
-        doubts: What `find_doubts` says now.
+        due: `due_re_measurements`, as of now.
         stop_reason: Why the search ended.
     """
-    if first_that_fits(doubts, job) is None:
+    if first_that_fits(due, job) is None:
         enter_compiling(context, repos, job, stop_reason=stop_reason)
         return
     if job.stop_reason is None:
         job = repos.jobs.update(job.id, stop_reason=stop_reason, progress={"phase": "confirming"})
         repos.events.add(
-            job.id, "phase", {"phase": "confirming", "stop_reason": stop_reason, "tasks": len(doubts)}
+            job.id, "phase", {"phase": "confirming", "stop_reason": stop_reason, "tasks": len(due)}
         )
     context.plan(repos, StepKind.CONFIRM, job, round=repos.steps.next_round(StepKind.CONFIRM, job.id))

@@ -1,4 +1,4 @@
-"""One round of one task: candidates built and measured on a leased device."""
+"""Round: candidates of one task are built and measured on a leased device."""
 
 from __future__ import annotations
 
@@ -10,42 +10,50 @@ from dataclasses import dataclass
 import structlog
 
 from tunefarm_app.leases.step_context import StepContext
-from tunefarm_app.leases.tracks import InFlight
+from tunefarm_app.leases.tracks import Claims
 from tunefarm_app.runtime.full_disk import as_full_disk
-from tunefarm_app.tuning.claiming import Claims
-from tunefarm_app.tuning.prefetch import RoundAhead
-from tunefarm_app.tuning.prepared_round import TaskRound
-from tunefarm_app.tuning.progress import TaskRow
+from tunefarm_app.tuning.plan import Choice
+from tunefarm_app.tuning.prefetch import PrefetchedRound
+from tunefarm_app.tuning.task_round import TaskRound
+from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.values import DeviceLease, Job
 from tunefarm_tuning.core.errors import (
     CancelledError,
+    DeviceLostError,
     LeaseLostError,
     TransientError,
     TunefarmError,
     reason_of,
 )
-from tunefarm_tuning.measure.interfaces import DeviceInfo
+from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.measure.builder.worker import FULL_DISK
+from tunefarm_tuning.measure.gpu.state import BUSY, says_busy
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
 log = structlog.stdlib.get_logger(__name__)
 
+_LOST_STEPS_BEFORE_QUARANTINE = 2
+_LOSSES_IN_A_ROW = 9
+"""Three candidates that each took a device down three times, and nothing measured in between: it is the device."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """What a round found.
+class MeasuredRound:
+    """The result of a round.
 
     Attributes:
+        position: Position of the task in the job.
         space: The task's config space, None where it cannot be made.
-        new_space: The same, where it is to be put on record: it was not, or an older release did it.
+        new_space: The same, if it has to be stored: there is none on record, or one of an older release.
         failed: Why the task cannot be tuned (further); None where it can.
-        crowded: Nothing was tried because other tracks were at all that is left of the task.
+        crowded: Nothing was tried because other tracks are trying all that is left of the task.
+        spent_sec: Wall-clock of the round.
     """
 
     position: int
     task: TuningTask
-    device: DeviceInfo | None
     space: ConfigSpace | None
     new_space: ConfigSpace | None
     outcomes: Sequence[TrialOutcome]
@@ -53,32 +61,41 @@ class Round:
     crowded: bool
     spent_sec: float
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the task has nothing left to try."""
+        return self.failed is not None or not (self.outcomes or self.crowded)
+
 
 def measure_round(
     context: StepContext,
     job: Job,
-    task_row: TaskRow,
+    choice: Choice,
     device: DeviceLease,
-    chosen: InFlight,
+    prefetched: PrefetchedRound | None,
+    *,
     began: float,
-    prepared: TaskRound | None = None,
-) -> Round:
-    """Let the task's tuner try configs on the device; begin to prepare the track's next round meanwhile.
+) -> MeasuredRound:
+    """Measure the chosen round on the device; meanwhile, begin to prefetch the track's next one.
 
     Args:
         context: The step.
         job: The job.
-        task_row: The task.
+        choice: The plan, with a round.
         device: Where to measure.
-        chosen: How many configs; the job's other tracks learn which.
+        prefetched: The round that this process has prefetched. It is measured if it is the chosen one.
         began: Monotonic time at which the round began.
-        prepared: The same round, where this process has prepared it.
+
+    Raises:
+        TransientError: ``disk-full`` if candidates could not be built for want of room.
+        DeviceLostError: If nothing could be measured, and no candidate was being measured.
     """
-    row = task_row.row
-    structlog.contextvars.bind_contextvars(task=row.position, workload_key=row.workload_key)
-    claims = Claims(context, chosen)
-    found = prepared or TaskRound(context, job, task_row, device, claims.claim)
-    info: DeviceInfo | None = None
+    assert choice.round is not None
+    task = choice.tasks[choice.round.position]
+    structlog.contextvars.bind_contextvars(task=task.position, workload_key=task.workload_key)
+    claims = Claims(context, choice.round)
+    prepared = prefetched.round if prefetched is not None and choice.prefetched else None
+    task_round = prepared or TaskRound(context, job, task, device, claims.claim)
     outcomes: Sequence[TrialOutcome] = ()
     failed: str | None = None
     crowded = False
@@ -89,16 +106,20 @@ def measure_round(
         ):
             if prepared is not None and not prepared.fits(device, option):
                 prepared.discard()
-                found = TaskRound(context, job, task_row, device, claims.claim)
-            stack.callback(found.discard)
-            stack.enter_context(context.cancellation.attach(found))
-            info = option.runner.device
-            if found is not prepared:
-                found.prepare(option, chosen.trials)
+                prepared = None
+                task_round = TaskRound(context, job, task, device, claims.claim)
+            stack.callback(task_round.discard)
+            stack.enter_context(context.cancellation.attach(task_round))
+            if prepared is None:
+                task_round.prepare(option, choice.round.trials)
             if context.prefetch is not None and not option.runner.shares_host:
-                context.prefetch.begin(lambda: RoundAhead(context, job, device, option, claims, after=found))
-            outcomes = found.measure(context, option, best_sec=task_row.best_sec, at_most=chosen.trials)
-            crowded = found.passed_over and not outcomes
+                context.prefetch.begin(
+                    lambda: PrefetchedRound(context, job, device, option, claims, after=task_round)
+                )
+            outcomes = task_round.measure(
+                context, option, best_sec=task.best_cost_sec, at_most=choice.round.trials
+            )
+            crowded = task_round.passed_over and not outcomes
     except (TransientError, LeaseLostError, CancelledError):
         raise
     except Exception as error:
@@ -108,15 +129,56 @@ def measure_round(
         # One task that cannot be scheduled, or breaks a tuner, must not cost the others their search.
         expected = isinstance(error, TunefarmError)
         failed = reason_of(error)
-        log.warning("task cannot be tuned", position=row.position, error=failed, exc_info=not expected)
-    return Round(
-        position=row.position,
-        task=found.task,
-        device=info,
-        space=found.space,
-        new_space=found.space if found.known is None else None,
+        log.warning("task cannot be tuned", position=task.position, error=failed, exc_info=not expected)
+    measured = MeasuredRound(
+        position=task.position,
+        task=task_round.task,
+        space=task_round.space,
+        new_space=task_round.new_space,
         outcomes=outcomes,
         failed=failed,
         crowded=crowded,
         spent_sec=time.monotonic() - began,
+    )
+    context.lease.check()
+    check_device(context, device, outcomes)
+    return measured
+
+
+def check_device(context: StepContext, device: DeviceLease, outcomes: Sequence[TrialOutcome]) -> None:
+    """Note failures of the device itself: it is calibrated before its next round.
+
+    If it measured nothing, an event of the job says so. If a candidate was being measured when the device was lost, the
+    round counts: the candidate is among the job's trials, and is set aside after three times. Otherwise the step is to be
+    tried again, and the device is quarantined if that goes on; not if it is a GPU that somebody else computes on.
+
+    Raises:
+        TransientError: ``disk-full`` if candidates could not be built for want of room, which is not the device's fault.
+        DeviceLostError: If there was something to measure, none of it was, and no candidate was being measured;
+            ``device-busy`` if somebody else computes on the device.
+    """
+    # A refused candidate never came to the device, whatever its message is.
+    lost = [outcome for outcome in outcomes if outcome.outcome is Outcome.INFRASTRUCTURE_ERROR]
+    if any(outcome.message == FULL_DISK for outcome in lost):
+        raise TransientError(FULL_DISK, code="disk-full")
+    if lost:
+        context.lease.recalibrate_device(lost[0].message)
+    if not outcomes or any(outcome.is_trial for outcome in outcomes):
+        return
+    message = lost[0].message if lost else outcomes[0].message
+    name = device.device.name
+    busy = bool(lost) and says_busy(message)
+    with context.note() as repos:
+        repos.events.add(context.job_id, "device-trouble", {"device": name, "message": message})
+        being_measured = any(outcome.run_sec > 0.0 for outcome in lost)
+        if being_measured and repos.trials.losses_in_a_row(context.job_id) < _LOSSES_IN_A_ROW:
+            return
+        if not busy and context.step.attempts >= _LOST_STEPS_BEFORE_QUARANTINE:
+            repos.devices.apply(
+                device.device.id, DeviceEvent.FAIL, f"measured nothing, twice in a row: {message}"
+            )
+    raise DeviceLostError(
+        f"device {name} measured nothing: {message}",
+        code=BUSY if busy else None,
+        device_id=device.device.id,
     )

@@ -22,7 +22,7 @@ from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.kernel_sources import Progress, source_of
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.page import report_page
-from tunefarm_app.tuning.prepared_round import TaskRound
+from tunefarm_app.tuning.task_round import TaskRound
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.measure.runner.rpc import RpcRunner

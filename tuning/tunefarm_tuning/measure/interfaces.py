@@ -55,6 +55,16 @@ class BuildResult:
     artifact_path: Path | None = None
     failure: Failure | None = None
 
+    @property
+    def refused(self) -> bool:
+        """Whether the config could not be applied: nothing was built, and it took about ten milliseconds."""
+        return self.failure is not None and self.failure.outcome is Outcome.INSTANTIATION_ERROR
+
+    def delete_artifact(self) -> None:
+        """Delete the built kernel, if there is one and it is still there."""
+        if self.artifact_path is not None:
+            self.artifact_path.unlink(missing_ok=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureInput:

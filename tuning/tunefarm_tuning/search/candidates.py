@@ -1,12 +1,13 @@
-"""The candidates of a round: the tuner is asked, and what it proposes is built."""
+"""The candidates of a round: the tuner is asked, and the configs that it proposes are built."""
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from queue import SimpleQueue
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import Builder, BuildInput, BuildResult, Builds
@@ -14,60 +15,42 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
 from tunefarm_tuning.workload.task import TuningTask
 
-_REFUSED_PER_PLACE = 8
-"""Refused candidates per place of a round that are replaced by others before the round ends with fewer trials."""
+Claim = Callable[[Sequence[str]], Collection[str]]
+"""Called with the keys of proposed configs; returns those that this round may try. Others are tried elsewhere."""
 
+NumberedBuild = tuple[int, BuildResult]
+"""A candidate: its index among the configs that the tuner proposed, and its build."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One proposal, built.
-
-    Attributes:
-        number: Its place among what was asked.
-        asked: What the tuner proposed.
-        build: What became of it.
-        space_key: Of the space that its configs belong to.
-        fresh: As applied it is new to the tuner and in its round.
-    """
-
-    number: int
-    asked: Config
-    build: BuildResult
-    space_key: str
-    fresh: bool
-
-    @property
-    def refused(self) -> bool:
-        return self.build.failure is not None and self.build.failure.outcome is Outcome.INSTANTIATION_ERROR
-
-    def delete(self) -> None:
-        """Delete its kernel."""
-        if self.build.artifact_path is not None:
-            self.build.artifact_path.unlink(missing_ok=True)
+_REFUSED_PER_TRIAL = 8
+"""Refused candidates per wanted trial that are replaced by others before the round ends with fewer trials."""
 
 
 class Candidates:
     """Asks for up to `n` candidates and builds them; to be iterated over once.
 
-    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`: ten milliseconds, nothing built) takes no place while
-    half of the places are free and fewer than 8 per place were refused: the tuner is told, and asked for others. So it
-    is while all that it proposes repeats earlier trials, up to its patience.
+    A refused candidate (`BuildResult.refused`) does not count while less than half of the wanted trials were built and
+    fewer than 8 candidates per wanted trial were refused: the tuner is told, and asked for others. The tuner is also
+    asked again while all its proposals repeat earlier trials, up to its patience.
+
     Concurrency: iterated over in one thread; `stop` from any.
 
     Args:
-        open_tuner: Returns the tuner; called once, at the first candidate.
-        task: What to tune.
-        n: Places of the round.
+        open_tuner: Returns the tuner; called once, before the first candidate.
+        task: The task to tune.
+        n: Trials that are wanted.
         builder: Who builds.
         is_cancelled: Asked between batches.
+        claim: Says which proposals may be tried; all may, if left out.
 
     Attributes:
         tuner: Whom to tell; None until it was opened.
-        asked: All that was proposed so far.
-        told: Numbers of those of which the tuner was told already.
+        asked: The configs that were proposed and claimed so far; a candidate's number is an index here.
+        repeated: Numbers of candidates that, as applied, repeat an earlier trial or another candidate of the round.
+        told: Numbers of candidates of which the tuner was told already.
+        passed_over: Whether a proposal could not be claimed.
         begun: Set once the tuner has proposed, and building has begun.
         settled: Set once the tuner is not asked any more.
-        asking_sec: How long opening the tuner and its first proposal took.
+        asking_sec: Wall-clock of opening the tuner and of its first proposal.
     """
 
     def __init__(
@@ -77,108 +60,179 @@ class Candidates:
         n: int,
         builder: Builder,
         is_cancelled: Callable[[], bool],
+        claim: Claim | None = None,
     ) -> None:
         self._open_tuner = open_tuner
         self._task = task
         self._n = n
         self._builder = builder
         self._is_cancelled = is_cancelled
+        self._claim = claim
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._stream: Builds | None = None
         self.tuner: Tuner | None = None
         self.asked: list[Config] = []
+        self.repeated: set[int] = set()
         self.told: set[int] = set()
+        self.passed_over = False
         self.begun = threading.Event()
         self.settled = threading.Event()
         self.asking_sec = 0.0
 
-    def __iter__(self) -> Iterator[Candidate]:
-        if self._stopped.is_set() or self._is_cancelled():
+    def __iter__(self) -> Iterator[NumberedBuild]:
+        if self._must_end():
             return
         began = time.monotonic()
         self.tuner = tuner = self._open_tuner()
-        met: set[str] = set()
-        taken = refused = fruitless = 0
-        full = False
-        while not (full or self._stopped.is_set() or self._is_cancelled()):
+        applied: set[str] = set()
+        num_built = num_refused = num_fruitless = 0
+        is_full = False
+        while not (is_full or self._must_end()):
             first = len(self.asked)
-            stream = self._build(tuner.ask(self._n - taken))
+            stream = self._build(self._propose(tuner, self._n - num_built))
             self.asking_sec = self.asking_sec or time.monotonic() - began
             self.begun.set()
             if stream is None:
                 return
-            batch: list[Candidate] = []
+            batch: dict[int, BuildResult] = {}
             with closing(stream):
-                for i, build in stream:
-                    fresh = build.config.key not in met and tuner.result_of(build.config) is None
-                    met.add(build.config.key)
-                    one = Candidate(
-                        number=first + i,
-                        asked=self.asked[first + i],
-                        build=build,
-                        space_key=tuner.space.key,
-                        fresh=fresh,
-                    )
-                    refused += one.fresh and one.refused
-                    taken += one.fresh and not one.refused
-                    full = 2 * taken >= self._n or refused >= _REFUSED_PER_PLACE * self._n
-                    batch.append(one)
-                    if full:
+                for index, build in stream:
+                    number = first + index
+                    batch[number] = build
+                    if build.config.key in applied or tuner.result_of(build.config) is not None:
+                        self.repeated.add(number)
+                    elif build.refused:
+                        num_refused += 1
+                    else:
+                        num_built += 1
+                    applied.add(build.config.key)
+                    is_full = 2 * num_built >= self._n or num_refused >= _REFUSED_PER_TRIAL * self._n
+                    if is_full:
                         self.settled.set()
-                    yield one
+                    yield number, build
                     if self._stopped.is_set():
                         return
-            found = [one for one in batch if one.fresh]
-            fruitless = 0 if found else fruitless + len(batch)
-            # Else what is missing was repetitions, or the builder is away.
-            full = (
-                full
-                or fruitless >= max(tuner.patience, self._n)
-                or (bool(found) and not _may_be_replaced(found))
+            new = [build for number, build in batch.items() if number not in self.repeated]
+            num_fruitless = 0 if new else num_fruitless + len(batch)
+            is_full = (
+                is_full
+                or num_fruitless >= max(tuner.patience, self._n)
+                # Otherwise the missing trials are repetitions, or the builder is away.
+                or (bool(new) and not _may_be_replaced(new))
             )
-            if not full:
-                self._tell_of_refused(tuner, batch)
+            if not is_full:
+                self._tell_without_measuring(tuner, batch)
 
     def stop(self) -> None:
-        """End what is being built, and ask for no more."""
+        """End the builds under way, and ask for no more."""
         with self._lock:
             self._stopped.set()
             stream = self._stream
         if stream is not None:
-            # A generator that is at work in another thread: that one sees that it is to stop.
+            # A generator that is at work in another thread cannot be closed: that thread sees `_stopped`.
             with suppress(ValueError):
                 stream.close()
 
-    def _build(self, asked: Sequence[Config]) -> Builds | None:
+    def _must_end(self) -> bool:
+        return self._stopped.is_set() or self._is_cancelled()
+
+    def _propose(self, tuner: Tuner, n: int) -> list[Config]:
+        """Ask for up to `n` configs that may be tried."""
+        if self._claim is None:
+            return tuner.ask(n)
+        claimed: list[Config] = []
+        # A tuner proposes nothing twice: this ends with its space, at the latest.
+        while len(claimed) < n and (proposed := tuner.ask(n - len(claimed))):
+            keys = self._claim([config.key for config in proposed])
+            ours = [config for config in proposed if config.key in keys]
+            self.passed_over |= len(ours) < len(proposed)
+            claimed += ours
+        return claimed
+
+    def _build(self, configs: Sequence[Config]) -> Builds | None:
         with self._lock:
-            if self._stopped.is_set() or not asked:
+            if self._stopped.is_set() or not configs:
                 return None
-            self.asked += asked
-            self._stream = self._builder.build_each(
-                [BuildInput(task=self._task, config=one) for one in asked]
-            )
+            self.asked += configs
+            inputs = [BuildInput(task=self._task, config=config) for config in configs]
+            self._stream = self._builder.build_each(inputs)
             return self._stream
 
-    def _tell_of_refused(self, tuner: Tuner, batch: Sequence[Candidate]) -> None:
-        """Tell of a batch what is known without measuring: the next proposals are to be better."""
+    def _tell_without_measuring(self, tuner: Tuner, batch: Mapping[int, BuildResult]) -> None:
+        """Tell the tuner of the refused and the repeated candidates: its next proposals are to be better."""
         results = []
-        for one in sorted(batch, key=lambda one: one.number):
-            earlier = tuner.result_of(one.build.config)
-            if one.refused and one.fresh:
-                outcome, cost_sec = Outcome.INSTANTIATION_ERROR, None
-            elif earlier is not None:
-                outcome, cost_sec = earlier.outcome, earlier.cost_sec
+        for number, build in sorted(batch.items()):
+            if build.refused and number not in self.repeated:
+                result = TrialResult(
+                    asked=self.asked[number], config=build.config, outcome=Outcome.INSTANTIATION_ERROR
+                )
+            elif (earlier := tuner.result_of(build.config)) is not None:
+                result = repetition(self.asked[number], earlier)
             else:
                 continue
-            self.told.add(one.number)
-            results.append(
-                TrialResult(asked=one.asked, config=one.build.config, outcome=outcome, cost_sec=cost_sec)
-            )
+            self.told.add(number)
+            results.append(result)
         tuner.tell(results)
 
 
-def _may_be_replaced(found: Sequence[Candidate]) -> bool:
+class CandidateFeed:
+    """Asks and builds in a thread of its own from now on, however slowly its candidates are taken.
+
+    Ownership: the consumer deletes the kernels that it took, `stop` the others.
+    Concurrency: one consumer, in any thread.
+
+    Args:
+        candidates: The candidates to get ready.
+        after: When all of these are set, the tuner may be asked.
+    """
+
+    def __init__(self, candidates: Candidates, after: Iterable[threading.Event] = ()) -> None:
+        self._candidates = candidates
+        self._after = after
+        self._ready: SimpleQueue[NumberedBuild | BaseException | None] = SimpleQueue()
+        # The thread's log lines belong to the same job.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._work,), name="prepare-round", daemon=True
+        )
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            for event in self._after:
+                event.wait()
+            for candidate in self._candidates:
+                self._ready.put(candidate)
+        except BaseException as error:  # noqa: BLE001  (the consumer's thread raises it)
+            self._ready.put(error)
+        finally:
+            self._candidates.begun.set()
+            self._candidates.settled.set()
+            self._ready.put(None)
+
+    def __iter__(self) -> Iterator[NumberedBuild]:
+        while (item := self._ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+    def stop(self) -> None:
+        """End the work under way, and delete the kernels that nobody took. Returns when the thread has ended."""
+        self._candidates.stop()
+        self._thread.join()
+        while not self._ready.empty():
+            item = self._ready.get()
+            if isinstance(item, tuple):
+                item[1].delete_artifact()
+
+
+def repetition(asked: Config, earlier: TrialResult) -> TrialResult:
+    """Return the result of a config that became, as applied, one that was tried before."""
+    return TrialResult(asked=asked, config=earlier.config, outcome=earlier.outcome, cost_sec=earlier.cost_sec)
+
+
+def _may_be_replaced(builds: Sequence[BuildResult]) -> bool:
     """Return whether others shall be asked for: some were refused, and the builder is well."""
-    outcomes = {one.build.failure.outcome for one in found if one.build.failure is not None}
+    outcomes = {build.failure.outcome for build in builds if build.failure is not None}
     return Outcome.INSTANTIATION_ERROR in outcomes and Outcome.INFRASTRUCTURE_ERROR not in outcomes

@@ -15,8 +15,6 @@ from tunefarm_tuning.records.log import RecordLog
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.search.budget import Budget
-from tunefarm_tuning.search.confirm import confirm_best
-from tunefarm_tuning.search.contenders import without_confirming
 from tunefarm_tuning.search.events import (
     BestConfirmed,
     RoundFinished,
@@ -26,6 +24,7 @@ from tunefarm_tuning.search.events import (
     TuneFinished,
 )
 from tunefarm_tuning.search.progress import TaskProgress, scheduler_states
+from tunefarm_tuning.search.re_measurement import confirm_best, search_budget
 from tunefarm_tuning.search.result import TaskSummary, TuneResult
 from tunefarm_tuning.search.round_queue import NextRound, RoundQueue, Spent
 from tunefarm_tuning.search.scheduler import TaskScheduler
@@ -57,7 +56,7 @@ class TuneRun:
         self._option = option
         self._on_event = on_event
         self._log = log
-        self._confirms = confirm
+        self._re_measures = confirm
         self._toolchain = toolchain_key()
         self._histories = histories
         earlier = [*earlier, *(record for history in histories for record in history.records)]
@@ -87,18 +86,19 @@ class TuneRun:
 
     @property
     def _best_latency_sec(self) -> float | None:
-        return latency_sec([one.grouped for one in self._tasks])
+        return latency_sec([task.grouped for task in self._tasks])
 
     def until_spent(self, budget: Budget, round_size: int) -> TuneResult:
+        """Search until the budget is spent, then re-measure the winners; see `tune`."""
         queue = RoundQueue(self._tasks, self._option, round_size=round_size, histories=self._histories)
         try:
             with closing(queue):
                 stop_reason = self._search(queue, budget)
-            if self._confirms and stop_reason != "device-lost":
-                self._confirm_winners(budget)
+            if self._re_measures and stop_reason != "device-lost":
+                self._re_measure_winners(budget)
         except KeyboardInterrupt:
             stop_reason = "interrupted"
-        if self._tasks and not self._records and all(one.failed for one in self._tasks):
+        if self._tasks and not self._records and all(task.failed for task in self._tasks):
             first = self._tasks[0]
             raise InvalidInputError(
                 f"none of the {len(self._tasks)} tasks can be tuned; {first.task.workload.name}: {first.failed}",
@@ -123,10 +123,10 @@ class TuneRun:
         self._round_ended = time.monotonic()
         while True:
             search = self._search_budget(budget)
-            found = queue.next(Spent(budget=search, trials=self._trials, wall_sec=self._wall_sec))
-            if found is None:
+            next_round = queue.next(Spent(budget=search, trials=self._trials, wall_sec=self._wall_sec))
+            if next_round is None:
                 return "exhausted"
-            self._round(found)
+            self._measure_round(next_round)
             stop_reason = self._device_lost() or search.exhausted_by(
                 trials=self._trials,
                 wall_sec=self._wall_sec,
@@ -136,26 +136,27 @@ class TuneRun:
             if stop_reason is not None:
                 return stop_reason
 
-    def _round(self, found: NextRound) -> None:
-        index = found.task
-        one = self._tasks[index]
-        name = one.task.workload.name
-        self._tell(TaskPicked(task=index, name=name, round=len(one.history), wall_sec=self._wall_sec))
+    def _measure_round(self, next_round: NextRound) -> None:
+        index = next_round.task
+        task = self._tasks[index]
+        name = task.task.workload.name
+        self._tell(TaskPicked(task=index, name=name, round=len(task.history), wall_sec=self._wall_sec))
         try:
-            outcomes = found.prepared.measure(one.best_sec, at_most=found.size)
+            outcomes = next_round.prepared.measure(task.best_sec, at_most=next_round.size)
         except Exception as error:  # noqa: BLE001  one bad task must not cost the others hours of search
             reason = reason_of(error)
             self._first_error = self._first_error or error
-            one.failed = reason
+            task.failed = reason
             self._tell(TaskEnded(task=index, name=name, reason=reason, wall_sec=self._wall_sec))
             return
-        one.saved_share = found.prepared.saved_share
-        # Rounds overlap: what each takes is the time since the one before it.
+        task.saved_share = next_round.prepared.saved_share
+        # Rounds overlap: a round takes the time since the end of the round before.
         ended = time.monotonic()
         spent_sec, self._round_ended = ended - self._round_ended, ended
         trials = [outcome for outcome in outcomes if outcome.is_trial]
-        records = self._keep(one, trials)
-        improved = one.add_round(records, spent_sec=spent_sec, spent=not outcomes and not found.blind)
+        records = self._record(task, trials)
+        exhausted = not outcomes and not next_round.blind
+        improved = task.add_round(records, spent_sec=spent_sec, exhausted=exhausted)
         self._trials += len(trials)
         self._failures += sum(trial.outcome is not Outcome.OK for trial in trials)
         self._lost_rounds = self._lost_rounds + 1 if outcomes and not trials else 0
@@ -168,57 +169,58 @@ class TuneRun:
                 outcomes=outcomes,
                 trials=self._trials,
                 failures=self._failures,
-                best_cost_sec=one.best_sec,
+                best_cost_sec=task.best_sec,
                 best_latency_sec=self._best_latency_sec,
-                tasks_with_kernel=sum(t.best_sec is not None for t in self._tasks),
+                tasks_with_kernel=sum(other.best_sec is not None for other in self._tasks),
                 wall_sec=self._wall_sec,
             )
         )
-        if one.exhausted:
+        if task.exhausted:
             self._tell(TaskEnded(task=index, name=name, reason=None, wall_sec=self._wall_sec))
 
     def _search_budget(self, budget: Budget) -> Budget:
-        """Return the budget without the time that confirming the winners will take."""
-        if budget.wall_sec is None or not self._confirms:
+        """Return the budget without the time that re-measurement will take."""
+        if budget.wall_sec is None or not self._re_measures:
             return budget
-        return without_confirming(budget, sum(one.confirming_sec(len(one.contenders)) for one in self._tasks))
+        expected_sec = sum(task.re_measuring_sec(len(task.configs_to_re_measure)) for task in self._tasks)
+        return search_budget(budget, expected_sec)
 
-    def _confirm_winners(self, budget: Budget) -> None:
-        """Measure again, of the tasks whose winner is in doubt, the few best; those that matter most come first."""
-        share = {i: one.task.weight * (one.best_sec or 0.0) for i, one in enumerate(self._tasks)}
-        for index in sorted(share, key=lambda i: (-share[i], i)):
-            while configs := self._tasks[index].contenders:
-                expected_sec = self._tasks[index].confirming_sec(len(configs))
+    def _re_measure_winners(self, budget: Budget) -> None:
+        """Measure the few best of each task whose winner is not clear again; tasks that matter most come first."""
+        latency = {i: task.task.weight * (task.best_sec or 0.0) for i, task in enumerate(self._tasks)}
+        for index in sorted(latency, key=lambda i: (-latency[i], i)):
+            while configs := self._tasks[index].configs_to_re_measure:
+                expected_sec = self._tasks[index].re_measuring_sec(len(configs))
                 if budget.wall_sec is not None and self._wall_sec + expected_sec > budget.wall_sec:
                     break
-                self._confirm(index, configs)
+                self._re_measure(index, configs)
 
-    def _confirm(self, index: int, configs: Sequence[Config]) -> None:
-        one = self._tasks[index]
-        assert one.space is not None
+    def _re_measure(self, index: int, configs: Sequence[Config]) -> None:
+        task = self._tasks[index]
+        assert task.space is not None
         failed: str | None = None
         outcomes: tuple[TrialOutcome, ...] = ()
         try:
-            outcomes = confirm_best(one.task, configs, self._option, space_key=one.space.key)
-        except Exception as error:  # noqa: BLE001  what was found must not be lost to a check of it
+            outcomes = confirm_best(task.task, configs, self._option, space_key=task.space.key)
+        except Exception as error:  # noqa: BLE001  the search's results must not be lost to a check of them
             failed = reason_of(error)
-        one.add_confirmation(self._keep(one, [outcome for outcome in outcomes if outcome.is_trial]))
+        task.add_confirmation(self._record(task, [outcome for outcome in outcomes if outcome.is_trial]))
         self._tell(
             BestConfirmed(
                 task=index,
-                name=one.task.workload.name,
+                name=task.task.workload.name,
                 outcomes=outcomes,
-                best_cost_sec=one.best_sec,
+                best_cost_sec=task.best_sec,
                 best_latency_sec=self._best_latency_sec,
                 failed=failed,
                 wall_sec=self._wall_sec,
             )
         )
 
-    def _keep(self, one: TaskProgress, trials: Sequence[TrialOutcome]) -> list[TuningRecord]:
+    def _record(self, task: TaskProgress, trials: Sequence[TrialOutcome]) -> list[TuningRecord]:
         device = self._option.runner.device
         records = [
-            trial.to_record(one.task, device, tuner=one.tuner_name, toolchain=self._toolchain)
+            trial.to_record(task.task, device, tuner=task.tuner_name, toolchain=self._toolchain)
             for trial in trials
         ]
         self._records += records
@@ -246,7 +248,9 @@ class TuneRun:
             outcomes.setdefault(record.workload_key, Counter())[record.outcome.value] += 1
         return TuneResult(
             records=tuple(self._records),
-            tasks=tuple(_summary(one, outcomes.get(one.task.workload.key, Counter())) for one in self._tasks),
+            tasks=tuple(
+                _summary(task, outcomes.get(task.task.workload.key, Counter())) for task in self._tasks
+            ),
             stop_reason=stop_reason,
             trials=self._trials,
             failures=self._failures,
@@ -255,24 +259,26 @@ class TuneRun:
         )
 
     def close(self) -> None:
-        for one in self._tasks:
-            one.close()
+        """Close the tasks' tuners."""
+        for task in self._tasks:
+            task.close()
 
 
-def _summary(one: TaskProgress, outcomes: Mapping[str, int]) -> TaskSummary:
-    args = [spec.to_json() for spec in one.task.workload.args]
+def _summary(progress: TaskProgress, outcomes: Mapping[str, int]) -> TaskSummary:
+    task = progress.task
+    args = [spec.to_json() for spec in task.workload.args]
     return TaskSummary(
-        name=one.task.workload.name,
-        workload_key=one.task.workload.key,
-        weight=one.task.weight,
-        trials=one.trials,
-        confirmations=one.confirmations,
+        name=task.workload.name,
+        workload_key=task.workload.key,
+        weight=task.weight,
+        trials=progress.trials,
+        confirmations=progress.confirmations,
         outcomes=dict(outcomes),
-        best_cost_sec=one.best_sec,
-        spent_sec=one.spent_sec,
-        exhausted=one.exhausted,
-        failed=one.failed,
-        flops=one.task.workload.flops,
+        best_cost_sec=progress.best_sec,
+        spent_sec=progress.spent_sec,
+        exhausted=progress.exhausted,
+        failed=progress.failed,
+        flops=task.workload.flops,
         dtype=kernel_dtype(args),
-        moved_bytes=kernel_bytes(args, None if one.space is None else one.space.computation),
+        moved_bytes=kernel_bytes(args, None if progress.space is None else progress.space.computation),
     )

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.interfaces import MeasureOption, Runner
-from tunefarm_tuning.search.batch import Batch
-from tunefarm_tuning.search.candidate_feed import CandidateFeed
-from tunefarm_tuning.search.candidates import Candidate, Candidates
+from tunefarm_tuning.measure.interfaces import BuildResult, MeasureOption, Runner
+from tunefarm_tuning.search.candidates import CandidateFeed, Candidates, Claim, NumberedBuild, repetition
+from tunefarm_tuning.search.measuring import RoundMeasurement
 from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.tuner.base import TrialResult, Tuner
@@ -31,30 +30,30 @@ def run_round(
     best_sec: float | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> tuple[TrialOutcome, ...]:
-    """Try up to `n` new configs, and tell the tuner what became of them.
+    """Try up to `n` new configs, and tell the tuner their outcomes.
 
     A candidate whose config as applied was tried before is not measured again: the tuner is told the
     earlier result, and the candidate is no trial of this round. So a round may have fewer than `n` trials.
     Artifacts are deleted once measured.
 
-    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`) takes no place of the round while others can be asked
-    for (see `Candidates`). Refused ones are then no trials (`TrialOutcome.replaced`), unless the round found nothing
-    else: then up to `n` of them are, so that a budget ends even where everything is refused.
+    A candidate that is refused (`Outcome.INSTANTIATION_ERROR`) does not count in the round while others can be asked
+    for (see `Candidates`). Refused candidates are then no trials (`TrialOutcome.replaced`), unless all of the round are
+    refused: then up to `n` of them are trials, so that a budget ends even where everything is refused.
 
     Where the runner's device is another machine, each candidate is measured as soon as it is built, while the others
     are being built. Otherwise all builds are over before the first is measured: they would disturb its timing.
 
     Args:
         tuner: Has been told all earlier results of the task.
-        task: What to tune.
+        task: The task to tune.
         n: Candidates to build.
         measure_option: Who builds and who measures.
-        best_sec: Best cost known of the task: what is hopeless against it is timed briefly.
+        best_sec: Best cost known of the task: a kernel that is hopeless against it is timed briefly.
         cancelled: Asked between the parts of the round. Once it is true, candidates that did not end well are left out:
             whoever cancels may have closed the builder or the runner under them.
 
     Returns:
-        What was tried, in the order asked, all different as applied. Infrastructure errors among them are no trials
+        The outcomes, in the order asked, all different as applied. Infrastructure errors among them are no trials
         (`TrialOutcome.is_trial`). Empty if the space is spent (or the round was cancelled): nothing new is left,
         or as many proposals in a row as the tuner's `patience` were all tried before.
     """
@@ -68,33 +67,38 @@ def prepare_round(
     measure_option: MeasureOption,
     *,
     cancelled: Callable[[], bool] | None = None,
+    claim: Claim | None = None,
     after: PreparedRound | None = None,
 ) -> PreparedRound:
-    """Begin a round: let the tuner propose, and build, in the background, while something else is measured.
+    """Begin a round: let the tuner propose, and build, in the background, while another round is measured.
 
-    Where building would disturb what is measured (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
+    Where building would disturb the measurement (`Runner.shares_host`), nothing happens before `PreparedRound.measure`.
 
     Args:
-        tuner: Whom to ask, or what returns it: that is called in the background.
-        task: What to tune.
+        tuner: The tuner, or a function that returns it: that is called in the background.
+        task: The task to tune.
         n: Candidates to build.
         measure_option: Who builds and who measures.
         cancelled: As of `run_round`.
+        claim: Called in the background with keys of proposed configs; returns those that this round may try. The tuner
+            is asked for others instead of the rest. Left out, all may be tried.
         after: The round that was prepared before, if it is not measured yet: nothing is asked before that has begun. A
             round of the same task proposes without the results of those before it that were not measured when it was
             prepared, however soon there are some: equal seeds give equal rounds.
     """
-    return PreparedRound(tuner, task, n, measure_option, cancelled=cancelled or (lambda: False), after=after)
+    return PreparedRound(
+        tuner, task, n, measure_option, cancelled=cancelled or (lambda: False), claim=claim, after=after
+    )
 
 
 class PreparedRound:
-    """A round that is asked for and being built; `prepare_round` makes it. It is measured or discarded, once.
+    """A round whose candidates are being proposed and built; `prepare_round` makes it. Measured or discarded, once.
 
     Concurrency: one caller. The tuner is asked in a thread of the round's own and told by the caller, never both at
         a time.
 
     Attributes:
-        candidates: What it asked for, and builds.
+        candidates: The round's candidates.
     """
 
     def __init__(
@@ -105,6 +109,7 @@ class PreparedRound:
         option: MeasureOption,
         *,
         cancelled: Callable[[], bool],
+        claim: Claim | None,
         after: PreparedRound | None,
     ) -> None:
         self._task = task
@@ -113,7 +118,7 @@ class PreparedRound:
         self._runner = option.runner
         self._is_cancelled = cancelled
         open_tuner = tuner if callable(tuner) else lambda: tuner
-        self.candidates = Candidates(open_tuner, task, n, option.builder, cancelled)
+        self.candidates = Candidates(open_tuner, task, n, option.builder, cancelled, claim)
         self._feed: CandidateFeed | None = None
         self._after = after
         self._followers: list[PreparedRound] = []
@@ -124,24 +129,29 @@ class PreparedRound:
             self._feed = CandidateFeed(self.candidates, after.followed_by(self) if after else ())
 
     def followed_by(self, follower: PreparedRound, *, latest: bool = True) -> list[threading.Event]:
-        """Note a round that is prepared after this one; return what it has to wait for.
+        """Note a round that is prepared after this one; return the events that it has to wait for.
 
-        Of the same task, it asks when those before it ask no more, and before the tuner is told of them.
+        A round of the same task asks when those before it ask no more, and before the tuner is told of them.
         """
-        waits = [] if self._after is None else self._after.followed_by(follower, latest=False)
+        events = [] if self._after is None else self._after.followed_by(follower, latest=False)
         if not self._is_told and follower._task == self._task:
             self._followers.append(follower)
-            waits.append(self.candidates.settled)
+            events.append(self.candidates.settled)
         if latest:
-            waits.append(self.candidates.begun)
-        return waits
+            events.append(self.candidates.begun)
+        return events
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether the tuner proposed a config that could not be claimed."""
+        return self.candidates.passed_over
 
     @property
     def saved_share(self) -> float:
-        """Which share of its time is saved by preparing it while others are measured.
+        """Return the share of its time that preparing it saves while others are measured; 0 before it is measured.
 
-        By itself it takes asking, and then building and measuring, which overlap but for the first kernel. Among others
-        it takes the longer of measuring and what it costs the builders. 0 before it is measured.
+        Alone, a round takes the time of asking, and then of building and measuring, which overlap but for the first
+        kernel. Among others it takes the longer of measuring and its share of the builders.
         """
         if not self._build_secs:
             return 0.0
@@ -155,10 +165,14 @@ class PreparedRound:
         if self._feed is not None:
             self.candidates.begun.wait()
 
+    def wait_settled(self, timeout_sec: float) -> bool:
+        """Wait until the tuner is not asked any more; return whether that is so before the time is over."""
+        return self.candidates.settled.wait(timeout_sec)
+
     def measure(
         self, best_sec: float | None = None, *, at_most: int | None = None, runner: Runner | None = None
     ) -> tuple[TrialOutcome, ...]:
-        """Measure the candidates as they get ready, and tell the tuner what became of them.
+        """Measure the candidates as they get ready, and tell the tuner their outcomes.
 
         Args:
             best_sec: As of `run_round`.
@@ -173,34 +187,39 @@ class PreparedRound:
         """
         self._end()
         runner = runner or self._runner
-        batch = Batch(self._task, runner, best_sec)
+        measurement = RoundMeasurement(self._task, runner, best_sec)
         try:
-            repeated = self._measure_each(batch, at_most) if self._feed else self._measure_all(batch)
+            if self._feed is not None:
+                repeated = self._measure_as_built(self._feed, measurement, at_most)
+            else:
+                repeated = self._measure_after_building(measurement)
         finally:
             runner.release()
             self._stop()
         tuner = self.candidates.tuner
         if tuner is None:
             return ()
-        left = self._left({*batch.outcomes, *(one.number for one in repeated)})
-        if batch.lost is not None:
-            batch.give_up(left, batch.lost, space_key=tuner.space.key)
-        outcomes = dict(sorted(batch.outcomes.items()))
+        unmeasured = self._asked_without({*measurement.outcomes, *repeated})
+        if measurement.lost is not None:
+            measurement.fail_as_lost(unmeasured, measurement.lost, space_key=tuner.space.key)
+        outcomes = dict(sorted(measurement.outcomes.items()))
         if self._is_cancelled():
-            outcomes = {number: one for number, one in outcomes.items() if one.outcome is Outcome.OK}
+            outcomes = {
+                number: outcome for number, outcome in outcomes.items() if outcome.outcome is Outcome.OK
+            }
         for follower in self._followers:
             follower.candidates.settled.wait()
         self._is_told = True
         self._after = None
         told = self.candidates.told
-        tuner.tell([one.to_result() for number, one in outcomes.items() if number not in told])
-        tuner.tell(_repetitions(tuner, [one for one in repeated if one.number not in told]))
-        if batch.lost is None:
-            tuner.tell([_not_tried(config) for config in left.values()])
+        tuner.tell([outcome for number, outcome in outcomes.items() if number not in told])
+        tuner.tell(self._repetitions(tuner, repeated))
+        if measurement.lost is None:
+            tuner.tell([_not_tried(config) for config in unmeasured.values()])
         return _with_replaced(tuple(outcomes.values()), self._n)
 
     def discard(self) -> None:
-        """End what is under way, delete the kernels, and let the tuner propose their configs again.
+        """End the work under way, delete the kernels, and let the tuner propose their configs again.
 
         Calling it again, or after `measure`, does nothing.
         """
@@ -208,52 +227,73 @@ class PreparedRound:
             self._end()
             self._stop()
             if self.candidates.tuner is not None:
-                left = self._left(self.candidates.told)
-                self.candidates.tuner.tell([_not_tried(config) for config in left.values()])
+                untold = self._asked_without(self.candidates.told)
+                self.candidates.tuner.tell([_not_tried(config) for config in untold.values()])
 
-    def _measure_all(self, batch: Batch) -> list[Candidate]:
-        """Build, then measure; return what repeats earlier trials."""
-        built: list[Candidate] = []
+    def _measure_after_building(self, measurement: RoundMeasurement) -> dict[int, BuildResult]:
+        """Build all candidates, then measure them; return those that repeat earlier trials, by number."""
+        candidates = self.candidates
+        builds: dict[int, BuildResult] = {}
         try:
-            built.extend(self.candidates)
+            builds.update(candidates)  # keeps what was built, should the builder break
             if self._is_cancelled():
-                return []
-            batch.measure([one for one in built if one.fresh])
+                return {}
+            new = {number: build for number, build in builds.items() if number not in candidates.repeated}
+            self._measure(measurement, new)
         finally:
-            for one in built:
-                one.delete()
-        return [one for one in built if not one.fresh]
+            for build in builds.values():
+                build.delete_artifact()
+        return {number: build for number, build in builds.items() if number in candidates.repeated}
 
-    def _measure_each(self, batch: Batch, at_most: int | None) -> list[Candidate]:
-        """Measure what gets ready, as it does; return what repeats earlier trials."""
-        assert self._feed is not None
-        repeated: list[Candidate] = []
-        for one in self._feed:
+    def _measure_as_built(
+        self, feed: CandidateFeed, measurement: RoundMeasurement, at_most: int | None
+    ) -> dict[int, BuildResult]:
+        """Measure each candidate when it is built; return those that repeat earlier trials, by number."""
+        repeated: dict[int, BuildResult] = {}
+        for number, build in feed:
             try:
                 if self._is_cancelled():
                     break
-                self._build_secs.append(one.build.build_sec)
-                if self._is_new(one):
+                self._build_secs.append(build.build_sec)
+                if self._is_new((number, build)):
                     began = time.monotonic()
-                    batch.measure([one])
+                    self._measure(measurement, {number: build})
                     self._measuring_sec += time.monotonic() - began
                 else:
-                    repeated.append(one)
+                    repeated[number] = build
             finally:
-                one.delete()
-            if batch.lost is not None or (at_most is not None and batch.taken >= at_most):
+                build.delete_artifact()
+            if measurement.lost is not None or (at_most is not None and measurement.num_counted >= at_most):
                 break
         return repeated
 
-    def _is_new(self, one: Candidate) -> bool:
-        """Return whether it is new by now: what was measured since it was asked for may have become the same."""
-        tuner = self.candidates.tuner
-        told = one.number in self.candidates.told
-        return one.fresh and (told or tuner is None or tuner.result_of(one.build.config) is None)
+    def _measure(self, measurement: RoundMeasurement, builds: Mapping[int, BuildResult]) -> None:
+        if builds:
+            assert self.candidates.tuner is not None
+            space_key = self.candidates.tuner.space.key
+            measurement.measure(self.candidates.asked, builds, space_key=space_key)
 
-    def _left(self, done: Collection[int]) -> dict[int, Config]:
-        """Return what was asked for, without those that are done; by number."""
-        return {number: config for number, config in enumerate(self.candidates.asked) if number not in done}
+    def _is_new(self, candidate: NumberedBuild) -> bool:
+        """Return whether a candidate is new by now: an earlier round of the task may have measured the same since."""
+        number, build = candidate
+        tuner = self.candidates.tuner
+        if number in self.candidates.repeated:
+            return False
+        return number in self.candidates.told or tuner is None or tuner.result_of(build.config) is None
+
+    def _repetitions(self, tuner: Tuner, repeated: Mapping[int, BuildResult]) -> list[TrialResult]:
+        """Return the results of the candidates that repeat an earlier trial, or another of the round."""
+        return [
+            repetition(self.candidates.asked[number], earlier)
+            for number, build in sorted(repeated.items())
+            if number not in self.candidates.told and (earlier := tuner.result_of(build.config)) is not None
+        ]
+
+    def _asked_without(self, numbers: Collection[int]) -> dict[int, Config]:
+        """Return the configs that were asked for, by number, without some."""
+        return {
+            number: config for number, config in enumerate(self.candidates.asked) if number not in numbers
+        }
 
     def _end(self) -> None:
         if self._is_over:
@@ -269,23 +309,12 @@ def _not_tried(config: Config) -> TrialResult:
     return TrialResult(asked=config, config=config, outcome=Outcome.INFRASTRUCTURE_ERROR)
 
 
-def _repetitions(tuner: Tuner, candidates: Sequence[Candidate]) -> list[TrialResult]:
-    """Return what became of the candidates that repeat an earlier trial, or another of the round."""
-    return [
-        TrialResult(
-            asked=one.asked, config=one.build.config, outcome=earlier.outcome, cost_sec=earlier.cost_sec
-        )
-        for one in sorted(candidates, key=lambda one: one.number)
-        if (earlier := tuner.result_of(one.build.config)) is not None
-    ]
-
-
-def _with_replaced(found: Sequence[TrialOutcome], n: int) -> tuple[TrialOutcome, ...]:
-    """Mark the refused candidates that take no place."""
-    refused = [one.outcome is Outcome.INSTANTIATION_ERROR for one in found]
+def _with_replaced(outcomes: Sequence[TrialOutcome], n: int) -> tuple[TrialOutcome, ...]:
+    """Mark the refused candidates that are no trials: others were tried in their stead."""
+    refused = [outcome.outcome is Outcome.INSTANTIATION_ERROR for outcome in outcomes]
     if all(refused):
-        return (*found[:n], *(replace(outcome, replaced=True) for outcome in found[n:]))
+        return (*outcomes[:n], *(replace(outcome, replaced=True) for outcome in outcomes[n:]))
     return tuple(
-        replace(one, replaced=True) if is_refused else one
-        for one, is_refused in zip(found, refused, strict=True)
+        replace(outcome, replaced=True) if is_refused else outcome
+        for outcome, is_refused in zip(outcomes, refused, strict=True)
     )

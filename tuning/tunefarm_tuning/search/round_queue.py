@@ -1,4 +1,4 @@
-"""The rounds of a run of `tune`: whose is next, prepared while those before it are measured."""
+"""The rounds of a run of `tune`: the next task is picked, and its round prepared while others are measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEPTH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What a run may spend on searching, and what it has spent."""
+    """The budget of a run's search, and how much of it is spent."""
 
     budget: Budget
     trials: int
@@ -33,9 +33,9 @@ class NextRound:
     """A round to be measured.
 
     Attributes:
-        task: Whose.
+        task: Index of its task.
         size: Trials at most.
-        blind: It was prepared without the results of the task's latest rounds. So it may only repeat them.
+        blind: It was prepared without the results of the task's latest rounds, so its configs may all repeat theirs.
     """
 
     task: int
@@ -47,9 +47,9 @@ class NextRound:
 class RoundQueue:
     """Picks tasks and prepares their rounds, two ahead where the device is another machine.
 
-    A round ahead is picked when one begins to be measured, as if that and those prepared before were over and had found
-    nothing. Its tuner and its histories are as of then: nothing depends on how long anything takes. It is of a task that
-    has such a round only if that pays (see `_pays_ahead`).
+    A round ahead is picked when another begins to be measured, as if that and the rounds prepared before were over and
+    had found nothing. Its tuner and its histories are as of then: nothing depends on how long anything takes. A task that
+    is being measured, or has a round ahead, gets one only if that pays (see `_pays_ahead`).
 
     Concurrency: one caller. Tuners are opened and asked in the rounds' own threads, one at a time.
     """
@@ -76,17 +76,16 @@ class RoundQueue:
         self._current = current = self._take_ahead(spent) or self._pick(spent)
         if current is not None and not self._option.runner.shares_host:
             current.prepared.wait_begun()
-            while len(self._ahead) < _DEPTH and (one := self._pick_ahead(spent, [current, *self._ahead])):
-                self._ahead.append(one)
+            while len(self._ahead) < _DEPTH and (ahead := self._pick_ahead(spent, [current, *self._ahead])):
+                self._ahead.append(ahead)
         return current
 
     def close(self) -> None:
-        """Discard what is not measured. The tuners of its tasks are closed: a proposal may take them minutes."""
-        left = [self._current, *self._ahead]
-        for one in left:
-            if one is not None:
-                self._tasks[one.task].close()
-                one.prepared.discard()
+        """Discard the rounds that are not measured. Their tuners are closed: a proposal may take them minutes."""
+        for unmeasured in (self._current, *self._ahead):
+            if unmeasured is not None:
+                self._tasks[unmeasured.task].close()
+                unmeasured.prepared.discard()
 
     def _pick(self, spent: Spent) -> NextRound | None:
         states = scheduler_states(self._tasks)
@@ -97,17 +96,18 @@ class RoundQueue:
         """Return the round after those that are to be measured first; None if none shall be prepared."""
         states = scheduler_states(self._tasks)
         trials, wall_sec = spent.trials, spent.wall_sec
-        for one in under_way:
-            trials += one.size
-            wall_sec += one.size * self._scheduler.sec_per_trial(states, one.task)
-        for index in {one.task for one in under_way}:
-            states[index] = states[index].as_if_over([one.size for one in under_way if one.task == index])
+        for earlier in under_way:
+            trials += earlier.size
+            wall_sec += earlier.size * self._scheduler.sec_per_trial(states, earlier.task)
+        for index in {earlier.task for earlier in under_way}:
+            sizes = [earlier.size for earlier in under_way if earlier.task == index]
+            states[index] = states[index].as_if_over(sizes)
         picked = self._scheduler.next(states)
         if picked is None or spent.budget.exhausted_by(
             trials=trials, wall_sec=wall_sec, trials_since_improvement=0
         ):
             return None
-        blind = sum(one.task == picked for one in under_way)
+        blind = sum(earlier.task == picked for earlier in under_way)
         if blind and not _pays_ahead(self._tasks[picked], blind):
             return None
         size = self._scheduler.round_size(
@@ -142,39 +142,39 @@ class RoundQueue:
             self._option,
             after=after[-1].prepared if after else None,
         )
-        blind = any(one.task == index for one in after)
+        blind = any(earlier.task == index for earlier in after)
         return NextRound(task=index, size=size, prepared=prepared, blind=blind)
 
     def _opener(self, index: int) -> Callable[[], Tuner]:
-        """Return what opens the task's tuner and tells it what is known by now of other tasks, and of elsewhere."""
-        one = self._tasks[index]
+        """Return a function that opens the task's tuner, with the histories of other tasks as they are now."""
+        task = self._tasks[index]
         known = {number: other.known for number, other in enumerate(self._tasks) if number != index}
 
         def open_tuner() -> Tuner:
-            tuner = one.tuner(self._option.builder)
-            if not one.has_records:
+            tuner = task.tuner(self._option.builder)
+            if not task.has_records:
                 self._open_known()
             siblings = [history or self._tasks[number].known for number, history in known.items()]
-            tuner.load_history(self._like(one, [history for history in siblings if history is not None]))
+            tuner.load_history(self._histories_for(task, [history for history in siblings if history]))
             return tuner
 
         return open_tuner
 
-    def _like(self, one: TaskProgress, siblings: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
-        """Return what the task's tuner is to learn from: everything but the task's own records."""
-        assert one.space is not None
-        key = one.task.workload.key
+    def _histories_for(self, task: TaskProgress, siblings: Sequence[TaskHistory]) -> tuple[TaskHistory, ...]:
+        """Return the histories that the task's tuner learns from: all but the task's own records."""
+        assert task.space is not None
+        key = task.task.workload.key
         given = [
-            # The task's own records and those of elsewhere are known with the task.
+            # The task has its own records, and those of other devices.
             history
             for history in self._histories
             if history.records
-            and (history.records[0].workload_key != key or history.space.key != one.space.key)
+            and (history.records[0].workload_key != key or history.space.key != task.space.key)
         ]
-        return choose_histories(one.space, key, [*one.foreign, *siblings, *given])
+        return choose_histories(task.space, key, [*task.foreign, *siblings, *given])
 
     def _open_known(self) -> None:
-        """Open the tasks with records that have had no round: one that has none is to learn from them at once."""
+        """Open the tasks with records that have had no round: a task without records is to learn from them at once."""
         for number, other in enumerate(self._tasks):
             if other.has_records and number not in self._opened:
                 self._opened.add(number)
@@ -182,11 +182,11 @@ class RoundQueue:
                     other.open(self._option.builder)
 
 
-def _pays_ahead(one: TaskProgress, blind: int) -> bool:
+def _pays_ahead(task: TaskProgress, blind: int) -> bool:
     """Return whether to propose a task's next configs without the results of `blind` rounds of its own.
 
-    Not having seen the latest of its rounds, a search is about as many rounds behind. What is prepared ahead saves the
-    time in which the device would wait for the first kernel. So it pays from where these add up to the rounds. Where
-    building is what takes long, nothing is saved, and it never does (`benchmarks/results/overlap.md`).
+    A search that has not seen its latest rounds is about as many rounds behind. Preparing ahead saves the time in which
+    the device would wait for the first kernel. So it pays as soon as the time saved adds up to those rounds. Where
+    building takes longest, nothing is saved, and it never pays (`benchmarks/results/overlap.md`).
     """
-    return one.saved_share * len(one.history) >= blind
+    return task.saved_share * len(task.history) >= blind

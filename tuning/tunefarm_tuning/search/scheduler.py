@@ -32,7 +32,7 @@ class RoundSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """What the scheduler knows of a task; it remembers nothing itself.
+    """A task as the scheduler sees it; the scheduler remembers nothing itself.
 
     Attributes:
         weight: How often one inference runs the kernel.
@@ -56,9 +56,9 @@ class TaskState:
         Args:
             trials: Of each of these rounds.
         """
-        past = len(self.history)
+        num_rounds = len(self.history)
         history = (*self.history, *(RoundSummary(trials=count, best_sec=self.best_sec) for count in trials))
-        spent_sec = self.spent_sec * len(history) / past if past else self.spent_sec
+        spent_sec = self.spent_sec * len(history) / num_rounds if num_rounds else self.spent_sec
         return replace(self, history=history, spent_sec=spent_sec)
 
 
@@ -144,7 +144,7 @@ class TaskScheduler:
     def sec_per_trial(states: Sequence[TaskState], index: int) -> float:
         """Return the pace of the task, or of all tasks where it has had no round."""
         for those in ([states[index]], states):
-            tried = sum(one.trials for state in those for one in state.history)
+            tried = sum(summary.trials for state in those for summary in state.history)
             if tried:
                 return sum(state.spent_sec for state in those) / tried
         return _FIRST_SEC_PER_TRIAL
@@ -179,7 +179,7 @@ def _fading(states: Sequence[TaskState]) -> float:
     """Return how much gains are worth in this run: the n-th round of a task wins this share of its cost over n."""
     total, seen = _FADING * _FADING_ROUNDS, _FADING_ROUNDS
     for state in states:
-        bests = [one.best_sec for one in state.history]
+        bests = [summary.best_sec for summary in state.history]
         for number, (before, after) in enumerate(pairwise(bests), start=1):
             if before is not None and after is not None:
                 total += number * max(before - after, 0.0) / before
@@ -199,7 +199,7 @@ def _gain_within(sec: float, states: Sequence[TaskState], fading: float) -> floa
         for state in states
         if state.best_sec is not None
     ]
-    worth.sort(key=lambda one: -one[0] / one[1])
+    worth.sort(key=lambda pair: -pair[0] / pair[1])
     gains, spent_sec, rate = 0.0, sec, 0.0
     count = 0
     for gain, task_sec in worth:

@@ -1,8 +1,17 @@
-"""Tuners: ask for configs, tell what became of them."""
+"""Tuners: ask for configs, tell their results."""
 
 from __future__ import annotations
 
-from tunefarm_tuning.tuner.base import TrialResult, Tuner
+from tunefarm_tuning.tuner.base import TrialResult, Tuner, result_of_record
 from tunefarm_tuning.tuner.choice import DEFAULT_TUNER, TUNERS, check_tuner_name, make_tuner, task_seed
 
-__all__ = ["DEFAULT_TUNER", "TUNERS", "TrialResult", "Tuner", "check_tuner_name", "make_tuner", "task_seed"]
+__all__ = [
+    "DEFAULT_TUNER",
+    "TUNERS",
+    "TrialResult",
+    "Tuner",
+    "check_tuner_name",
+    "make_tuner",
+    "result_of_record",
+    "task_seed",
+]

@@ -1,4 +1,4 @@
-"""The tuner interface: ask for configs, tell what became of them."""
+"""The tuner interface: ask for configs, tell their results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tunefarm_tuning.core.outcome import Outcome
+from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
@@ -15,7 +16,7 @@ from tunefarm_tuning.space.config_space import ConfigSpace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResult:
-    """What became of one config.
+    """The result of trying one config, as tuners are told it.
 
     Attributes:
         asked: The config that `Tuner.ask` proposed.
@@ -42,10 +43,10 @@ class Tuner(ABC):
     name: ClassVar[str]
 
     patience: ClassVar[int] = 32
-    """After so many proposals in a row that become trials made before, once applied, its space counts as spent."""
+    """The space counts as spent after so many proposals in a row that become, once applied, configs tried before."""
 
     learns_from_others: ClassVar[bool] = False
-    """Whether `load_history` makes a difference: finding out what is on record elsewhere is work."""
+    """Whether `load_history` makes a difference: otherwise no histories have to be read."""
 
     def __init__(self, space: ConfigSpace, *, seed: int = 0) -> None:
         self.space = space
@@ -57,23 +58,31 @@ class Tuner(ABC):
 
     @abstractmethod
     def tell(self, results: Sequence[TrialResult]) -> None:
-        """Take in what became of configs (also of configs that this tuner never proposed).
+        """Take in results of configs (also of configs that this tuner never proposed).
 
         An infrastructure error says nothing about its config, which may then be proposed again.
         """
 
     @abstractmethod
     def result_of(self, config: Config) -> TrialResult | None:
-        """Return what was told first of a config as applied; None if nothing was."""
+        """Return the first result that was told of a config as applied; None if there was none."""
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:  # noqa: B027  (optional by design)
-        """Learn from what is on record elsewhere: this workload on another target or device, or like workloads.
+        """Learn from records of this workload on another target or device, and of similar workloads.
 
-        It counts as not yet tried here, and replaces what was loaded before. Tuners without a model ignore it.
+        Their configs count as not yet tried here. They replace the histories loaded before. Tuners without a model
+        ignore them.
         """
 
     def set_aside(self, configs: Sequence[Config]) -> None:  # noqa: B027  (optional by design)
-        """Propose none of these any more. Nothing is learned from them: they neither failed nor succeeded."""
+        """Never propose these configs again. Nothing is learned from them: they neither failed nor succeeded."""
 
     def close(self) -> None:  # noqa: B027  (optional by design)
-        """Release what the tuner holds outside itself (a child process, say)."""
+        """Release resources outside this process (a child process, say)."""
+
+
+def result_of_record(record: TuningRecord) -> TrialResult:
+    """Return a record as a tuner is told it; the config that was asked for is not on record."""
+    return TrialResult(
+        asked=record.config, config=record.config, outcome=record.outcome, cost_sec=record.cost_sec
+    )

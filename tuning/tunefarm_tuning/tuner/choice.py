@@ -65,11 +65,11 @@ def make_tuner(
     """
     check_tuner_name(name)
     if name == "random":
-        from tunefarm_tuning.tuner.random import RandomTuner
+        from tunefarm_tuning.tuner.baselines import RandomTuner
 
         return RandomTuner(space, seed=seed)
     if name == "grid":
-        from tunefarm_tuning.tuner.grid import GridSearchTuner
+        from tunefarm_tuning.tuner.baselines import GridSearchTuner
 
         return GridSearchTuner(space, seed=seed)
     if name == "ga":

@@ -13,7 +13,7 @@ from tunefarm_tuning.process.limits import ChildLimits
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner.base import TrialResult
-from tunefarm_tuning.tuner.search import SearchTuner
+from tunefarm_tuning.tuner.search_tuner import SearchTuner
 from tunefarm_tuning.workload.task import TuningTask
 
 _TIMEOUT_SEC = 600.0  # one generation of a large convolution takes half a minute on a slow core

@@ -10,7 +10,7 @@ import numpy as np
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.tuner.search import SearchTuner
+from tunefarm_tuning.tuner.search_tuner import SearchTuner
 
 
 class GATuner(SearchTuner):

@@ -14,9 +14,10 @@ from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
+from tunefarm_tuning.space.knob import Knob
+from tunefarm_tuning.space.gpu_tiling import draw_fitting
 from tunefarm_tuning.tuner.annealing import anneal
-from tunefarm_tuning.tuner.search import SearchTuner
-from tunefarm_tuning.tuner.space_filling import space_filling_rows
+from tunefarm_tuning.tuner.search_tuner import SearchTuner
 
 _CHAINS = 256
 _STEPS = 12
@@ -99,8 +100,8 @@ class XGBTuner(SearchTuner):
     def _fastest_of_history(self) -> Iterator[Config]:
         """Yield the best of each history of this space in turn: what was fast elsewhere is worth a try here."""
         ranked = self._data.fastest_rows(_CHAINS)
-        for place in range(max(map(len, ranked), default=0)):
-            yield from self.space.configs(np.array([rows[place] for rows in ranked if place < len(rows)]))
+        for rank in range(max(map(len, ranked), default=0)):
+            yield from self.space.configs(np.array([rows[rank] for rows in ranked if rank < len(rows)]))
 
     def _explored(self, n: int, rng: np.random.Generator) -> Iterator[Config]:
         """Yield `n` configs from outside of what looks best, in turn: any, and the best predicted of a few.
@@ -152,3 +153,34 @@ class XGBTuner(SearchTuner):
         if self._fitted:
             self._model.fit(groups)
         self._fitted_on = state
+
+
+def space_filling_rows(space: ConfigSpace, n: int, rng: np.random.Generator) -> IntArray:
+    """Return a Latin hypercube of `n` rows: every knob's choices, in canonical order, are covered evenly.
+
+    Points far apart from each other would cover more of the space, but they are its corners, and corners are bad
+    kernels: with them the first batch is worse than a random one.
+
+    Args:
+        space: Where to draw.
+        n: How many; two of them may be equal in a small space.
+        rng: Where chance comes from.
+    """
+    rows = np.zeros((n, space.width), dtype=np.int64)
+    rows[:, 0] = rng.permutation(n) % len(space.sketches)
+    strata = np.stack([rng.permutation(n) for _ in range(space.width)], axis=1)
+    quantiles = (strata + rng.random(strata.shape)) / n
+    for number, sketch in enumerate(space.sketches):
+        chosen = np.flatnonzero(rows[:, 0] == number)
+        for column, knob in enumerate(sketch.knobs, start=1):
+            rows[chosen, column] = _at_quantiles(knob, quantiles[chosen, column])
+    if space.gpu:  # next to nothing of such a plan is legal there
+        rows = draw_fitting(space, rows, lambda count: space.sample_rows(rng, count))
+    return rows
+
+
+def _at_quantiles(knob: Knob, quantiles: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> IntArray:
+    if not knob.weights:
+        return np.asarray(quantiles * len(knob), dtype=np.int64)
+    steps = np.cumsum(knob.weights) / sum(knob.weights)
+    return np.minimum(np.searchsorted(steps, quantiles, side="right"), len(knob) - 1).astype(np.int64)

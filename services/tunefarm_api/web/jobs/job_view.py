@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunefarm_api.web.show import duration, plural
-from tunefarm_app.tuning.task_grouping import grouped
+from tunefarm_app.storage.rows import grouped
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
 from tunefarm_tuning.search.task_groups import latency_sec

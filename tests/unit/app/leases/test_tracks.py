@@ -17,10 +17,9 @@ from tunefarm_app.jobs.change import JobChange, change_job
 from tunefarm_app.jobs.pause import pause_job, resume_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.step_lease import StepLease
-from tunefarm_app.leases.tracks import InFlight, open_track, share_of_devices, with_in_flight
+from tunefarm_app.leases.tracks import Claims, InFlight, open_track, share_of_devices, with_in_flight
 from tunefarm_app.operations.reconcile import send_due
 from tunefarm_app.steps.run import run_steps
-from tunefarm_app.tuning.claiming import Claims
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import DeviceLease, NewTrial, StepKind, StepState

@@ -80,7 +80,7 @@ def engine(tmp_path: Path) -> Iterator[ElsewhereEngine]:
     folder = tmp_path / "kernels"
     folder.mkdir()
     yield ElsewhereEngine(folder)
-    names = ("round-ahead", "prepare-round", "build-")
+    names = ("prefetch-round", "prepare-round", "build-")
     wait_until(
         lambda: not [one for one in threading.enumerate() if one.name.startswith(names)],
         "the threads of rounds to end",

@@ -8,7 +8,7 @@ from sqlalchemy import event
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.storage.rows import engine_record
-from tunefarm_app.tuning.record_cache import KeptRecords
+from tunefarm_app.tuning.rebuilt_tuner import RecordCache
 from tunefarm_db.repositories.records.transfer import Outline
 
 
@@ -32,7 +32,7 @@ def tuned(farm: Any) -> tuple[list[Any], Outline]:
 
 def test_what_was_read_is_not_read_again(farm) -> None:
     rows, outline = tuned(farm)
-    kept = KeptRecords()
+    kept = RecordCache()
     statements: list[str] = []
     event.listen(
         farm.services.uow.engine, "before_cursor_execute", lambda _c, _k, sql, *_: statements.append(sql)
@@ -56,7 +56,7 @@ def test_what_was_read_is_not_read_again(farm) -> None:
 
 def test_what_is_kept_is_bounded(farm) -> None:
     rows, outline = tuned(farm)
-    kept = KeptRecords(max_records=4, max_spaces=1)
+    kept = RecordCache(max_records=4, max_spaces=1)
     with farm.services.uow.read() as repos:
         assert len(kept.records(repos, outline.record_ids)) == len(rows)
         assert len(kept.records(repos, outline.record_ids[:2])) == 2
@@ -76,4 +76,4 @@ def test_a_space_of_another_release_is_none(farm) -> None:
         record_ids=outline.record_ids,
     )
     with farm.services.uow.read() as repos:
-        assert KeptRecords().space(repos, changed) is None
+        assert RecordCache().space(repos, changed) is None

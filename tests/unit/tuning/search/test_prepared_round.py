@@ -21,7 +21,7 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.tuner import Tuner, make_tuner
 from tunefarm_tuning.tuner.base import TrialResult
-from tunefarm_tuning.tuner.random import RandomTuner
+from tunefarm_tuning.tuner.baselines import RandomTuner
 from tunefarm_tuning.workload.task import TuningTask
 
 TASK = synthetic_task()

@@ -22,8 +22,9 @@ from tunefarm_tuning.measure.interfaces import (
 from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.measure.runner.replay import REPLAY_DEVICE, Answer, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.search.measuring import trial_outcome
 from tunefarm_tuning.search.round import run_round
-from tunefarm_tuning.search.trial_outcome import TrialOutcome, trial_outcome
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_measure_option, synthetic_task, tiny_space
 from tunefarm_tuning.tuner import make_tuner

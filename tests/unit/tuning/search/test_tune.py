@@ -36,7 +36,7 @@ from tunefarm_tuning.testing.synthetic import (
     synthetic_task,
     tiny_space,
 )
-from tunefarm_tuning.tuner.random import RandomTuner
+from tunefarm_tuning.tuner.baselines import RandomTuner
 from tunefarm_tuning.workload.task import TuningTask
 
 TASKS = [

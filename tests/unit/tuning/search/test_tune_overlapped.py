@@ -210,7 +210,7 @@ def test_a_task_is_ahead_of_its_own_results_where_that_pays(
     (one,) = progress(TASKS[0])
     queue = RoundQueue([one], remote(tmp_path), round_size=4, histories=())
     for _ in range(rounds):
-        one.add_round([], spent_sec=1.0, spent=False)
+        one.add_round([], spent_sec=1.0, exhausted=False)
     one.saved_share = saved_share
     first = queue.next(spent())
     assert first is not None

@@ -16,9 +16,9 @@ from tunefarm_tuning.space.gpu_tiling import GpuLimitsOfBlock, GpuNest, SharedTi
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.tuner import TrialResult
+from tunefarm_tuning.tuner.baselines import RandomTuner
 from tunefarm_tuning.tuner.ga import GATuner
-from tunefarm_tuning.tuner.random import RandomTuner
-from tunefarm_tuning.tuner.search import SearchTuner
+from tunefarm_tuning.tuner.search_tuner import SearchTuner
 from tunefarm_tuning.tuner.xgb import XGBTuner
 from tunefarm_tuning.workload.computation import Access, Axis, Computation
 

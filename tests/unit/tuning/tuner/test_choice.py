@@ -13,7 +13,7 @@ from tunefarm_tuning.measure.runner.landscape import SyntheticLandscape
 from tunefarm_tuning.testing.synthetic import conv_space, synthetic_task, tiny_space
 from tunefarm_tuning.testing.tuner_contract import answers
 from tunefarm_tuning.tuner import TUNERS, make_tuner, task_seed
-from tunefarm_tuning.tuner.space_filling import space_filling_rows
+from tunefarm_tuning.tuner.xgb import space_filling_rows
 
 TASK = synthetic_task()
 

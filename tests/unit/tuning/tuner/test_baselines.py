@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.tuner.grid import GridSearchTuner
+from tunefarm_tuning.tuner.baselines import GridSearchTuner
 
 SPACE = ConfigSpace(
     [

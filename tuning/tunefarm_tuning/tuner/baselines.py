@@ -1,8 +1,8 @@
-"""Grid search."""
+"""Tuners that learn nothing: random search and grid search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,16 @@ import numpy as np
 from tunefarm_tuning.space.config import Config, Decision
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.knob import KnobKind
-from tunefarm_tuning.tuner.search import SearchTuner
+from tunefarm_tuning.tuner.search_tuner import SearchTuner
+
+
+class RandomTuner(SearchTuner):
+    """Proposes configs at random: a sketch, then each of its knobs on its own."""
+
+    name: ClassVar[str] = "random"
+
+    def _propose(self, n: int, rng: np.random.Generator) -> Iterable[Config]:
+        return self.random_configs(rng, n)
 
 
 class GridSearchTuner(SearchTuner):
@@ -40,10 +49,10 @@ class GridSearchTuner(SearchTuner):
             number += 1
         knobs = self.space.sketches[number].knobs
         slowest_first = sorted(
-            range(len(knobs)), key=lambda place: knobs[place].kind is not KnobKind.LOCATION
+            range(len(knobs)), key=lambda column: knobs[column].kind is not KnobKind.LOCATION
         )
         decisions: dict[int, Decision] = {}
-        for place in reversed(slowest_first):
-            index, choice = divmod(index, len(knobs[place]))
-            decisions[place] = knobs[place].decision_at(choice)
-        return Config(number, tuple(decisions[place] for place in range(len(knobs))))
+        for column in reversed(slowest_first):
+            index, choice = divmod(index, len(knobs[column]))
+            decisions[column] = knobs[column].decision_at(choice)
+        return Config(number, tuple(decisions[column] for column in range(len(knobs))))

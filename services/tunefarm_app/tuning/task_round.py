@@ -1,0 +1,123 @@
+"""A round of one task of a job: its tuner is rebuilt and asked, its configs are claimed and built, then measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from tunefarm_app.leases.step_context import StepContext
+from tunefarm_app.tuning.plan import PlannedTask
+from tunefarm_app.tuning.rebuilt_tuner import RebuiltTuner
+from tunefarm_db.values import DeviceLease, Job
+from tunefarm_tuning.core.errors import CancelledError, LeaseLostError, TransientError, TunefarmError
+from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
+from tunefarm_tuning.search.round import PreparedRound, prepare_round
+from tunefarm_tuning.search.trial_outcome import TrialOutcome
+from tunefarm_tuning.space.config_space import ConfigSpace
+from tunefarm_tuning.tuner import Tuner
+from tunefarm_tuning.workload.task import TuningTask
+
+
+class TaskRound:
+    """A round on its way from the database to a device: prepared, then measured or discarded, once.
+
+    Concurrency: one caller; `close` from any thread.
+
+    Args:
+        context: The step that prepares it.
+        job: The job.
+        task: The task.
+        device: One of those on which it may be measured.
+        claim: Claims configs for it; see `Claims`.
+
+    Attributes:
+        lost: Why this process may not prepare it any more; None while it may.
+    """
+
+    def __init__(
+        self,
+        context: StepContext,
+        job: Job,
+        task: PlannedTask,
+        device: DeviceLease,
+        claim: Callable[[Sequence[str]], Collection[str]],
+    ) -> None:
+        self._context = context
+        self._device = device
+        self._claim_configs = claim
+        self._tuner = RebuiltTuner(context.services, job, task.row, device)
+        self._builder: Builder | None = None
+        self._prepared: PreparedRound | None = None
+        self.lost: TunefarmError | None = None
+
+    @property
+    def task(self) -> TuningTask:
+        """The task as the engine takes it."""
+        return self._tuner.task
+
+    @property
+    def space(self) -> ConfigSpace | None:
+        """The task's config space; None until its tuner was opened."""
+        return self._tuner.space
+
+    @property
+    def new_space(self) -> ConfigSpace | None:
+        """The config space if it has to be stored: there is none on record, or one of an older release."""
+        return self._tuner.space if self._tuner.stored_space is None else None
+
+    @property
+    def passed_over(self) -> bool:
+        """Whether other tracks had claimed a config that its tuner proposed."""
+        return self._prepared is not None and self._prepared.passed_over
+
+    def prepare(self, option: MeasureOption, n: int) -> None:
+        """Begin to ask for `n` configs and to build them: at once where the device is another machine."""
+        self._builder = option.builder
+        self._prepared = prepare_round(
+            lambda: self._open_tuner(option.builder),
+            self.task,
+            n,
+            option,
+            cancelled=lambda: self._context.lease.reason is not None,
+            claim=self._claim,
+        )
+
+    def measure(
+        self, context: StepContext, option: MeasureOption, *, best_sec: float | None, at_most: int
+    ) -> Sequence[TrialOutcome]:
+        """Measure it in a step: the one that prepared it, or the next."""
+        assert self._prepared is not None
+        self._context = context
+        return self._prepared.measure(best_sec, at_most=at_most, runner=option.runner)
+
+    def fits(self, device: DeviceLease, option: MeasureOption) -> bool:
+        """Return whether it can be measured there: its tuner knows such devices, and its kernels are at hand."""
+        same_model = device.device.device_model == self._device.device.device_model
+        return same_model and self._builder is option.builder and not option.runner.shares_host
+
+    def wait_settled(self, timeout_sec: float) -> bool:
+        """Wait until its tuner is not asked any more; return whether that is so before the time is over."""
+        return self._prepared is None or self._prepared.wait_settled(timeout_sec)
+
+    def discard(self) -> None:
+        """End the work under way, and delete the kernels. It does nothing once the round was measured."""
+        self.close()
+        if self._prepared is not None:
+            self._prepared.discard()
+
+    def close(self) -> None:
+        """Close its tuner."""
+        self._tuner.close()
+
+    def _open_tuner(self, builder: Builder) -> Tuner:
+        try:
+            return self._tuner.open(builder)
+        except (TransientError, LeaseLostError, CancelledError) as error:
+            self.lost = error
+            raise
+
+    def _claim(self, keys: Sequence[str]) -> Collection[str]:
+        try:
+            return self._claim_configs(keys)
+        except TunefarmError as error:
+            self.lost = error
+            raise
