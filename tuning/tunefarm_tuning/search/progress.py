@@ -138,7 +138,11 @@ class TaskProgress:
             space = self.open(builder)
             self._tuner = make_tuner(self.tuner_name, self.task, space, seed=self._seed)
             self._tuner.tell(
-                [result_of_record(record) for record in without_superseded(self._own) if record.space_key == space.key]
+                [
+                    result_of_record(record)
+                    for record in without_superseded(self._own)
+                    if record.space_key == space.key
+                ]
             )
         return self._tuner
 

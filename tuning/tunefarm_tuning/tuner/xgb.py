@@ -14,8 +14,8 @@ from tunefarm_tuning.records.transfer import TaskHistory
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.space.gpu_tiling import draw_fitting
+from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.tuner.annealing import anneal
 from tunefarm_tuning.tuner.search_tuner import SearchTuner
 

@@ -46,7 +46,10 @@ def test_a_record_row_is_the_record_of_its_outcome(farm: Any) -> None:
     calibration = {"calibration_sec": 0.25, "calibration_all_cores_sec": 0.5}
     for row, outcome in zip(rows, outcomes, strict=True):
         stored = Record(
-            **{name: getattr(row, name) for name in row.__slots__}, id="rec_1", created_at=0.0, superseded=False
+            **{name: getattr(row, name) for name in row.__slots__},
+            id="rec_1",
+            created_at=0.0,
+            superseded=False,
         )
         record = outcome.to_record(task, info, tuner=job.tuner, toolchain="tvm-1", extra=calibration)
         assert engine_record(stored) == record
