@@ -1,4 +1,4 @@
-"""The compile step: the best history becomes one checked artifact."""
+"""The compile step: the job's model is compiled with the best records, checked, and stored as an artifact."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RECORDS_FOR_REASONS = 20
 
 
 def run_compile(context: StepContext) -> None:
-    """Compile with the best records there are, also of earlier jobs; check on a leased device; store; finish the job.
+    """Compile with the best records, also of earlier jobs; check on a leased device; store; finish the job.
 
     Raises:
         InvalidInputError: If the model cannot be compiled for the target; the job fails with it.
@@ -50,7 +50,7 @@ def run_compile(context: StepContext) -> None:
     best, others = _history(context, job, device, [task.workload_key for task in tasks])
     history = History(engine_record(record) for record in [*best.values(), *others])
     began = time.monotonic()
-    with closing(ScratchDir()) as scratch:  # a killed worker's goes with the next one
+    with closing(ScratchDir()) as scratch:  # the next one removes what a killed worker left
         compiled = context.engine.compile(
             engine_model(context.services.blobs, row),
             Target.from_json(job.target),
@@ -60,7 +60,7 @@ def run_compile(context: StepContext) -> None:
             name=file_stem(row.name),
             output=scratch.path / f"{file_stem(row.name)}.tunefarm",
             cancellation=context.cancellation,
-            on_progress=_Notes(context, job),
+            on_progress=_ProgressNotes(context, job),
         )
         context.lease.check()
         blob = context.services.blobs.put_file(compiled.path)
@@ -71,7 +71,7 @@ def run_compile(context: StepContext) -> None:
 def _history(
     context: StepContext, job: Job, device: DeviceLease, workload_keys: Sequence[str]
 ) -> tuple[dict[str, Record], list[Record]]:
-    """Return the best records by workload; of workloads without one, some that do not hold here, for the report to say why."""
+    """Return the best records by workload, and some that do not hold here of workloads without one: the report says why."""
     with context.services.uow.read() as repos:
         best = repos.records.best(
             workload_keys,
@@ -112,7 +112,7 @@ def _commit(
 
 
 def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> None:
-    """Note with each task how fast its untuned kernel was when the compiler compared it with the tuned one."""
+    """Note with each task the time of its untuned kernel, which the compiler compared with the tuned one."""
     untuned_sec = {
         hit["workload_key"]: hit["untuned_sec"] for hit in report.get("coverage", {}).get("hits", ())
     }
@@ -121,8 +121,8 @@ def _note_untuned(repos: Repositories, job: Job, report: Mapping[str, Any]) -> N
             repos.jobs.update_task(job.id, task.position, untuned_cost_sec=untuned_sec[task.workload_key])
 
 
-class _Notes:
-    """Puts the compiler's progress into the job's row, about once a second: it is for people."""
+class _ProgressNotes:
+    """Writes the compiler's progress into the job's row, about once a second, for people to see."""
 
     def __init__(self, context: StepContext, job: Job) -> None:
         self._context = context

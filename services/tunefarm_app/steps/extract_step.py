@@ -21,7 +21,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_extract(context: StepContext) -> None:
-    """Find the kernels to tune, unless they are known already, and plan the job's first round.
+    """Extract the kernels to tune, unless they are on record, and plan the job's first round.
 
     Raises:
         InvalidModelError: If the model does not compile for the target; the job fails with it.
@@ -34,9 +34,9 @@ def run_extract(context: StepContext) -> None:
         row = repos.models.get(job.model_id)
         target = Target.from_json(job.target)
         known = _known_tasks(context, repos, job, target)
-    found: Sequence[TuningTask] = ()
+    extracted: Sequence[TuningTask] = ()
     if not known:
-        found = context.engine.extract_tasks(
+        extracted = context.engine.extract_tasks(
             engine_model(context.services.blobs, row),
             target,
             precision=precision_of(job),
@@ -46,7 +46,7 @@ def run_extract(context: StepContext) -> None:
         job = context.job(repos)
         if not known:
             pipeline = pipeline_of(target, precision_of(job))
-            store_tasks(repos, row.id, pipeline, context.engine.toolchain, found)
+            store_tasks(repos, row.id, pipeline, context.engine.toolchain, extracted)
             known = _known_tasks(context, repos, job, target)
         repos.jobs.add_tasks(
             job.id,

@@ -1,4 +1,4 @@
-"""The import step: what a model is, and what there is to tune in it."""
+"""The import step: a model is parsed, and its tasks for CPUs are extracted."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tunefarm_tuning.target.target import Target
 log = structlog.stdlib.get_logger(__name__)
 
 _ANY_CPU = Target(kind="llvm")
-"""Workloads do not depend on which CPU it is: one target stands for all of them."""
+"""Workloads are the same for all CPUs: this target stands for them."""
 
 
 def run_import(context: StepContext) -> None:
     """Parse the model in a child process, extract its tasks for CPUs, and make it ready.
 
     Raises:
-        InvalidModelError: If it cannot be used; the model fails with it.
+        InvalidModelError: If the model cannot be used; it fails with the error.
     """
     with context.services.uow.read() as repos:
         row = repos.models.get(context.step.model_id)

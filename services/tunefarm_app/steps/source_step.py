@@ -1,4 +1,4 @@
-"""The source step: a kernel's scheduled TensorIR and generated code become a blob of the store."""
+"""The source step: a kernel's scheduled TensorIR and generated code are stored as a blob."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def run_source(context: StepContext) -> None:
-    """Make the source that somebody asked for. It takes a compiler, and no device.
+    """Make the source that a user asked for. It takes a compiler, but no device.
 
     Raises:
         InvalidInputError: ``other-toolchain`` if the record is of another compiler than this worker's; or if the config
-            does not apply any more. The source fails with it.
+            cannot be applied any more. The source fails with the error.
     """
     key = context.step.subject_id
     with context.services.uow.read() as repos:
@@ -39,6 +39,6 @@ def run_source(context: StepContext) -> None:
     blob = context.services.blobs.put([pack_source(source)])
     with context.commit() as repos:
         repos.blobs.add(blob.sha256, size_bytes=blob.size_bytes, media_type=MEDIA_TYPE)
-        context.services.blobs.path(blob.sha256)  # a sweep may have come between
+        context.services.blobs.path(blob.sha256)  # raises if a sweep has removed it meanwhile
         repos.sources.set_ready(key, sha256=blob.sha256, size_bytes=blob.size_bytes)
     log.info("kernel source stored", kinds=source.kinds, size_bytes=blob.size_bytes)

@@ -1,4 +1,4 @@
-"""How much a tuning run may spend."""
+"""Budgets: how much a tuning run may spend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Budget:
     """Limits of a run; whichever is reached first ends it. At least one is set.
 
     Attributes:
-        trials: Candidates measured or failed, over all tasks. Confirming the winners does not count.
-        wall_sec: Wall-clock of searching and of confirming the winners; waiting for a device is not counted.
+        trials: Candidates measured or failed, over all tasks. Re-measuring the winners does not count.
+        wall_sec: Wall-clock of searching and of re-measuring the winners; waiting for a device is not counted.
         patience_trials: Stop after this many trials in a row, over all tasks, without a better kernel.
         min_gain_per_min: Stop when a minute of tuning is expected to take less than this share off the model's
             latency (0.01: one percent). Looked at once every task has had its first round.

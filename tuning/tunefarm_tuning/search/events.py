@@ -1,4 +1,4 @@
-"""What `tune` tells while it runs. All times are wall-clock seconds since it began."""
+"""Events of a run of `tune`. All times are wall-clock seconds since it began."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RoundFinished:
     Attributes:
         outcomes: Its trials; infrastructure errors are among them and are not counted.
         trials: Over all tasks so far.
-        failures: Those of them that did not end well.
+        failures: Trials of them that failed.
         best_cost_sec: Of this task, None while none of its kernels works.
         best_latency_sec: Sum over all tasks of calls × best cost; None until each task has one.
         tasks_with_kernel: How many tasks have one.
@@ -49,13 +49,13 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestConfirmed:
-    """The few best of a task were measured again, side by side, before the winner is named.
+    """The few best of a task were re-measured, side by side, before the winner is named.
 
     Attributes:
         outcomes: One per config; they are recorded, and are no trials of the budget.
-        best_cost_sec: Of this task, as of now: it may be higher than it seemed before.
+        best_cost_sec: Of this task, as of now: it may be higher than before.
         best_latency_sec: Likewise of the model.
-        failed: Why it could not be done; None where it could.
+        failed: Why they could not be re-measured; None if they were.
     """
 
     task: int

@@ -1,4 +1,4 @@
-"""What a run of `tune` found."""
+"""The result of a run of `tune`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from tunefarm_tuning.records.record import TuningRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSummary:
-    """How one task fared.
+    """The result of one task.
 
     Attributes:
-        trials: In this run; confirmations are none.
+        trials: In this run; re-measurements are none.
         confirmations: How often its best were measured again in this run.
-        outcomes: How they ended: trials by `Outcome` value.
+        outcomes: Number of trials by `Outcome` value.
         best_cost_sec: Best known, records from before this run included; None where nothing works.
         spent_sec: Wall-clock of its rounds.
         exhausted: Nothing is left to try in its space.
         failed: Why it could not be tuned (further); None where it could.
         flops: Floating-point operations of one call.
-        dtype: What it computes in; None where that is mixed or not known.
-        moved_bytes: What a call has to move at the least; None where that is not known.
+        dtype: The data type that it computes in; None where that is mixed or not known.
+        moved_bytes: Bytes that a call has to move at least; None where that is not known.
     """
 
     name: str
@@ -42,11 +42,11 @@ class TaskSummary:
     moved_bytes: int | None = None
 
     def roofline(self, peak: Peak | None = None, *, threads: int = 1) -> Roofline | None:
-        """Return how near its best is to what the device can do; None where nothing works, or it does no such operations.
+        """Return how near its best is to the device's peak; None where nothing works, or it does no such operations.
 
         Args:
-            peak: What `measure_peak` said of the device that it was tuned on; without one, only its rate is told.
-            threads: What its kernels were measured on.
+            peak: As `measure_peak` returns it for the device that the task was tuned on; without it, only the rate is told.
+            threads: Threads that its kernels were measured on.
         """
         return roofline(
             self.flops,
@@ -60,10 +60,10 @@ class TaskSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What a run found.
+    """The result of a run.
 
     Attributes:
-        records: Of the trials of this run, in order, then those of the confirmations: `pick_best` weighs them.
+        records: Of the trials of this run, in order, then those of the re-measurements; `pick_best` chooses among them.
         tasks: In the order given.
         stop_reason: The limit that was reached (``"trials"``, ``"wall_sec"``, ``"patience_trials"``,
             ``"min_gain_per_min"``), or ``"exhausted"`` (every space is spent, or its tuner proposed nothing in a whole

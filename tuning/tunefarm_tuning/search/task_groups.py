@@ -1,4 +1,4 @@
-"""Tasks that stand for one another: of a kernel and its alternatives, only the cheapest counts in a model's latency."""
+"""Groups of tasks: of a kernel and its alternatives, only the cheapest counts in a model's latency."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from tunefarm_tuning.search.scheduler import TaskState
 from tunefarm_tuning.workload.task import Alternative
 
-_BEYOND_HOPE = 1.25
-"""How many times the cost of the cheapest of its group a task may have, after a round of each, to get more rounds."""
+_HOPELESS_RATIO = 1.25
+"""A task gets more rounds while it costs at most this many times the cheapest of its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedTask:
-    """A task, and what is known of it.
+    """A task with its best cost.
 
     Attributes:
         weight: Calls per inference.
         best_sec: Best cost of the task's kernel; None while there is none.
-        alternative: What it is an alternative to; None for a kernel of the model as it stands.
+        alternative: The kernels that it may replace; None for a kernel of the model itself.
     """
 
     workload_key: str
@@ -28,8 +28,8 @@ class GroupedTask:
     alternative: Alternative | None = None
 
     @property
-    def whole_sec(self) -> float | None:
-        """What stands for the kernel takes: of an alternative, its other kernels as well (an estimate)."""
+    def replacing_sec(self) -> float | None:
+        """Cost of all that replaces the kernel: an alternative's other kernels are included (an estimate)."""
         if self.best_sec is None or self.alternative is None:
             return self.best_sec
         return self.best_sec * (1.0 + self.alternative.overhead)
@@ -50,18 +50,18 @@ def latency_sec(tasks: Sequence[GroupedTask]) -> float | None:
 
 
 def counting(tasks: Sequence[GroupedTask]) -> list[bool]:
-    """Return, in order, whether tasks count in the latency: not those to which an alternative is cheaper, nor such as is not."""
+    """Return, in order, whether tasks count in the latency: the cheapest of a kernel and its alternatives does."""
     cheapest = _cheapest(tasks)
     return [
         task.alternative is None
-        if task.whole_sec is None
-        else any(task.whole_sec <= cheapest[key] for key in _stands_for(task))
+        if task.replacing_sec is None
+        else any(task.replacing_sec <= cheapest[key] for key in _stands_for(task))
         for task in tasks
     ]
 
 
 def for_scheduler(tasks: Sequence[GroupedTask], states: Sequence[TaskState]) -> list[TaskState]:
-    """Return states, in order, with those set aside that would win nothing: an alternative to them is far cheaper.
+    """Return states, in order, with hopeless ones set aside: a task of the same group is far cheaper.
 
     Each task of a group gets a first round before one is set aside.
     """
@@ -77,15 +77,15 @@ def _cheapest(tasks: Sequence[GroupedTask]) -> dict[str, float]:
     least: dict[str, float] = {}
     for task in tasks:
         for key in _stands_for(task):
-            if task.whole_sec is not None:
-                least[key] = min(least.get(key, task.whole_sec), task.whole_sec)
+            if task.replacing_sec is not None:
+                least[key] = min(least.get(key, task.replacing_sec), task.replacing_sec)
     return least
 
 
 def _is_hopeless(task: GroupedTask, state: TaskState, cheapest: dict[str, float]) -> bool:
-    if task.whole_sec is None or not state.history:
+    if task.replacing_sec is None or not state.history:
         return False
-    return all(task.whole_sec > _BEYOND_HOPE * cheapest[key] for key in _stands_for(task))
+    return all(task.replacing_sec > _HOPELESS_RATIO * cheapest[key] for key in _stands_for(task))
 
 
 def _stands_for(task: GroupedTask) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def tune(
     Ctrl-C ends the run and returns what there is. A task that cannot be tuned does not end it.
 
     Args:
-        tasks: What to tune, as `extract_tasks` returns them.
+        tasks: The tasks to tune, as `extract_tasks` returns them.
         budget: When to stop. Limits are looked at between rounds; the last rounds are made small enough for the
             wall-clock, as far as the pace so far tells.
         measure_option: Who builds and who measures; this machine if left out. Given ones are not closed.
@@ -48,11 +48,11 @@ def tune(
         round_size: Candidates built and measured at a time.
         records: Earlier records. Those of the same workload, space, target, device model and toolchain count as tried
             (so a run is resumed by what it logged); those of other devices teach the tuners that learn.
-        histories: Earlier records of whatever workloads, with their spaces: what is like a task teaches its tuner.
+        histories: Earlier records of any workloads, with their spaces: those similar to a task teach its tuner.
         on_event: Called in this thread with each `TuneEvent`.
         log_path: File to append each record to, as JSON lines.
-        confirm: Measure again, side by side, the few best of each task whose winner is in doubt, before the run ends.
-            That is inside the wall-clock budget, and outside the budget of trials.
+        confirm: Measure again, side by side, the few best of each task whose winner is not clear, before the run ends.
+            It counts in the wall-clock budget, but not in the budget of trials.
 
     Raises:
         InvalidInputError: If the tuner is unknown, the log cannot be written, or no task at all can be tuned; if this machine
