@@ -75,10 +75,13 @@ def test_a_round_thrown_away_ends_its_builds_and_the_builder_stays_usable(tmp_pa
         prepared.discard()
         assert list(kernels.iterdir()) == []
         assert len(prepared.candidates.asked) == 64
-        assert not [one for one in threading.enumerate() if one.name == "prepare-round"]
+        assert not [thread for thread in threading.enumerate() if thread.name == "prepare-round"]
         with LocalRunner(threads=1) as runner:
             again = MeasureOption(builder=builder, runner=runner)
             outcomes = run_round(make_tuner("random", task, space, seed=1), task, 2, again)
-        assert {one.outcome for one in outcomes} == {Outcome.OK}
+        assert {outcome.outcome for outcome in outcomes} == {Outcome.OK}
     below = psutil.Process().children(recursive=True)
-    wait_gone([one.pid for one in below if "build_child" in command_line(one)], "the builder's processes")
+    wait_gone(
+        [process.pid for process in below if "build_child" in command_line(process)],
+        "the builder's processes",
+    )

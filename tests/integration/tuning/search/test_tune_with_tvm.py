@@ -113,7 +113,7 @@ def test_metaschedules_own_search_proposes_what_our_builder_builds() -> None:
         again.close()
     assert len(first) == 8
     assert len(second) == 12
-    assert len({config.key for config in (*(one.config for one in told), *after_its_death)}) == 36
+    assert len({config.key for config in (*(result.config for result in told), *after_its_death)}) == 36
     # Nothing snaps: what MetaSchedule proposes has been applied before.
     assert all(r.asked == r.config for r in told)
     assert {r.outcome for r in told} == {Outcome.OK}

@@ -139,11 +139,11 @@ def test_a_job_says_what_it_waits_for(farm) -> None:
     with farm.services.uow.write() as repos:
         repos.devices.release_lease(held.device.id, held.fence)
     farm.run_until_quiet()
-    for one in (job, other):
-        while not farm.job(one.id).state.is_finished:
+    for tuned in (job, other):
+        while not farm.job(tuned.id).state.is_finished:
             send_due(farm.services, resend_after_sec=0)
             farm.run()
-        assert waiting(farm, one) is None
+        assert waiting(farm, tuned) is None
     pause = farm.submit(model, trials=8, seed=10)
     pause_job(farm.services, pause.id)
     assert waiting(farm, pause) is None
@@ -179,7 +179,13 @@ def test_nobody_takes_a_step_for_long(farm) -> None:
 
 
 def test_priorities_are_numbers_or_names(farm) -> None:
-    assert [parse_priority(one) for one in ("low", "normal", "high", 3, -100)] == [-10, 0, 10, 3, -100]
+    assert [parse_priority(priority) for priority in ("low", "normal", "high", 3, -100)] == [
+        -10,
+        0,
+        10,
+        3,
+        -100,
+    ]
     for wrong in ("urgent", 101, -101):
         with pytest.raises(InvalidInputError) as refused:
             parse_priority(wrong)

@@ -97,10 +97,10 @@ def farm(farm: Any, engine: GatedEngine) -> Any:
 
 @pytest.fixture
 def workers(farm: Any, engine: GatedEngine) -> Iterator[Workers]:
-    made = Workers(farm)
-    yield made
+    workers = Workers(farm)
+    yield workers
     engine.gate.set()
-    made.join()
+    workers.join()
 
 
 def finished(farm: Any, *jobs: Any) -> bool:

@@ -60,10 +60,10 @@ def farm(farm: Any) -> Any:
 
 @pytest.fixture
 def engine() -> Iterator[HeldEngine]:
-    made = HeldEngine()
-    yield made
-    made.go_on.set()
-    made.end.set()
+    engine = HeldEngine()
+    yield engine
+    engine.go_on.set()
+    engine.end.set()
 
 
 def rounds(farm: Any, job: Any) -> list[Step]:
@@ -174,7 +174,7 @@ def test_as_many_steps_are_woken_as_devices_are_free(farm) -> None:
     woken = []
     for _ in range(2):
         with farm.services.uow.write() as repos:
-            (device, *_) = (one for one in repos.devices.in_pool("pool") if one.lease_owner)
+            (device, *_) = (device for device in repos.devices.in_pool("pool") if device.lease_owner)
             repos.devices.release_lease(device.id, device.fence)
             woken += [step.job_id for step in [wake_next(repos, "pool")] if step is not None]
     assert woken == [job.id for job in jobs[:2]]

@@ -58,11 +58,11 @@ def test_a_job_tunes_in_the_space_that_this_release_makes(farm: Farm) -> None:
     model = farm.upload(Scenario(tasks=1))
     farm.run()
     (key,), records = tune(farm, model.id, seed=1)
-    place = {"target_key": records[0].target_key, "toolchain": records[0].toolchain}
+    where = {"target_key": records[0].target_key, "toolchain": records[0].toolchain}
 
     def stored() -> Space:
         with farm.services.uow.read() as repos:
-            space = repos.spaces.get(key, **place)
+            space = repos.spaces.get(key, **where)
         assert space is not None
         return space
 

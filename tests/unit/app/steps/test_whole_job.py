@@ -102,12 +102,12 @@ def test_the_same_job_twice_is_the_same_trials(farm, tmp_path: Path) -> None:
     """The tuner is rebuilt for each round, and goes on as one that was never taken apart."""
     twin = farm.empty_twin(tmp_path)  # in one farm the second would learn from the first
 
-    def configs(place: Any) -> list[str]:
-        place.add_device()
+    def configs(farm: Any) -> list[str]:
+        farm.add_device()
         # Of one task: which of several gets a round depends on the clock.
-        job = place.submit(place.ready_model(Scenario(tasks=1)), trials=24, seed=7)
-        place.run()
-        return [trial.config_key for trial in place.trials(job.id)]
+        job = farm.submit(farm.ready_model(Scenario(tasks=1)), trials=24, seed=7)
+        farm.run()
+        return [trial.config_key for trial in farm.trials(job.id)]
 
     with closing(twin.services):
         assert configs(farm) == configs(twin.with_settings(step_chain_sec=0.0))

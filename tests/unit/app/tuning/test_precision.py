@@ -86,7 +86,7 @@ def test_the_report_says_what_it_costs(farm: Farm) -> None:
     report = job_report(farm.services, job.id)
     assert report.precision is not None
     assert report.model_dump(mode="json")["precision"] == PRECISION
-    (sentence,) = [one for one in report.summary if "float16-weights" in one]
+    (sentence,) = [sentence for sentence in report.summary if "float16-weights" in sentence]
     assert "24 large weights of 25 are stored as float16-weights" in sentence
     assert "without it" in sentence
     page = report_page(report)
@@ -104,7 +104,7 @@ def test_the_recipe_leaves_it_to_no_server(farm: Farm, precision: str | None) ->
     job = farm.submit(model, trials=8, round_size=4, precision=precision)
     farm.run()
     reproduce = job_report(farm.services, job.id).reproduce
-    (left,) = [one for one in reproduce.caveats if "leaves to the server" in one]
+    (left,) = [sentence for sentence in reproduce.caveats if "leaves to the server" in sentence]
     assert left.endswith("as round_size = 4.")
     given = "precision" in "\n".join(step.code for step in reproduce.steps)
     assert given is (precision == "float16-weights")

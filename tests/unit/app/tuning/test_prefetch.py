@@ -42,9 +42,9 @@ class Compilers(ReplayBuilder):
         return self._spaces.setdefault(task.workload.key, scenario_space(task))
 
     def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
-        for one in inputs:
-            self.config_space(one.task)
-            self._built(one.task)
+        for item in inputs:
+            self.config_space(item.task)
+            self._built(item.task)
         return super().build_each(inputs)
 
 
@@ -82,7 +82,7 @@ def engine(tmp_path: Path) -> Iterator[ElsewhereEngine]:
     yield ElsewhereEngine(folder)
     names = ("prefetch-round", "prepare-round", "build-")
     wait_until(
-        lambda: not [one for one in threading.enumerate() if one.name.startswith(names)],
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)],
         "the threads of rounds to end",
     )
     assert list(folder.iterdir()) == []
@@ -100,12 +100,12 @@ def two_tasks(farm: Any, *, trials: int = 32, **scenario: Any) -> Any:
 
 def in_flight(farm: Any, job: Any) -> list[InFlight]:
     with farm.services.uow.read() as repos:
-        return [InFlight.from_json(one) for one in repos.steps.in_flight(job.id).values()]
+        return [InFlight.from_json(noted) for noted in repos.steps.in_flight(job.id).values()]
 
 
 def wait_for_a_round_ahead(farm: Any, job: Any) -> None:
     wait_until(
-        lambda: any(one.ahead is not None and one.ahead.asked for one in in_flight(farm, job)),
+        lambda: any(noted.ahead is not None and noted.ahead.asked for noted in in_flight(farm, job)),
         "a round to be prepared",
         within_sec=LONG_SEC,
     )
@@ -131,13 +131,13 @@ def test_the_next_round_is_built_while_one_is_measured(farm, engine) -> None:
     done = farm.job(job.id)
     trials = farm.trials(job.id)
     assert (done.state, done.stop_reason, done.trials) == (JobState.SUCCEEDED, "trials", 32)
-    assert len({(one.position, one.config_key) for one in trials}) == len(trials) == 32
+    assert len({(trial.position, trial.config_key) for trial in trials}) == len(trials) == 32
     # The job's other tracks, had it any, would have known.
     (round_,) = seen
     assert round_.ahead is not None
     assert {round_.position, round_.ahead.position} == {0, 1}
     assert len(round_.ahead.asked) == round_.ahead.trials
-    second = [one.asked_key for one in trials if one.position == round_.ahead.position]
+    second = [trial.asked_key for trial in trials if trial.position == round_.ahead.position]
     assert set(round_.ahead.asked) <= set(second)
 
 
@@ -149,7 +149,7 @@ def test_the_budget_is_met_exactly(farm, engine) -> None:
 
 def test_a_chain_that_ends_prepares_nothing(farm, engine) -> None:
     def measure(task: TuningTask) -> None:
-        assert all(one.ahead is None for one in in_flight(farm, job))
+        assert all(noted.ahead is None for noted in in_flight(farm, job))
 
     engine.measure = measure
     short = farm.with_settings(step_chain_sec=0.0)
@@ -289,7 +289,7 @@ def test_tracks_side_by_side_try_nothing_twice(farm, engine) -> None:
     assert not thread.is_alive()
     trials = farm.trials(job.id)
     assert farm.job(job.id).trials == 60
-    assert len({(one.position, one.config_key) for one in trials}) == len(trials)
+    assert len({(trial.position, trial.config_key) for trial in trials}) == len(trials)
 
 
 def test_what_another_track_took_since_is_not_taken() -> None:

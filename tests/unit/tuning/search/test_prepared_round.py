@@ -56,7 +56,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     names = ("prepare-round", "build-")
     wait_until(
-        lambda: not [one for one in threading.enumerate() if one.name.startswith(names)],
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)],
         "the threads of rounds to end",
     )
 
@@ -84,8 +84,8 @@ def test_the_next_round_is_built_while_one_is_measured(
     first = prepare_round(tuner, TASK, 4, option)
     second = prepare_round(tuner if task is TASK else tuner_of(task), task, 4, option, after=first)
     outcomes = [*first.measure(), *second.measure()]
-    assert [one.outcome for one in outcomes] == [Outcome.OK] * 8
-    assert sorted(built) == sorted(one.config.key for one in outcomes)
+    assert [outcome.outcome for outcome in outcomes] == [Outcome.OK] * 8
+    assert sorted(built) == sorted(outcome.config.key for outcome in outcomes)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_on_a_shared_host_nothing_happens_ahead(tmp_path: Path) -> None:
     option = MeasureOption(builder=ReplayBuilder(SPACES, work_dir=tmp_path), runner=ReplayRunner(steady))
     prepared = prepare_round(Watched(SPACES[TASK.workload.key]), TASK, 4, option)
     prepared.wait_begun()
-    assert not [one for one in threading.enumerate() if one.name == "prepare-round"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "prepare-round"]
     assert asked == []
     assert len(prepared.measure()) == 4
     assert asked == [4]
@@ -160,7 +160,7 @@ def test_fewer_trials_than_prepared_give_the_rest_back(tmp_path: Path) -> None:
     tuner = tuner_of()
     prepared = prepare_round(tuner, TASK, 8, remote(tmp_path))
     outcomes = prepared.measure(at_most=3)
-    assert [one.asked for one in outcomes] == prepared.candidates.asked[:3]
+    assert [outcome.asked for outcome in outcomes] == prepared.candidates.asked[:3]
     assert list(tmp_path.iterdir()) == []
     assert tuner.ask(5) == prepared.candidates.asked[3:]
 
@@ -191,8 +191,8 @@ def test_refused_candidates_are_replaced_ahead(tmp_path: Path) -> None:
     prepared = prepare_round(tuner_of(), TASK, 8, remote(tmp_path, fail=fail))
     wait_until(lambda: len(list(tmp_path.iterdir())) == 8, "the others to be built")
     outcomes = prepared.measure()
-    assert sum(one.is_trial for one in outcomes) == 8
-    assert sum(one.replaced for one in outcomes) == 7
+    assert sum(outcome.is_trial for outcome in outcomes) == 8
+    assert sum(outcome.replaced for outcome in outcomes) == 7
 
 
 def test_what_repeats_the_round_before_is_not_measured_again(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_repeats_the_round_before_is_not_measured_again(tmp_path: Path) -> 
     tuner = tuner_of()
     first = prepare_round(tuner, TASK, 4, option)
     second = prepare_round(tuner, TASK, 4, option, after=first)
-    assert [one.config for one in first.measure()] == [one_and_only]
+    assert [outcome.config for outcome in first.measure()] == [one_and_only]
     assert second.measure() == ()
     assert list(tmp_path.iterdir()) == []
 
@@ -235,14 +235,14 @@ def test_proposals_do_not_depend_on_what_takes_long(tmp_path: Path, name: str) -
         for _ in range(4):
             while len(rounds) < 3:
                 rounds.append(prepare_round(tuner, TASK, 4, option, after=rounds[-1]))
-            keys += [one.config.key for one in rounds.pop(0).measure()]
-        for one in rounds:
-            one.discard()
+            keys += [outcome.config.key for outcome in rounds.pop(0).measure()]
+        for prepared in rounds:
+            prepared.discard()
         return keys
 
-    found = search(slow_builds=True)
-    assert len(found) == len(set(found)) == 16
-    assert search(slow_builds=False) == found
+    keys = search(slow_builds=True)
+    assert len(keys) == len(set(keys)) == 16
+    assert search(slow_builds=False) == keys
 
 
 def test_the_tuner_is_used_by_one_thread_at_a_time(tmp_path: Path) -> None:
@@ -285,10 +285,12 @@ def test_a_lost_device_gives_back_what_was_built_ahead(tmp_path: Path) -> None:
     tuner = tuner_of()
     prepared = prepare_round(tuner, TASK, 4, remote(tmp_path, lost, workers=2))
     outcomes = prepared.measure()
-    assert [one.is_trial for one in outcomes] == [False] * 4
-    assert {one.message for one in outcomes} == {"gone"}
+    assert [outcome.is_trial for outcome in outcomes] == [False] * 4
+    assert {outcome.message for outcome in outcomes} == {"gone"}
     assert list(tmp_path.iterdir()) == []
-    assert sorted(one.key for one in tuner.ask(4)) == sorted(one.asked.key for one in outcomes)
+    assert sorted(outcome.key for outcome in tuner.ask(4)) == sorted(
+        outcome.asked.key for outcome in outcomes
+    )
 
 
 def test_a_spent_space_ends_in_an_empty_round(tmp_path: Path) -> None:
@@ -310,7 +312,7 @@ class Timed(ReplayBuilder):
         self._sec = build_sec
 
     def build_each(self, inputs: Sequence[BuildInput]) -> Builds:
-        return ((i, replace(one, build_sec=self._sec)) for i, one in super().build_each(inputs))
+        return ((number, replace(build, build_sec=self._sec)) for number, build in super().build_each(inputs))
 
 
 @pytest.mark.parametrize(("workers", "share"), [(1, 0.0), (4, 0.0), (8, 0.5), (16, 0.75)])

@@ -230,7 +230,7 @@ def test_what_is_hopeless_is_told_to_the_runner_and_kept_with_the_record() -> No
 
     class Watched(ReplayRunner):
         def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
-            rivals.extend(one.rival_sec for one in inputs)
+            rivals.extend(item.rival_sec for item in inputs)
             return [replace(result, truncated=True) for result in super().run(inputs)]
 
     space = tiny_space()
@@ -253,7 +253,7 @@ class _Remote(ReplayRunner):
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         self.batches.append(len(inputs))
-        self.rivals += [one.rival_sec for one in inputs]
+        self.rivals += [item.rival_sec for item in inputs]
         return super().run(inputs)
 
 
@@ -288,8 +288,8 @@ def test_another_machine_gets_the_trials_that_this_one_would() -> None:
         runner = ReplayRunner(SyntheticLandscape(space, failing=0.3), shares_host=shares_host)
         option = MeasureOption(builder=ReplayBuilder({KEY: space}), runner=runner)
         tuner = make_tuner("ga", TASK, space, seed=2)
-        found = [o for _ in range(4) for o in run_round(tuner, TASK, 8, option)]
-        return [replace(o, measured_at=0.0) for o in found]
+        outcomes = [outcome for _ in range(4) for outcome in run_round(tuner, TASK, 8, option)]
+        return [replace(outcome, measured_at=0.0) for outcome in outcomes]
 
     assert trials(shares_host=True) == trials(shares_host=False)
 

@@ -32,12 +32,12 @@ def run(states: list[TaskState], rounds: int) -> list[int]:
         pick = SCHEDULER.next(states)
         assert pick is not None
         picks.append(pick)
-        one = states[pick]
-        best = one.best_sec or 1e-3
+        state = states[pick]
+        best = state.best_sec or 1e-3
         states[pick] = replace(
-            one,
-            history=(*one.history, RoundSummary(trials=8, best_sec=best)),
-            spent_sec=one.spent_sec + 2.0,
+            state,
+            history=(*state.history, RoundSummary(trials=8, best_sec=best)),
+            spent_sec=state.spent_sec + 2.0,
             best_sec=best,
         )
     return picks
@@ -109,7 +109,7 @@ def test_first_rounds_are_cut_short_so_that_every_task_gets_one() -> None:
         states[pick] = replace(
             states[pick], history=(RoundSummary(trials=size, best_sec=1e-3),), spent_sec=1.0, best_sec=1e-3
         )
-    assert all(one.history for one in states)
+    assert all(state.history for state in states)
     assert spent == 32
 
 
@@ -158,7 +158,7 @@ def test_the_expected_gain_goes_by_what_the_run_has_shown() -> None:
     fast, slow = state(4e-3, 2e-3, 1.4e-3, 1.2e-3), state(1.22e-3, 1.2e-3, 1.2e-3, 1.2e-3)
     assert 0.0 < gain(slow) < gain(fast) < 1.0
     still = [state(*[1e-3] * rounds) for rounds in (1, 5, 20, 80)]
-    gains = [gain(one) for one in still]
+    gains = [gain(state) for state in still]
     assert gains == sorted(gains, reverse=True)
     assert gains[-1] < 0.01
 

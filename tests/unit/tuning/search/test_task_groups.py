@@ -61,7 +61,7 @@ def test_what_counts() -> None:
 def test_what_is_far_behind_its_alternative_gets_no_more_rounds() -> None:
     tasks = [task("a", 2.0), task("b", 2.0), task("w", 1.0, instead_of=("a",), overhead=0.1)]
     states = for_scheduler(tasks, [state(2.0), state(2.0), state(1.0)])
-    assert [one.exhausted for one in states] == [True, False, False]
+    assert [state.exhausted for state in states] == [True, False, False]
     assert states[0].weight == 0
 
 
@@ -76,4 +76,4 @@ def test_an_alternative_far_behind_gets_no_more_rounds_either() -> None:
 def test_each_gets_a_first_round() -> None:
     tasks = [task("a", 2.0), task("w", 1.0, instead_of=("a",), overhead=0.0)]
     states = for_scheduler(tasks, [state(2.0, rounds=0), state(1.0)])
-    assert not any(one.exhausted for one in states)
+    assert not any(state.exhausted for state in states)

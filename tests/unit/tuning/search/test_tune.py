@@ -161,8 +161,8 @@ def test_records_of_another_device_do_not_count_as_tried() -> None:
 
 def test_a_best_of_a_space_that_is_gone_is_none() -> None:
     """An older tunefarm's config cannot be applied: no artifact could be as fast as it says."""
-    (one, *_) = tune_all(budget=Budget(trials=8)).records
-    gone = replace(one, space_key="gone", outcome=Outcome.OK, samples_sec=(1e-9,) * 3)
+    (record, *_) = tune_all(budget=Budget(trials=8)).records
+    gone = replace(record, space_key="gone", outcome=Outcome.OK, samples_sec=(1e-9,) * 3)
     again = tune_all(budget=Budget(trials=40), records=[gone])
     best = {r.workload_key: r.cost_sec for r in pick_best(again.records)}
     assert {t.workload_key: t.best_cost_sec for t in again.tasks} == best
@@ -360,7 +360,7 @@ def test_tasks_learn_from_each_other_and_from_what_is_given(monkeypatch: pytest.
         histories=[given],
     )
     conv, tiny = loaded[conv_space().key][-1], loaded[tiny_space().key][-1]
-    names = [[one.records[0].workload_key for one in histories] for histories in (conv, tiny)]
+    names = [[history.records[0].workload_key for history in histories] for histories in (conv, tiny)]
     assert names[0][0] == TASKS[1].workload.key  # the same workload, on another device
     assert set(names[0]) == {TASKS[1].workload.key, TASKS[2].workload.key, "older"}
     assert set(names[1]) == {TASKS[1].workload.key, "older"}
@@ -373,7 +373,7 @@ def test_a_task_without_records_learns_from_those_with_some_before_they_had_a_ro
     loaded: list[tuple[str, list[str]]] = []
 
     def load_history(tuner: RandomTuner, histories: Sequence[TaskHistory]) -> None:
-        loaded.append((tuner.space.key, [one.records[0].workload_key for one in histories]))
+        loaded.append((tuner.space.key, [history.records[0].workload_key for history in histories]))
 
     known = tune(TASKS[:1], budget=Budget(trials=8), measure_option=option(), tuner="random").records
     monkeypatch.setattr(RandomTuner, "load_history", load_history)

@@ -44,7 +44,7 @@ def no_thread_is_left() -> Iterator[None]:
     yield
     names = ("prepare-round", "build-")
     wait_until(
-        lambda: not [one for one in threading.enumerate() if one.name.startswith(names)],
+        lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)],
         "the threads of rounds to end",
     )
 
@@ -68,7 +68,7 @@ def test_other_tasks_are_built_while_one_is_measured(tmp_path: Path) -> None:
         return None
 
     def measure(task: TuningTask, config: Config) -> tuple[float, ...]:
-        assert all(one.wait(LONG_SEC) for one in others.values()), "the others were not built meanwhile"
+        assert all(event.wait(LONG_SEC) for event in others.values()), "the others were not built meanwhile"
         return (1e-3,)
 
     result = tune(
@@ -94,9 +94,9 @@ def test_the_trial_budget_is_met_exactly(tmp_path: Path, trials: int) -> None:
         confirm=False,
     )
     assert (result.trials, result.stop_reason) == (trials, "trials")
-    assert len({(one.workload_key, one.config.key) for one in result.records}) == trials
+    assert len({(trial.workload_key, trial.config.key) for trial in result.records}) == trials
     # Rounds are told of one after another, as without overlap.
-    kinds = [type(one) for one in events if isinstance(one, TaskPicked | RoundFinished | TuneFinished)]
+    kinds = [type(event) for event in events if isinstance(event, TaskPicked | RoundFinished | TuneFinished)]
     assert kinds == [TaskPicked, RoundFinished] * (len(kinds) // 2) + [TuneFinished]
     assert list(tmp_path.iterdir()) == []
 
@@ -163,7 +163,7 @@ def test_bad_tasks_do_not_end_the_run(tmp_path: Path) -> None:
         [*strange, *TASKS], tuner="random", budget=Budget(trials=40), measure_option=remote(tmp_path)
     )
     assert result.trials == 40
-    assert [one.failed is None for one in result.tasks] == [False, False, True, True, True]
+    assert [task.failed is None for task in result.tasks] == [False, False, True, True, True]
 
 
 def test_equal_seeds_search_a_task_equally_however_long_anything_takes(tmp_path: Path) -> None:
@@ -183,10 +183,10 @@ def test_equal_seeds_search_a_task_equally_however_long_anything_takes(tmp_path:
             measure_option=remote(tmp_path, measure),
             confirm=False,
         )
-        found: dict[str, list[str]] = {}
+        keys: dict[str, list[str]] = {}
         for record in result.records:
-            found.setdefault(record.workload_key, []).append(record.config.key)
-        return found
+            keys.setdefault(record.workload_key, []).append(record.config.key)
+        return keys
 
     assert configs(slow=True) == configs(slow=False)
 
@@ -207,11 +207,11 @@ def spent(trials: int = 0, budget: int = 80) -> Spent:
 def test_a_task_is_ahead_of_its_own_results_where_that_pays(
     tmp_path: Path, saved_share: float, rounds: int, ahead: bool
 ) -> None:
-    (one,) = progress(TASKS[0])
-    queue = RoundQueue([one], remote(tmp_path), round_size=4, histories=())
+    (task,) = progress(TASKS[0])
+    queue = RoundQueue([task], remote(tmp_path), round_size=4, histories=())
     for _ in range(rounds):
-        one.add_round([], spent_sec=1.0, exhausted=False)
-    one.saved_share = saved_share
+        task.add_round([], spent_sec=1.0, exhausted=False)
+    task.saved_share = saved_share
     first = queue.next(spent())
     assert first is not None
     assert bool(queue._ahead) is ahead
