@@ -35,7 +35,7 @@ from tunefarm_tuning.tvm.codegen.graph_build import build_model, put_in
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
-from tunefarm_tuning.tvm.transform.combine_rule import never, where_it_pays
+from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 _ROUNDS = 40
@@ -248,7 +248,7 @@ def measure(name: str, folder: Path, threads: int, trials: int) -> list[str]:
     path.write_bytes(FORMS[name]().SerializeToString())
     shapes = import_model(path).shapes
     separate, combined, ours = (
-        load_relax(path, shapes, target, choose=choose) for choose in (never, always, where_it_pays)
+        load_relax(path, shapes, target, select=select) for select in (select_none, always, select_faster)
     )
     tasks = {
         task.workload.key: task

@@ -26,7 +26,7 @@ from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 from tunefarm_tuning.tvm.tasks.extract import rounding_of
-from tunefarm_tuning.tvm.transform.bfloat16_graph import wide_arithmetic
+from tunefarm_tuning.tvm.transform.float32_arithmetic import compute_bfloat16_in_float32
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
 NARROW = TensorProto.BFLOAT16
@@ -226,7 +226,7 @@ def test_another_network_is_left_alone(tmp_path: Path) -> None:
     g = GraphBuilder()
     g.output(g.node("MatMul", g.input("x", [2, 4]), g.weight(4, 4)), [2, 4])
     module = load_relax(saved(g.model(OPSET), tmp_path), {}, parse_target("host")).module
-    assert wide_arithmetic(module).same_as(module)
+    assert compute_bfloat16_in_float32(module).same_as(module)
 
 
 @needs_nvcc

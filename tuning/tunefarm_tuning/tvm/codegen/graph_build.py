@@ -30,7 +30,7 @@ from tunefarm_tuning.tvm.default_schedules.schedule import (
     with_default_schedules,
 )
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, marked, pack_function
-from tunefarm_tuning.tvm.transform.weights.pack import pack_weights
+from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
@@ -44,7 +44,7 @@ def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRM
             packed[name] = PackedKernel(func=scheduled, packings=kernel.packings)
         else:
             made.update_func(made.get_global_var(name), scheduled)
-    return pack_weights(made, packed) if packed else made
+    return prepack_weights(made, packed) if packed else made
 
 
 def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool = False) -> None:

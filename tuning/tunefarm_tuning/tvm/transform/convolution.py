@@ -1,4 +1,4 @@
-"""Convolutions of a network, told apart by name, and made anew with some of their attributes changed."""
+"""Convolutions of a network: which a call is, and the same with other operands or attributes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import tvm
 from tvm import relax
+
+from tunefarm_tuning.tvm.base.relax_graph import operator_name
 
 Layouts = tuple[str, str]
 
@@ -18,7 +19,7 @@ CHANNELS_FIRST: Mapping[str, Layouts] = MappingProxyType(
         "relax.nn.conv3d": ("NCDHW", "OIDHW"),
     }
 )
-"""The layouts of data and weights that files have, by operator."""
+"""The layouts of data and weights in ONNX files, by operator."""
 
 CHANNELS_LAST: Mapping[str, Layouts] = MappingProxyType(
     {
@@ -36,13 +37,13 @@ _MAKERS: Mapping[str, Callable[..., Any]] = {
 
 
 def convolution_name(call: Any, layouts: Mapping[str, Layouts]) -> str | None:
-    """Return the operator of a call that is a convolution in these layouts, its result in that of its data; None of others."""
-    name = str(call.op.name) if isinstance(call.op, tvm.ir.Op) else ""
+    """Return the operator of a convolution in these layouts, its result in the layout of its data; None for any other call."""
+    name = operator_name(call)
     if name not in _MAKERS:
         return None
     data_layout, kernel_layout = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
-    fits = (data_layout, kernel_layout) == layouts[name] and str(call.attrs.out_layout) in ("", data_layout)
-    return name if fits else None
+    matches = (data_layout, kernel_layout) == layouts[name]
+    return name if matches and str(call.attrs.out_layout) in ("", data_layout) else None
 
 
 def convolve(
@@ -54,15 +55,15 @@ def convolve(
     padding: Sequence[int] | None = None,
     layouts: Layouts | None = None,
 ) -> Any:
-    """Return a convolution of other operands, and with other attributes where some are given.
+    """Return the convolution of other operands, with the attributes of a given one where no others are given.
 
     Args:
-        like: A call of one.
-        data: Its image.
-        weights: Its kernels.
-        strides: Along each axis.
+        like: The given convolution.
+        data: The images.
+        weights: The kernels.
+        strides: One for each axis.
         padding: At the start of each axis, then at the end of each.
-        layouts: Of data (and result) and of weights.
+        layouts: Of data (and result), and of weights.
     """
     attributes = like.attrs
     data_layout, kernel_layout = layouts or (str(attributes.data_layout), str(attributes.kernel_layout))
@@ -81,4 +82,4 @@ def convolve(
 
 
 def _numbers(values: Sequence[Any]) -> list[int]:
-    return [int(one) for one in values]
+    return [int(value) for value in values]

@@ -5,67 +5,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import tvm
-from tvm import relax
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.binding import bind_inputs
 from tunefarm_tuning.frontend.onnx.model_file import read_model
-from tunefarm_tuning.target.int8_dot_product import dot_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 from tunefarm_tuning.tvm.frontend.importer import import_bound
-from tunefarm_tuning.tvm.kernels import resize as resize_kernels
-from tunefarm_tuning.tvm.kernels.special_values import legalize_ops
 from tunefarm_tuning.tvm.kernels.weight_packing import mark_constants
-from tunefarm_tuning.tvm.transform import bfloat16_rounding, gpu_graph
-from tunefarm_tuning.tvm.transform.bfloat16_graph import wide_arithmetic
-from tunefarm_tuning.tvm.transform.channels_last import channels_last
-from tunefarm_tuning.tvm.transform.combine import combine
-from tunefarm_tuning.tvm.transform.combine_rule import Choose, in_place, never, where_it_pays
-from tunefarm_tuning.tvm.transform.convolution import CHANNELS_LAST
-from tunefarm_tuning.tvm.transform.few_outputs import widen_few_outputs
-from tunefarm_tuning.tvm.transform.fold_batch_norm import fold_batch_norms
-from tunefarm_tuning.tvm.transform.int8_products import integer_products
-from tunefarm_tuning.tvm.transform.powers import plain_powers
-from tunefarm_tuning.tvm.transform.subpixel import as_subpixels
-from tunefarm_tuning.tvm.transform.takes import plain_takes
-from tunefarm_tuning.tvm.transform.transposes.cancel import plain_transposes
-from tunefarm_tuning.tvm.transform.transposes.lift import lift_transposes
-from tunefarm_tuning.tvm.transform.transposes.sink import sink_transposes
-from tunefarm_tuning.tvm.transform.unreached_taps import drop_unreached_taps
-from tunefarm_tuning.tvm.transform.weights.fold import fold_weights
+from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
+from tunefarm_tuning.tvm.transform.passes import Layout, PassContext, passes_for
 from tunefarm_tuning.tvm.transform.weights.storage import Storage, store_weights
 from tunefarm_tuning.workload.precision import Precision
 from tunefarm_tuning.workload.task import TensorSpec
 
 _LAYOUTS = {
-    **{name: list(layouts) for name, layouts in CHANNELS_LAST.items()},
-    # These have no kernels for channels last; named, since they would follow the layout of their input otherwise.
-    "relax.nn.conv1d_transpose": ["NCW", "IOW"],
-    "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
-    "relax.nn.conv3d_transpose": ["NCDHW", "IODHW"],
+    "cpu": (Layout.BY_OPERATOR, Layout.AROUND_CONVOLUTIONS),
+    # The other one leaves transposes around each convolution, which are propagated away on CPUs only.
+    "gpu": (Layout.BY_OPERATOR,),
 }
-"""Channels last. On a CPU the innermost loop is then contiguous and vectorises: 128 against 102 GFLOPS on a 3x3 layer. On a GPU
-neighbouring threads read neighbouring addresses however small the image, and it is what tensor cores take (ADR 0026)."""
-
-_KERNELS_OF_CPUS = {**resize_kernels.KERNELS, **bfloat16_rounding.KERNELS}
+"""The channels-last layouts to try, in order, by pipeline."""
 
 _KEPT_LAYOUT = (
     "tensors keep the order of dimensions that the file gives them, in which convolutions are slower, for "
     "TVM cannot lay this network out with channels last: "
 )
 
-# Left where a shape is known at run time only: the virtual machine runs them itself.
-_LATER = {"relax.reshape", "relax.shape_to_tensor"}
+_LEFT_TO_RUN_TIME = {"relax.reshape", "relax.shape_to_tensor"}
+"""Operators that the virtual machine runs itself where a shape is known at run time only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +48,11 @@ class LoadedModel:
     """A prepared network.
 
     Attributes:
-        module: ``main`` takes `inputs` in order and returns the outputs: a tensor where there is one, else a tuple.
+        module: ``main`` takes `inputs` in order and returns the outputs: a tensor if there is one, else a tuple.
         inputs: Under the names that the file gives them.
-        storage: What became of its weights.
-        warnings: Sentences for people, on what could not be done with it.
+        outputs: Likewise.
+        storage: How its weights are stored.
+        warnings: Sentences for people about what could not be done with it.
     """
 
     module: tvm.IRModule
@@ -92,17 +68,17 @@ def load_relax(
     target: Target,
     precision: Precision = Precision.AS_MODEL,
     *,
-    choose: Choose = where_it_pays,
+    select: Selection = select_faster,
 ) -> LoadedModel:
     """Read an ONNX file that `import_model` has accepted, and prepare it for a target.
 
     Args:
         path: The file.
         shapes: `Model.shapes`.
-        target: Decides between the pipelines, and what constants are folded with.
-        precision: How to store its weights; for CPUs.
-        choose: As of `prepare`. Where weights are stored in fewer bytes, nothing is combined whatever it says: branches
-            side by side may each have another form, and none at all as one.
+        target: Decides which passes run, and constants are folded with it.
+        precision: How to store the weights; for CPUs.
+        select: As for `prepare`. If weights are stored in fewer bytes, nothing is fused horizontally: the branches may each have
+            a weight format, and their joint weight none.
 
     Raises:
         InvalidModelError: If the file cannot be imported after all.
@@ -111,8 +87,8 @@ def load_relax(
     output_names = [value.name for value in model.graph.output]
     inputs = bind_inputs(model.graph, shapes)
     imported = import_bound(model, inputs)
-    chosen = choose if precision is Precision.AS_MODEL else never
-    prepared, warnings = prepare(imported.module, target, choose=chosen)
+    selection = select if precision is Precision.AS_MODEL else select_none
+    prepared, warnings = prepare(imported.module, target, select=selection)
     module, storage = store_weights(prepared, precision)
     return LoadedModel(
         module=module,
@@ -127,35 +103,34 @@ def load_relax(
 
 
 def prepare(
-    mod: tvm.IRModule, target: Target, *, choose: Choose = where_it_pays
+    mod: tvm.IRModule, target: Target, *, select: Selection = select_faster
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
-    Deterministic: equal modules and targets of one pipeline and `dot_lanes` give equal kernels in equal order.
+    Deterministic: equal modules, for targets of one pipeline and of equal `dot_lanes`, give equal kernels in equal order.
 
     Args:
         mod: From the importer.
-        target: Decides between the pipelines, and what constants are folded with.
-        choose: Which parallel products and convolutions are combined.
+        target: Decides which passes run, and constants are folded with it.
+        select: Which parallel products and convolutions are fused.
 
     Returns:
-        The module, and a sentence where its convolutions had to keep their layout.
+        The module, and a sentence if its convolutions had to keep their layout.
 
     Raises:
-        InvalidModelError: unsupported-operator, where TVM cannot do it.
+        InvalidModelError: unsupported-operator, if TVM cannot make kernels of it.
     """
-    # The second leaves transposes around each convolution, which are moved away on CPUs alone.
-    seconds = [_pass("ChannelsLast", channels_last)] if pipeline_name(target) == "cpu" else []
-    refusal = ""
-    for layout_pass in (relax.transform.ConvertLayout(_LAYOUTS), *seconds):
+    reason = ""
+    for layout in _LAYOUTS[pipeline_name(target)]:
         try:
-            return _lower(mod, target, choose, [layout_pass]), ()
-        except Exception as error:  # noqa: BLE001  (whatever it is, another layout may do)
-            # TVM's layout rules miss some operators (a Max of constants next to a convolution, say).
+            return _lower(mod, PassContext(target=target, layout=layout, select=select)), ()
+        except Exception as error:  # noqa: BLE001  (TVM's layout rules raise anything; another layout may work)
+            # They lack some operators: a Max of constants next to a convolution, for example.
             raise_if_out_of_memory(error)
-            refusal = _reason(error)
+            reason = _reason(error)
     try:
-        return _lower(mod, target, choose, []), (_KEPT_LAYOUT + refusal,)
+        context = PassContext(target=target, layout=Layout.AS_FILE, select=select)
+        return _lower(mod, context), (_KEPT_LAYOUT + reason,)
     except InvalidModelError:
         raise
     except Exception as error:
@@ -170,56 +145,18 @@ def _reason(error: Exception) -> str:
     return clean(" ".join(str(error).split()) or type(error).__name__, 300)
 
 
-def _lower(mod: tvm.IRModule, target: Target, choose: Choose, layout_passes: list[Any]) -> tvm.IRModule:
-    on_cpu = pipeline_name(target) == "cpu"
-    # What was measured on CPUs says nothing of a GPU, which one large kernel fills better than three small ones.
-    chosen = in_place if choose is where_it_pays and not on_cpu else choose
-    lanes = dot_lanes(target)
-    passes: list[Any] = [
-        _pass("WideArithmetic", wide_arithmetic),
-        _pass("FoldBatchNorms", fold_batch_norms),
-        _pass("FoldWeights", fold_weights),
-        relax.transform.FoldConstant(),
-        _pass("PlainPowers", plain_powers),
-        _pass("DropUnreachedTaps", drop_unreached_taps),
-        *([_pass("PlainTakes", plain_takes), _pass("AsSubpixels", as_subpixels)] if on_cpu else []),
-        relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
-        _pass("Combine", lambda mod: combine(mod, chosen)),
-        *([] if on_cpu else [_pass("WideSums", gpu_graph.wide_sums)]),
-        *layout_passes,
-        relax.transform.Normalize(),
-        *(
-            [_pass("SinkTransposes", sink_transposes), _pass("LiftTransposes", lift_transposes)]
-            if on_cpu
-            else [_pass("PlainTransposes", plain_transposes)]
-        ),
-        relax.transform.CanonicalizeBindings(),
-        relax.transform.DeadCodeElimination(),
-        _pass("FoldWeights", fold_weights),
-        relax.transform.FoldConstant(),
-        *([_pass("IntegerProducts", lambda mod: integer_products(mod, lanes))] if lanes else []),
-        *([_pass("WidenFewOutputs", widen_few_outputs)] if on_cpu else []),
-        # Sorting and sampling on a GPU have kernels of their own, to be put in before the rest is made generic.
-        relax.backend.DispatchSampling(),
-        relax.backend.DispatchSortScan(),
-        legalize_ops(_KERNELS_OF_CPUS if on_cpu else gpu_graph.KERNELS),
-        relax.get_pipeline("zero"),
-    ]
-    if not on_cpu:
-        _refuse_loops_of_cpus(mod)
-    with tvm_target(target):
+def _lower(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    if not context.on_cpu:
+        _refuse_cpu_only_kernels(mod)
+    passes = [graph_pass.bound(context) for graph_pass in passes_for(context)]
+    with tvm_target(context.target):
         lowered = tvm.transform.Sequential(passes)(mod)
     _refuse_leftovers(lowered)
-    # TVM's rules for GPUs do not pack weights.
-    return mark_constants(lowered, may_pack=on_cpu)
+    # TVM's schedule rules for GPUs do not pack weights.
+    return mark_constants(lowered, may_pack=context.on_cpu)
 
 
-def _pass(name: str, rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Any:
-    return tvm.transform.module_pass(lambda mod, _: rewrite(mod), opt_level=0, name=name)
-
-
-def _refuse_loops_of_cpus(mod: tvm.IRModule) -> None:
+def _refuse_cpu_only_kernels(mod: tvm.IRModule) -> None:
     for func in mod.functions.values():
         if isinstance(func, tvm.tirx.PrimFunc) and CPU_ONLY in func.attrs:
             operator = str(func.attrs[CPU_ONLY])
@@ -231,9 +168,10 @@ def _refuse_loops_of_cpus(mod: tvm.IRModule) -> None:
 
 
 def _refuse_leftovers(mod: tvm.IRModule) -> None:
-    """Refuse a module with operators that were to become kernels and did not: it would fail at the end of a compile."""
+    """Refuse a module in which operators are left that have to be kernels: it would fail at the end of a compile."""
     for node in walk(mod["main"].body):
-        if isinstance(node, tvm.ir.Op) and node.get_attr("FLegalize") is not None and node.name not in _LATER:
+        is_left = isinstance(node, tvm.ir.Op) and node.get_attr("FLegalize") is not None
+        if is_left and node.name not in _LEFT_TO_RUN_TIME:
             name = node.name.removeprefix("relax.")
             raise InvalidModelError(
                 f"TVM imports the model, but has no kernel for its operator '{name}' in this form",

@@ -28,7 +28,7 @@ from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, de
 from tunefarm_tuning.tvm.kernels.int8_kernels import packed
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm.transform.weights.forms import integers
+from tunefarm_tuning.tvm.transform.weights.formats import as_int8
 
 AVX512 = parse_target("llvm -mcpu=cascadelake")
 AVX = parse_target("llvm -mcpu=alderlake")
@@ -281,7 +281,7 @@ def test_integers_are_found_whatever_their_largest_is() -> None:
     for most in (127, 90, 3, 1):
         steps = rng.integers(-most, most + 1, (40, 6)).astype(np.int8)
         scale = rng.uniform(1e-3, 1, 6).astype(np.float32)
-        found = integers((steps * scale).astype(np.float32), 1)
+        found = as_int8((steps * scale).astype(np.float32), 1)
         assert found is not None
         np.testing.assert_allclose(found[0] * found[1], steps * scale, rtol=1e-6)
 

@@ -23,9 +23,8 @@ from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.frontend.importer import import_bound
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, kernel_args, primfunc_workloads
-from tunefarm_tuning.tvm.transform.fold_batch_norm import fold_batch_norms
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
-from tunefarm_tuning.tvm.transform.weights.fold import fold_weights
+from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
 
 CUDA = parse_target("cuda/sm_90")
 

@@ -1,1 +1,1 @@
-"""Transpose propagation: moving, cancelling and sinking transposes of a network."""
+"""Transpose propagation: moving transposes through a network to where they cancel, or move fewer elements."""

@@ -1,8 +1,4 @@
-"""Folding what is done to weights (batch norms merged into them, their layout changed) with NumPy.
-
-TVM's `FoldConstant` compiles a kernel with LLVM for every such step: five of the six seconds that preparing a ResNet-18 takes.
-It still runs, after this, for what is left.
-"""
+"""Folding at compile time of what is done to weights: batch norms are merged into convolutions, and steps on constants computed."""
 
 from __future__ import annotations
 
@@ -13,13 +9,64 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax, tirx
+from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
-from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
 
 Array = NDArray[Any]
 
 _FLOATS = {"float16", "float32", "float64"}
 _INTEGERS = {"int8", "uint8", "int32"}
+
+
+def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with constant batch norms behind 2-D convolutions merged into their constant weights.
+
+    TVM's ``FoldBatchnormToConv2D`` writes epsilon as a float32, which float16 and float64 do not take.
+    """
+    weight = is_const()
+    conv = is_op("relax.nn.conv2d")(wildcard(), weight)
+    statistics = [is_const() for _ in range(4)]
+    norm = is_op("relax.nn.batch_norm")(conv, *statistics)
+
+    def merge(norm_output: Any, matches: Any) -> Any:
+        old, attributes = matches[conv], matches[norm].attrs
+        if old.attrs["kernel_layout"] != "OIHW" or int(attributes.axis) != 1:
+            return norm_output
+        dtype = str(_array(matches[weight]).dtype)
+        # Computed in float64, and rounded once.
+        scale, shift, mean, variance = (
+            _array(matches[statistic]).astype(np.float64) for statistic in statistics
+        )
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + float(attributes.epsilon))
+            merged = (_array(matches[weight]).astype(np.float64) * factor.reshape(-1, 1, 1, 1)).astype(dtype)
+            offset = (shift - mean * factor).reshape(1, -1, 1, 1).astype(dtype)
+        if not (np.isfinite(merged).all() and np.isfinite(offset).all()):
+            return norm_output  # the merged weights overflow, where a norm after the convolution may not
+        result = relax.Call(old.op, (old.args[0], relax.const(merged, dtype)), old.attrs)
+        return relax.op.add(result, relax.const(offset, dtype))
+
+    folded = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    folded.update_func(
+        mod.get_global_var("main"), rewrite_call(TupleGetItemPattern(norm, 0), merge, mod["main"])
+    )
+    return folded
+
+
+def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with steps on floating-point constants replaced by their values, computed with NumPy.
+
+    TVM's ``FoldConstant`` compiles a kernel with LLVM for every such step: five of the six seconds that preparing a ResNet-18
+    takes. It runs after this, for the steps that are left.
+    """
+    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
+    return tvm.transform.Sequential(passes)(rewrite_main(mod, _ConstantFolder(mod)))
+
+
+def _array(constant: Any) -> Array:
+    value: Array = constant.value.numpy()
+    return value
 
 
 def _permute(value: Array, attributes: Any) -> Array:
@@ -44,59 +91,51 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _widened(call: Any) -> Array | None:
-    """Return integers that a quantised network has as constants as the floats that they are scaled as."""
+def _as_floats(call: Any) -> Array | None:
+    """Return the value of a cast of constant integers to floats (quantised weights, before they are scaled); None otherwise."""
     (operand,) = call.args
-    wanted = str(call.ty.dtype.dtype)
-    if wanted not in _FLOATS or not isinstance(operand, tvm.ir.GenericConst):
+    dtype = str(call.ty.dtype.dtype)
+    if dtype not in _FLOATS or not isinstance(operand, tvm.ir.GenericConst):
         return None
-    value: Array = operand.value.numpy()
-    return value.astype(wanted) if str(value.dtype) in _INTEGERS else None
-
-
-def fold_weights(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with steps on floating-point constants replaced by their values."""
-    passes = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination(["main"])]
-    return tvm.transform.Sequential(passes)(rewrite_main(mod, _Folder(mod)))
+    value = _array(operand)
+    return value.astype(dtype) if str(value.dtype) in _INTEGERS else None
 
 
 @relax.expr_functor.mutator
-class _Folder(relax.PyExprMutator):  # type: ignore[misc]
+class _ConstantFolder(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule) -> None:
         super().__init__(mod)
-        self.known: dict[Any, Array] = {}
+        self._values: dict[Any, Array] = {}
 
     def visit_var_binding_(self, binding: Any) -> None:
         value = self._evaluate(binding.value)
         if value is None or isinstance(binding.value, tvm.ir.GenericConst):
             super().visit_var_binding_(binding)
             return
-        self.known[binding.var] = value
+        self._values[binding.var] = value
         self.builder_.emit_normalized(relax.VarBinding(binding.var, relax.const(value, str(value.dtype))))
 
     def _evaluate(self, expr: Any) -> Array | None:
-        """Return an expression's value; None where it is not known here, or not ours to compute."""
+        """Return the value of an expression; None if it is not constant, or left to TVM."""
         if isinstance(expr, tvm.ir.GenericConst):
-            value: Array = expr.value.numpy()
-            return value if str(value.dtype) in _FLOATS else None
+            constant = _array(expr)
+            return constant if str(constant.dtype) in _FLOATS else None
         if isinstance(expr, tirx.FloatImm):
             return np.asarray(float(expr.value), dtype=str(expr.ty.dtype))
         if isinstance(expr, relax.Var):
-            return self.known.get(expr)
-        if not isinstance(expr, tvm.ir.Call) or not isinstance(expr.op, tvm.ir.Op):
-            return None
-        name = expr.op.name
+            return self._values.get(expr)
+        name = operator_name(expr)
         if name == "relax.astype":
-            return _widened(expr)
+            return _as_floats(expr)
         if name in _UNARY and len(expr.args) == 1:
             operand = self._evaluate(expr.args[0])
             return None if operand is None else _UNARY[name](operand, expr.attrs)
         if name == "relax.reshape" and isinstance(expr.args[1], relax.ShapeExpr):
             operand = self._evaluate(expr.args[0])
-            sizes = expr.args[1].values
-            if operand is None or not all(isinstance(size, tirx.IntImm) for size in sizes):
+            dims = expr.args[1].values
+            if operand is None or not all(isinstance(dim, tirx.IntImm) for dim in dims):
                 return None
-            return operand.reshape([int(size) for size in sizes])
+            return operand.reshape([int(dim) for dim in dims])
         if name in _BINARY:
             left, right = (self._evaluate(operand) for operand in expr.args)
             if left is None or right is None or left.dtype != right.dtype:

@@ -1,10 +1,10 @@
-"""Weights in fewer bytes than the network computes with; each kernel widens them where it reads them.
+"""Weights stored in fewer bytes than the network computes with; each kernel widens them where it reads them.
 
-What a convolution or a product of matrices reads its weights for is to multiply them: a conversion more per vector of them is
-nothing where it waits for memory. The arithmetic, and all that goes from kernel to kernel, stays float32.
+A kernel that waits for memory has time for one more conversion per vector of weights. The arithmetic, and all tensors between kernels,
+stay float32.
 
-This is done on a lowered module, so that no pass of TVM's can fold a conversion back into the constant. A kernel gets a stage
-that widens its weight, by `FuseTIR`, and the stage is moved into what reads it, by a schedule's `compute_inline`.
+This runs on a lowered module, so that no pass of TVM's can fold a conversion back into the constant. `FuseTIR` adds a stage to a kernel
+that widens its weight, and a schedule's `compute_inline` moves the stage into the stages that read it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm import relax, s_tir, te, tirx
 from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, marked, with_weights
-from tunefarm_tuning.tvm.transform.weights.forms import Form, Stored, store
+from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
 from tunefarm_tuning.workload.precision import Precision
 
 _REDUCES = 2  # tirx.IterVar's CommReduce
@@ -32,38 +32,37 @@ class StoredKernel:
     """A kernel that takes some of its weights in fewer bytes.
 
     Attributes:
-        plain: The kernel that takes them as float32. Its arguments are this one's but for the scales, which come last before
-            the output.
-        forms: By the number of the argument.
+        plain: The kernel that takes them as float32. This kernel has the same arguments, and scales in front of the output.
+        formats: Of the stored weights, by the index of the argument.
     """
 
     plain: tirx.PrimFunc
-    forms: Mapping[int, Form]
+    formats: Mapping[int, WeightFormat]
 
     def widened(self, args: Sequence[Any], number: int) -> NDArray[Any]:
-        """Return a weight that a call of it hands over, as it computes with it."""
-        form = self.forms.get(number)
+        """Return the float32 weight that a call of this kernel passes as an argument."""
+        weight_format = self.formats.get(number)
         value: NDArray[Any] = args[number].value.numpy()
-        if form is None:
+        if weight_format is None:
             return value
-        if form.axis is None:
+        if weight_format.axis is None:
             return value.astype(np.float32)
-        scaled = [one for one in sorted(self.forms) if self.forms[one].axis is not None]
+        scaled = [index for index in sorted(self.formats) if self.formats[index].axis is not None]
         scale = args[len(args) - len(scaled) + scaled.index(number)].value.numpy()
-        widened: NDArray[Any] = value.astype(np.float32) * form.spread(scale)
+        widened: NDArray[Any] = value.astype(np.float32) * weight_format.spread(scale)
         return widened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """What became of a network's weights.
+    """How a network's weights are stored.
 
     Attributes:
-        stored: Tensors in fewer bytes.
-        kept: Tensors that the precision cannot hold, or whose kernel cannot be made to read them so.
-        bytes_before: Of those that were stored.
-        bytes_after: Of the same, scales included.
-        kernels: By the name in the module.
+        stored: The number of tensors in fewer bytes.
+        kept: The number of tensors that the precision cannot hold, or whose kernel cannot read them in fewer bytes.
+        bytes_before: The size of the stored tensors as float32.
+        bytes_after: Their size as stored, scales included.
+        kernels: The kernels that read them, by the name in the module.
     """
 
     stored: int = 0
@@ -82,51 +81,52 @@ class Storage:
 
 
 def store_weights(mod: tvm.IRModule, precision: Precision) -> tuple[tvm.IRModule, Storage]:
-    """Return a prepared module with its large weights in fewer bytes, and what became of them."""
+    """Return a prepared module with the weights of its products in fewer bytes, and how they are stored."""
     if precision is Precision.AS_MODEL:
         return mod, Storage()
-    storing = _Storing(mod, precision)
-    made = relax.transform.DeadCodeElimination(["main"])(rewrite_main(mod, storing))
-    return made, storing.storage
+    rewriter = _WeightStorageRewriter(mod, precision)
+    rewritten = relax.transform.DeadCodeElimination(["main"])(rewrite_main(mod, rewriter))
+    return rewritten, rewriter.storage
 
 
 def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:
-    """Return which of a kernel's float32 weights a sum of products reads: those of convolutions and products of matrices.
+    """Return the float32 weights of a kernel that a sum of products reads, as in convolutions and matrix products.
 
     Returns:
-        For each of them, the axes that results lie along; the sums go over its others.
+        By the index of the argument: the axes of the output channels. The sums go over the other axes.
     """
-    found: dict[int, frozenset[int]] = {}
+    channel_axes: dict[int, frozenset[int]] = {}
     weights = [n for n in sorted(marked(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
     if not weights:
-        return found
+        return channel_axes
     for node in walk(func.body):
-        if isinstance(node, s_tir.SBlock) and any(int(one.iter_type) == _REDUCES for one in node.iter_vars):
+        if isinstance(node, s_tir.SBlock) and any(int(var.iter_type) == _REDUCES for var in node.iter_vars):
             for read in node.reads:
                 for number in weights:
                     if read.source.same_as(func.params[number]):
-                        found[number] = found.get(number, frozenset()) | _result_axes(node, read)
-    return found
+                        axes = _result_axes(node, read)
+                        channel_axes[number] = channel_axes.get(number, frozenset()) | axes
+    return channel_axes
 
 
 def _result_axes(block: s_tir.SBlock, read: Any) -> frozenset[int]:
-    results = [one.var for one in block.iter_vars if int(one.iter_type) != _REDUCES]
+    results = [var.var for var in block.iter_vars if int(var.iter_type) != _REDUCES]
     return frozenset(
         axis
-        for axis, place in enumerate(read.region)
-        if any(node.same_as(var) for node in walk(place.min) for var in results)
+        for axis, extent in enumerate(read.region)
+        if any(node.same_as(var) for node in walk(extent.min) for var in results)
     )
 
 
 @relax.expr_functor.mutator
-class _Storing(relax.PyExprMutator):  # type: ignore[misc]
+class _WeightStorageRewriter(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, precision: Precision) -> None:
         super().__init__(mod)
         self._mod = mod
         self._precision = precision
-        # By the address of the constant, which is kept alive here, so that no address is used twice, and by its channels.
-        self._weights: dict[tuple[int, frozenset[int]], tuple[Any, Stored | None, list[Any]]] = {}
-        self._made: dict[tuple[str, tuple[tuple[int, Form], ...]], Any] = {}
+        # By the address of the constant and its channel axes. The constant is kept alive here, so that no address is used twice.
+        self._weights: dict[tuple[int, frozenset[int]], tuple[Any, StoredWeight | None, list[Any]]] = {}
+        self._readers: dict[tuple[str, tuple[tuple[int, WeightFormat], ...]], Any] = {}
         self._kernels: dict[str, StoredKernel] = {}
         self._used: set[tuple[int, frozenset[int]]] = set()
 
@@ -136,8 +136,8 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
         return Storage(
             stored=len(used),
             kept=len(self._weights) - len(used),
-            bytes_before=sum(4 * one.arrays[0].size for one in used),
-            bytes_after=sum(array.nbytes for one in used for array in one.arrays),
+            bytes_before=sum(4 * weight.arrays[0].size for weight in used),
+            bytes_after=sum(array.nbytes for weight in used for array in weight.arrays),
             kernels=self._kernels,
         )
 
@@ -151,10 +151,12 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
         args = [self.visit_expr(arg) for arg in kernel_arguments(call)]
         multiplied = multiplied_weights(func)
         weights = {number: self._stored(args[number], multiplied[number]) for number in sorted(multiplied)}
-        stored = {number: one for number, (one, _) in weights.items() if one is not None}
-        forms = tuple((number, one.form) for number, one in stored.items())
-        static = len(call.args) == 2 and _is_static(func)  # a third argument are sizes known at run time only
-        reader = self._reader(kernel.name_hint, func, forms) if forms and static else None
+        stored = {number: weight for number, (weight, _) in weights.items() if weight is not None}
+        formats = tuple((number, weight.format) for number, weight in stored.items())
+        is_static = len(call.args) == 2 and _is_static(
+            func
+        )  # a third argument holds sizes known at run time only
+        reader = self._reader(kernel.name_hint, func, formats) if formats and is_static else None
         if reader is None:
             return super().visit_call_(call)
         scales = []
@@ -165,7 +167,7 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
             scales += constants[1:]
         return relax.call_tir(reader, [*args, *scales], call.ty_args[0])
 
-    def _stored(self, weight: Any, channels: frozenset[int]) -> tuple[Stored | None, list[Any]]:
+    def _stored(self, weight: Any, channels: frozenset[int]) -> tuple[StoredWeight | None, list[Any]]:
         key = (weight.value.__chandle__(), channels)
         if key not in self._weights:
             stored = store(weight.value.numpy(), self._precision, channels)
@@ -173,22 +175,26 @@ class _Storing(relax.PyExprMutator):  # type: ignore[misc]
             self._weights[key] = (weight, stored, constants)
         return self._weights[key][1:]
 
-    def _reader(self, name: str, func: tirx.PrimFunc, forms: tuple[tuple[int, Form], ...]) -> Any:
-        """Return the kernel that takes its weights in such forms; None where none can be made."""
-        if (name, forms) not in self._made:
+    def _reader(self, name: str, func: tirx.PrimFunc, formats: tuple[tuple[int, WeightFormat], ...]) -> Any:
+        """Return the kernel that takes its weights in such formats; None if it cannot be made."""
+        if (name, formats) not in self._readers:
             try:
-                reading = reading_stored(func, dict(forms))
+                reader = reading_stored(func, dict(formats))
             except s_tir.ScheduleError:
-                self._made[name, forms] = None
+                self._readers[name, formats] = None
             else:
-                variable = self.builder_.add_func(reading, f"{name}_{forms[0][1].dtype}")
-                self._kernels[str(variable.name_hint)] = StoredKernel(plain=func, forms=dict(forms))
-                self._made[name, forms] = variable
-        return self._made[name, forms]
+                variable = self.builder_.add_func(reader, f"{name}_{formats[0][1].dtype}")
+                self._kernels[str(variable.name_hint)] = StoredKernel(plain=func, formats=dict(formats))
+                self._readers[name, formats] = variable
+        return self._readers[name, formats]
 
 
-def reading_stored(func: tirx.PrimFunc, forms: Mapping[int, Form]) -> tirx.PrimFunc:
-    """Return a kernel that takes some of its arguments stored, and widens them where it reads them.
+def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> tirx.PrimFunc:
+    """Return a kernel that takes some of its weights as they are stored, and widens them where it reads them.
+
+    Args:
+        func: The kernel that takes float32.
+        formats: Of the stored weights, by the index of the argument.
 
     Raises:
         ScheduleError: If it reads one in a way that does not allow it.
@@ -198,13 +204,13 @@ def reading_stored(func: tirx.PrimFunc, forms: Mapping[int, Form]) -> tirx.PrimF
     plain = [_tensor(param) for param in func.params[:-1]]
     inputs, scales = [], []
     for number, (shape, dtype) in enumerate(plain):
-        form = forms.get(number)
-        inputs.append(_variable(f"main{number}", shape, form.dtype if form else dtype))
-        if form is not None and form.axis is not None:
-            scales.append((number, _variable(f"scale{number}", (shape[form.axis],), "float32")))
+        weight_format = formats.get(number)
+        inputs.append(_variable(f"main{number}", shape, weight_format.dtype if weight_format else dtype))
+        if weight_format is not None and weight_format.axis is not None:
+            scales.append((number, _variable(f"scale{number}", (shape[weight_format.axis],), "float32")))
     widenings = {
-        number: builder.add_func(_widening(plain[number][0], form), f"widen{number}")
-        for number, form in forms.items()
+        number: builder.add_func(_widening(plain[number][0], weight_format), f"widen{number}")
+        for number, weight_format in formats.items()
     }
     arguments = [*inputs, *(scale for _, scale in scales)]
     with builder.function("fused", arguments, attrs={"Primitive": True}, private=True):
@@ -219,10 +225,12 @@ def reading_stored(func: tirx.PrimFunc, forms: Mapping[int, Form]) -> tirx.PrimF
             shape, dtype = _tensor(func.params[-1])
             result = builder.emit_output(relax.call_tir(kernel, given, out_ty=relax.TensorType(shape, dtype)))
         builder.emit_func_output(result)
-    whole = [_variable(f"given{n}", one.ty.shape, one.ty.dtype) for n, one in enumerate(arguments)]
-    with builder.function("main", whole):
+    main_arguments = [
+        _variable(f"given{n}", argument.ty.shape, argument.ty.dtype) for n, argument in enumerate(arguments)
+    ]
+    with builder.function("main", main_arguments):
         with builder.dataflow():
-            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), whole))
+            result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("fused"), main_arguments))
         builder.emit_func_output(result)
     fused = relax.transform.FuseTIR()(builder.get())["fused"]
     schedule = s_tir.Schedule(
@@ -230,19 +238,20 @@ def reading_stored(func: tirx.PrimFunc, forms: Mapping[int, Form]) -> tirx.PrimF
         debug_mask=0,
         error_render_level="none",
     )
-    for block in schedule.get_child_blocks(schedule.get_sblock("root"))[: len(forms)]:
+    for block in schedule.get_child_blocks(schedule.get_sblock("root"))[: len(formats)]:
         schedule.compute_inline(block)
-    made = schedule.mod["main"].without_attr("global_symbol").with_attr("tirx.noalias", True)
-    return with_weights(made, marked(func))
+    reader = schedule.mod["main"].without_attr("global_symbol").with_attr("tirx.noalias", True)
+    return with_weights(reader, marked(func))
 
 
-def _widening(shape: Sequence[int], form: Form) -> tirx.PrimFunc:
+def _widening(shape: Sequence[int], weight_format: WeightFormat) -> tirx.PrimFunc:
+    """Return the kernel that widens a stored weight to float32."""
     sizes = [tirx.IntImm("int64", size) for size in shape]
-    given = te.placeholder(sizes, form.dtype, name="stored")
-    if form.axis is None:
+    given = te.placeholder(sizes, weight_format.dtype, name="stored")
+    if weight_format.axis is None:
         widened = te.compute(sizes, lambda *i: given[i].astype("float32"), name="widened")
         return te.create_prim_func([given, widened], index_dtype_override="int64")
-    axis = form.axis
+    axis = weight_format.axis
     scale = te.placeholder([sizes[axis]], "float32", name="scale")
     widened = te.compute(sizes, lambda *i: given[i].astype("float32") * scale[i[axis]], name="widened")
     return te.create_prim_func([given, scale, widened], index_dtype_override="int64")

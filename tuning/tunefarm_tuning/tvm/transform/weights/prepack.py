@@ -1,4 +1,4 @@
-"""Packing the weights of a network for its kernels."""
+"""Weight pre-packing: constant weights are laid out at compile time as the tuned kernels read them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, Packing, kernel_arguments, pack
 
 
-def pack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
-    """Return a module with some of its kernels replaced by such as take their weights packed, and these weights packed.
+def prepack_weights(mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
+    """Return a module with some kernels replaced by ones that take their weights packed, and with these weights packed.
 
     Args:
         mod: A lowered module.
-        kernels: By the name of the PrimFunc that each replaces. What it takes packed is a constant wherever it is called.
+        kernels: By the name of the PrimFunc that each replaces. Every call of it passes constants as the packed weights.
     """
-    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(
-        rewrite_main(mod, _Packer(mod, kernels))
-    )
+    rewritten = rewrite_main(mod, _WeightPrepacker(mod, kernels))
+    packed: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
     return packed
 
 
 @relax.expr_functor.mutator
-class _Packer(relax.PyExprMutator):  # type: ignore[misc]
+class _WeightPrepacker(relax.PyExprMutator):  # type: ignore[misc]
     def __init__(self, mod: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> None:
         super().__init__(mod)
         self._packings = {name: kernel.packings for name, kernel in kernels.items()}
-        # Another function, as the old one's callers would no longer fit its type.
+        # New functions: the callers of the old ones would not fit the new types.
         self._replaced = {
             name: self.builder_.add_func(kernel.func, f"{name}_packed") for name, kernel in kernels.items()
         }
-        # A weight that several calls share is packed once for each kernel.
-        self._made: dict[tuple[int, str, int], tuple[Any, Any]] = {}
+        # By the address of the weight, the kernel and the argument: calls of one kernel share the packed weight. The unpacked
+        # weight is kept alive beside it, so that no address is used twice.
+        self._packed_weights: dict[tuple[int, str, int], tuple[Any, Any]] = {}
 
     def visit_call_(self, call: Any) -> Any:
         kernel = call.args[0] if call.args else None
@@ -48,8 +48,7 @@ class _Packer(relax.PyExprMutator):  # type: ignore[misc]
 
     def _packed(self, weight: Any, kernel: str, number: int, packing: Packing) -> Any:
         key = (weight.value.__chandle__(), kernel, number)
-        if key not in self._made:
-            # Beside the plain one, which stays alive so that no address is used twice.
+        if key not in self._packed_weights:
             packed = pack(weight.value.numpy(), packing)
-            self._made[key] = (weight, relax.const(packed, packing.dtype))
-        return self._made[key][1]
+            self._packed_weights[key] = (weight, relax.const(packed, packing.dtype))
+        return self._packed_weights[key][1]

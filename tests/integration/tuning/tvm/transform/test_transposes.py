@@ -1,4 +1,4 @@
-"""Transposes that move past what reads them: the numbers stay, and those that meet what undoes them go."""
+"""Transpose propagation: results stay the same, and transposes that meet their inverse go."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tvm import relax
 
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.transposes.reshape_groups import groups_of
-from tunefarm_tuning.tvm.transform.transposes.sink import sink_transposes
+from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
+from tunefarm_tuning.tvm.transform.transposes.rules import axis_groups
 
 HOST = parse_target("host")
 
@@ -102,7 +102,7 @@ def test_what_has_an_unknown_size_is_not_moved_past() -> None:
             joined = builder.emit(relax.op.concat([first, open_], axis=1))
             result = builder.emit_output(relax.op.permute_dims(joined, [0, 2, 1]))
         builder.emit_func_output(result)
-    made = sink_transposes(builder.get())
+    made = propagate_transposes_down(builder.get())
     names: list[str] = []
     relax.analysis.post_order_visit(
         made["main"].body,
@@ -228,8 +228,8 @@ STEPS: list[Step] = [
     ],
 )
 def test_a_reshape_goes_by_groups_of_axes(before: Any, after: Any, groups: Any) -> None:
-    assert [(one.before, one.after) for one in groups_of(before, after) or []] == groups
+    assert [(one.before, one.after) for one in axis_groups(before, after) or []] == groups
 
 
 def test_nothing_has_no_groups() -> None:
-    assert groups_of((0, 3), (0,)) is None
+    assert axis_groups((0, 3), (0,)) is None

@@ -18,7 +18,7 @@ from onnx_reference import built_outputs, reference_outputs
 from tunefarm_tuning.reference.random_inputs import random_inputs
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads
-from tunefarm_tuning.tvm.transform.combine_rule import Choose, never, where_it_pays
+from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import Selection, select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 
 HOST = parse_target("host")
@@ -30,10 +30,10 @@ def always(_block: Any, roots: Sequence[Any]) -> list[Any]:
     return list(roots)
 
 
-def load(model: onnx.ModelProto, folder: Path, choose: Choose = where_it_pays) -> LoadedModel:
+def load(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> LoadedModel:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return load_relax(path, {}, HOST, choose=choose)
+    return load_relax(path, {}, HOST, select=select)
 
 
 def names(loaded: LoadedModel) -> list[str]:
@@ -52,8 +52,8 @@ def run(loaded: LoadedModel, folder: Path) -> list[NDArray[Any]]:
     return built_outputs(loaded, random_inputs(loaded.inputs, seed=1), folder)
 
 
-def check(model: onnx.ModelProto, folder: Path, choose: Choose = where_it_pays) -> LoadedModel:
-    loaded = load(model, folder, choose)
+def check(model: onnx.ModelProto, folder: Path, select: Selection = select_faster) -> LoadedModel:
+    loaded = load(model, folder, select)
     expected = reference_outputs(folder / "model.onnx", loaded, random_inputs(loaded.inputs, seed=1))
     for ours, theirs in zip(run(loaded, folder), expected, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
@@ -161,7 +161,7 @@ def test_large_products_stay_apart(tmp_path: Path) -> None:
     x = g.input("x", [1, 128, 256])
     for _ in range(3):
         g.output(heads(g, g.linear(x, 256, 256), [1, 128, 4, 64]))
-    assert keys(load(g.model(), tmp_path)) == keys(load(g.model(), tmp_path, never))
+    assert keys(load(g.model(), tmp_path)) == keys(load(g.model(), tmp_path, select_none))
 
 
 def test_convolutions_over_one_axis_are_combined(tmp_path: Path) -> None:
@@ -176,12 +176,12 @@ def test_convolutions_over_one_axis_are_combined(tmp_path: Path) -> None:
 @pytest.mark.parametrize("readers", ["conv", "output"])
 def test_what_would_have_to_be_copied_stays_apart(readers: str, tmp_path: Path) -> None:
     model = branches(readers)
-    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, never))
+    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, select_none))
 
 
 def test_what_would_split_worse_stays_apart(tmp_path: Path) -> None:
     model = branches("concat", widths=(16, 8))
-    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, never))
+    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, select_none))
 
 
 def test_a_transposition_that_moves_nothing_copies_nothing(tmp_path: Path) -> None:
@@ -195,13 +195,13 @@ def test_a_transposition_that_moves_nothing_copies_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", sorted(set(onnx_models.ORDINARY) - COMBINED))
 def test_other_networks_keep_their_kernels(name: str, tmp_path: Path) -> None:
     model = onnx_models.ORDINARY[name]()
-    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, never))
+    assert keys(load(model, tmp_path)) == keys(load(model, tmp_path, select_none))
 
 
 @pytest.mark.parametrize("name", sorted(COMBINED))
 def test_these_networks_get_fewer_products(name: str, tmp_path: Path) -> None:
     model = onnx_models.ORDINARY[name]()
-    assert calls(load(model, tmp_path), "matmul") < calls(load(model, tmp_path, never), "matmul")
+    assert calls(load(model, tmp_path), "matmul") < calls(load(model, tmp_path, select_none), "matmul")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_precisions_are_kept(dtype: int, tmp_path: Path) -> None:
         if biased:
             y = g.node("Add", y, g.constant(rng.standard_normal(16).astype(kind)))
         g.output(heads(g, y, [1, 6, 2, 8]), None, dtype)
-    apart, ours = load(g.model(), tmp_path, never), load(g.model(), tmp_path)
+    apart, ours = load(g.model(), tmp_path, select_none), load(g.model(), tmp_path)
     assert (calls(apart, "matmul"), calls(ours, "matmul")) == (3, 1)
     tolerance = 1e-2 if dtype == TensorProto.FLOAT16 else 1e-12
     for one, other in zip(run(ours, tmp_path), run(apart, tmp_path), strict=True):
@@ -315,4 +315,4 @@ def random_branches(seed: int) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_branches_compute_the_same_however_they_are_read(seed: int, tmp_path: Path) -> None:
-    check(random_branches(seed), tmp_path, always if seed % 3 else where_it_pays)
+    check(random_branches(seed), tmp_path, always if seed % 3 else select_faster)

@@ -1,11 +1,11 @@
-"""Which weights fit into the forms that they are stored in."""
+"""Which weights fit into the formats that they are stored in."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tunefarm_tuning.tvm.transform.weights.forms import store
+from tunefarm_tuning.tvm.transform.weights.formats import store
 from tunefarm_tuning.workload.precision import Precision
 
 ROUNDED = (Precision.FLOAT16_WEIGHTS, Precision.BFLOAT16_WEIGHTS)
@@ -18,7 +18,7 @@ def test_weights_are_rounded(precision: Precision) -> None:
         stored = store(weight, precision, channels)
         assert stored is not None
         (array,) = stored.arrays
-        assert str(array.dtype) == stored.form.dtype == precision.tolerance
+        assert str(array.dtype) == stored.format.dtype == precision.tolerance
 
 
 def test_one_channel_that_loses_too_much_keeps_them_all() -> None:

@@ -1,0 +1,1 @@
+"""Horizontal fusion: parallel matrix products and convolutions of one input become one."""

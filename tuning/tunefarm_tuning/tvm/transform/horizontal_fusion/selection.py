@@ -1,0 +1,117 @@
+"""Which parallel products and convolutions are fused: those that ``benchmarks/results/combined.md`` measured as faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tvm import relax
+
+from tunefarm_tuning.tvm.base.relax_graph import operator_name
+from tunefarm_tuning.tvm.transform.horizontal_fusion.branches import ELEMENTWISE, Block, Branches
+
+Selection = Callable[[Block, Sequence[Any]], list[Any]]
+"""Takes a block and the variables of calls that could be one call; returns those of them that become one."""
+
+_MAX_EVEN_WIDTH = 32  # two vectors of the widest kind: a tile needs no more
+_LONG_SUM = 256  # next to so many multiply-adds, copying a result costs little
+_SMALL_FLOPS = float(1 << 25)  # a larger kernel gains nothing by being one call
+
+
+def select_none(_block: Block, _roots: Sequence[Any]) -> list[Any]:
+    """Select no calls."""
+    return []
+
+
+def select_faster(block: Block, roots: Sequence[Any]) -> list[Any]:
+    """Select branches that are faster as one kernel on a CPU.
+
+    Either the joint result splits better into vectors than that of any branch, and this gains more than cutting it apart costs.
+    Or the branches are small products, and the kernels that read them copy them anyway.
+    """
+    fused = block.branches(roots)
+    if _is_more_even(fused.widths) and _sum_length(fused) >= _LONG_SUM:
+        return list(roots)
+    copied = _copied_anyway(block, roots)
+    if not copied:
+        return []
+    fused = block.branches(copied)
+    is_small = fused.is_product and _flops(fused) <= _SMALL_FLOPS
+    if _is_more_even(fused.widths) or (is_small and _is_as_even(fused.widths)):
+        return copied
+    return []
+
+
+def select_read_in_place(block: Block, roots: Sequence[Any]) -> list[Any]:
+    """Select products, of any size, that the kernels behind them read out of the joint result, without further kernels."""
+    copied = _copied_anyway(block, roots)
+    return copied if copied and block.branches(copied).is_product else []
+
+
+def _copied_anyway(block: Block, roots: Sequence[Any]) -> list[Any]:
+    """Return the branches that a kernel which is there anyway can read out of the joint result; none if fewer than two."""
+    candidates = list(roots)
+    while len(candidates) > 1:
+        branches = block.branches(candidates)
+        copied = [
+            root
+            for root, values in zip(candidates, branches.values, strict=True)
+            if _is_copied(block, values[-1], branches)
+        ]
+        if len(copied) == len(candidates):
+            return candidates
+        candidates = copied
+    return []
+
+
+def _is_copied(block: Block, var: Any, branches: Branches) -> bool:
+    """Whether a single kernel reads a variable, is there anyway, and can begin with a slice."""
+    readers = block.readers(var)
+    if len(readers) != 1 or not isinstance(var, relax.DataflowVar):
+        return False
+    call = block.value(readers[0])
+    name = operator_name(call)
+    if name == "relax.concat":
+        return True
+    if name == "relax.permute_dims":
+        # The transpose of a convolution's result may be the one that cancels its change of layout.
+        return branches.is_product and _moves_elements(call)
+    if name == "relax.reshape" or (name in ELEMENTWISE and _reads_only(call, var)):
+        return _is_copied(block, readers[0], branches)
+    return False
+
+
+def _reads_only(call: Any, var: Any) -> bool:
+    return all(not isinstance(argument, relax.Var) or argument == var for argument in call.args)
+
+
+def _moves_elements(call: Any) -> bool:
+    """Whether a transpose is more than a reshape."""
+    rank = len(call.ty.shape)
+    axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
+    long_axes = [axis for axis in axes if int(call.args[0].ty.shape[axis]) > 1]
+    return long_axes != sorted(long_axes)
+
+
+def _is_more_even(widths: Sequence[int]) -> bool:
+    return _evenness(sum(widths)) > max(_evenness(width) for width in widths)
+
+
+def _is_as_even(widths: Sequence[int]) -> bool:
+    return _evenness(sum(widths)) >= max(_evenness(width) for width in widths)
+
+
+def _evenness(width: int) -> int:
+    """Return the largest power of two that divides a width, up to a limit."""
+    return min(width & -width, _MAX_EVEN_WIDTH)
+
+
+def _sum_length(branches: Branches) -> int:
+    """Return how many products each element of a result adds up."""
+    return prod(int(size) for size in branches.calls[0].args[1].ty.shape) // branches.widths[0]
+
+
+def _flops(branches: Branches) -> float:
+    results = sum(prod(int(size) for size in call.ty.shape) for call in branches.calls)
+    return 2.0 * results * _sum_length(branches)

@@ -1,0 +1,209 @@
+"""The graph passes, in order: which there are, at which level, and for which targets.
+
+A pass is added to `PASSES`, and nowhere else. It is a pass of TVM's, or a function of ours from module to module. Levels are like those
+of ONNX Runtime's graph transformers: a pass relies on what the levels before its own have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+import tvm
+from tvm import relax
+
+from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.tvm.base.target import pipeline_name
+from tunefarm_tuning.tvm.kernels.special_values import legalize_ops
+from tunefarm_tuning.tvm.transform.float32_arithmetic import (
+    add_up_float16_in_float32,
+    compute_bfloat16_in_float32,
+)
+from tunefarm_tuning.tvm.transform.horizontal_fusion.fuse import fuse_horizontally
+from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import (
+    Selection,
+    select_faster,
+    select_read_in_place,
+)
+from tunefarm_tuning.tvm.transform.int8_products import multiply_int8
+from tunefarm_tuning.tvm.transform.layout import LAYOUTS, convolve_channels_last
+from tunefarm_tuning.tvm.transform.legalization import CPU_RULES, GPU_RULES
+from tunefarm_tuning.tvm.transform.narrow_convolution import widen_narrow_convolutions
+from tunefarm_tuning.tvm.transform.simplify import crop_kernels, simplify_powers, simplify_takes
+from tunefarm_tuning.tvm.transform.transposed_convolution import decompose_transposed_convolutions
+from tunefarm_tuning.tvm.transform.transposes.cancel import cancel_transposes
+from tunefarm_tuning.tvm.transform.transposes.propagate_down import propagate_transposes_down
+from tunefarm_tuning.tvm.transform.transposes.propagate_up import propagate_transposes_up
+from tunefarm_tuning.tvm.transform.weights.fold import fold_batch_norms, fold_weights
+
+
+class Level(IntEnum):
+    """What a pass relies on.
+
+    Members:
+        SIMPLIFY: The operators of the file, with channels first.
+        FUSE: Folded constants, and operators in their simplest form.
+        LAYOUT: All rewriting that needs channels first is done.
+        SPECIALIZE: The final layout, and folded weights.
+        LOWER: Nothing is left but to make kernels of operators.
+    """
+
+    SIMPLIFY = 1
+    FUSE = 2
+    LAYOUT = 3
+    SPECIALIZE = 4
+    LOWER = 5
+
+
+class Layout(Enum):
+    """How tensors are laid out."""
+
+    BY_OPERATOR = "by-operator"  # channels last, by TVM's layout rule for each operator
+    AROUND_CONVOLUTIONS = "around-convolutions"  # channels last, between transposes around each convolution
+    AS_FILE = "as-file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassContext:
+    """What passes depend on besides the module.
+
+    Attributes:
+        target: The target of the kernels.
+        layout: The layout to try.
+        select: Which parallel products and convolutions are fused.
+    """
+
+    target: Target
+    layout: Layout
+    select: Selection = select_faster
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the target is a CPU."""
+        return pipeline_name(self.target) == "cpu"
+
+    @property
+    def int8_lanes(self) -> int:
+        """The lanes of the target's int8 dot product; 0 if it has none."""
+        return dot_lanes(self.target)
+
+    @property
+    def selection(self) -> Selection:
+        """Which parallel products and convolutions are fused on this target."""
+        # The measurements behind `select_faster` are of CPUs. One large kernel fills a GPU better than three small ones.
+        return select_read_in_place if self.select is select_faster and not self.on_cpu else self.select
+
+
+Rewrite = Callable[[tvm.IRModule, PassContext], tvm.IRModule]
+Condition = Callable[[PassContext], bool]
+
+
+def _always(_context: PassContext) -> bool:
+    return True
+
+
+def _on_cpu(context: PassContext) -> bool:
+    return context.on_cpu
+
+
+def _on_gpu(context: PassContext) -> bool:
+    return not context.on_cpu
+
+
+def _with_int8_dot_product(context: PassContext) -> bool:
+    return context.int8_lanes > 0
+
+
+def _laid_out(layout: Layout) -> Condition:
+    return lambda context: context.layout is layout
+
+
+def _ours(rewrite: Callable[[tvm.IRModule], tvm.IRModule]) -> Rewrite:
+    """Return a pass of ours that does not depend on the context."""
+    return lambda mod, _context: rewrite(mod)
+
+
+def _fuse_horizontally(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    return fuse_horizontally(mod, context.selection)
+
+
+def _multiply_int8(mod: tvm.IRModule, context: PassContext) -> tvm.IRModule:
+    return multiply_int8(mod, context.int8_lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPass:
+    """A row of the table.
+
+    Attributes:
+        name: As in TVM's log and timings.
+        level: What it relies on.
+        step: A pass of TVM's, or a function of ours.
+        when: Says for which targets and layouts it runs.
+    """
+
+    name: str
+    level: Level
+    step: tvm.transform.Pass | Rewrite
+    when: Condition = _always
+
+    def bound(self, context: PassContext) -> tvm.transform.Pass:
+        """Return TVM's pass object for a context."""
+        step = self.step
+        if isinstance(step, tvm.transform.Pass):
+            return step
+        return tvm.transform.module_pass(lambda mod, _: step(mod, context), opt_level=0, name=self.name)
+
+
+PASSES: tuple[GraphPass, ...] = (
+    GraphPass("ComputeBfloat16InFloat32", Level.SIMPLIFY, _ours(compute_bfloat16_in_float32)),
+    GraphPass("FoldBatchNorms", Level.SIMPLIFY, _ours(fold_batch_norms)),
+    GraphPass("FoldWeights", Level.SIMPLIFY, _ours(fold_weights)),
+    GraphPass("FoldConstant", Level.SIMPLIFY, relax.transform.FoldConstant()),
+    GraphPass("SimplifyPowers", Level.SIMPLIFY, _ours(simplify_powers)),
+    GraphPass("CropKernels", Level.SIMPLIFY, _ours(crop_kernels)),
+    GraphPass("SimplifyTakes", Level.SIMPLIFY, _ours(simplify_takes), _on_cpu),
+    GraphPass(
+        "DecomposeTransposedConvolutions",
+        Level.SIMPLIFY,
+        _ours(decompose_transposed_convolutions),
+        _on_cpu,
+    ),
+    GraphPass("DecomposeOpsForInference", Level.SIMPLIFY, relax.transform.DecomposeOpsForInference()),
+    GraphPass("CanonicalizeBindings", Level.SIMPLIFY, relax.transform.CanonicalizeBindings()),
+    GraphPass("FuseHorizontally", Level.FUSE, _fuse_horizontally),
+    GraphPass("AddUpFloat16InFloat32", Level.FUSE, _ours(add_up_float16_in_float32), _on_gpu),
+    GraphPass(
+        "ConvertLayout", Level.LAYOUT, relax.transform.ConvertLayout(LAYOUTS), _laid_out(Layout.BY_OPERATOR)
+    ),
+    GraphPass(
+        "ConvolveChannelsLast",
+        Level.LAYOUT,
+        _ours(convolve_channels_last),
+        _laid_out(Layout.AROUND_CONVOLUTIONS),
+    ),
+    GraphPass("Normalize", Level.LAYOUT, relax.transform.Normalize()),
+    GraphPass("PropagateTransposesDown", Level.LAYOUT, _ours(propagate_transposes_down), _on_cpu),
+    GraphPass("PropagateTransposesUp", Level.LAYOUT, _ours(propagate_transposes_up), _on_cpu),
+    GraphPass("CancelTransposes", Level.LAYOUT, _ours(cancel_transposes), _on_gpu),
+    GraphPass("CanonicalizeBindings", Level.LAYOUT, relax.transform.CanonicalizeBindings()),
+    GraphPass("DeadCodeElimination", Level.LAYOUT, relax.transform.DeadCodeElimination()),
+    GraphPass("FoldWeights", Level.LAYOUT, _ours(fold_weights)),
+    GraphPass("FoldConstant", Level.LAYOUT, relax.transform.FoldConstant()),
+    GraphPass("MultiplyInt8", Level.SPECIALIZE, _multiply_int8, _with_int8_dot_product),
+    GraphPass("WidenNarrowConvolutions", Level.SPECIALIZE, _ours(widen_narrow_convolutions), _on_cpu),
+    # GPUs have kernels of their own for sorting and sampling: before the generic ones of LegalizeOps.
+    GraphPass("DispatchSampling", Level.LOWER, relax.backend.DispatchSampling()),
+    GraphPass("DispatchSortScan", Level.LOWER, relax.backend.DispatchSortScan()),
+    GraphPass("LegalizeOps", Level.LOWER, legalize_ops(CPU_RULES), _on_cpu),
+    GraphPass("LegalizeOps", Level.LOWER, legalize_ops(GPU_RULES), _on_gpu),
+    GraphPass("ZeroPipeline", Level.LOWER, relax.get_pipeline("zero")),
+)
+"""All passes, in the order in which they run."""
+
+
+def passes_for(context: PassContext) -> list[GraphPass]:
+    """Return the passes that run in a context, in order."""
+    return [graph_pass for graph_pass in PASSES if graph_pass.when(context)]

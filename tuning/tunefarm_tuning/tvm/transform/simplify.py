@@ -1,0 +1,139 @@
+"""Simplifications: operators in a form that runs faster, or that later passes understand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape
+from tunefarm_tuning.tvm.transform.convolution import CHANNELS_FIRST, convolution_name, convolve
+
+_POWERS: dict[float, Callable[[Any], Any]] = {
+    1.0: lambda x: x,
+    2.0: lambda x: relax.op.multiply(x, x),
+    0.5: relax.op.sqrt,
+}
+"""By exponent. Each is equal to the C library's power to the last bit; only the root of minus infinity is NaN, and that of minus zero
+keeps its sign. A cube by two products would differ."""
+
+
+def simplify_powers(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with floating-point powers by 1, 2 and 0.5 as the tensor, a product or a root.
+
+    A layer norm that an exporter took apart squares by ``Pow``, which would call the C library for each element.
+    """
+    return rewrite_main(mod, _PowerSimplifier(mod))
+
+
+def simplify_takes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with each ``take`` at consecutive constant indices as a slice: queries out of QKV, a class token.
+
+    A slice fuses with what follows it, and transposes move below it; a ``take``, whose indices may be known at run time only,
+    allows neither.
+    """
+    return rewrite_main(mod, _TakeSimplifier(mod))
+
+
+def crop_kernels(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with convolution kernels cropped to the taps that reach the image.
+
+    A kernel dilated by 18 over an image of 16 pixels has eight of its nine taps outside of the image at every position; so has a
+    3x3 kernel over a single pixel. TVM's loops multiply all of them by zeros. Convolutions with constant weights and channels
+    first are cropped.
+    """
+    return rewrite_main(mod, _KernelCropper(mod))
+
+
+@relax.expr_functor.mutator
+class _PowerSimplifier(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: Any) -> Any:
+        if operator_name(call) == "relax.power":
+            base, exponent = call.args
+            simplified = _POWERS.get(_scalar(exponent))
+            # An exponent of higher rank would raise the rank of the result.
+            if simplified is not None and tvm_ffi.structural_equal(base.ty, call.ty):
+                return self.builder_.normalize(simplified(self.visit_expr(base)))
+        return super().visit_call_(call)
+
+
+def _scalar(exponent: Any) -> float:
+    """Return the single element of a floating-point constant; NaN for anything else."""
+    if not isinstance(exponent, tvm.ir.GenericConst):
+        return float("nan")
+    value = exponent.value.numpy()
+    is_scalar = value.size == 1 and np.issubdtype(value.dtype, np.floating)
+    return float(value.reshape(())) if is_scalar else float("nan")
+
+
+@relax.expr_functor.mutator
+class _TakeSimplifier(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: Any) -> Any:
+        visited = super().visit_call_(call)
+        if operator_name(visited) != "relax.take":
+            return visited
+        data, indices = visited.args
+        before, after = static_shape(data), static_shape(visited)
+        if not isinstance(indices, tvm.ir.GenericConst) or before is None or after is None:
+            return visited
+        if isinstance(data, tvm.ir.GenericConst) or visited.attrs.axis is None or 0 in after:
+            return visited
+        axis, taken = int(visited.attrs.axis), indices.value.numpy()
+        flat = [int(index) for index in taken.reshape(-1)]
+        if taken.ndim > 1 or any(not 0 <= index < before[axis] for index in flat):
+            return visited
+        if np.any(np.diff(flat) != 1):
+            return visited
+        cut = self.builder_.normalize(
+            relax.op.strided_slice(data, axes=[axis], begin=[flat[0]], end=[flat[-1] + 1])
+        )
+        if taken.ndim == 1:
+            return cut
+        return self.builder_.normalize(relax.op.reshape(self.builder_.emit(cut), list(after)))
+
+
+@relax.expr_functor.mutator
+class _KernelCropper(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: Any) -> Any:
+        visited = super().visit_call_(call)
+        if convolution_name(visited, CHANNELS_FIRST) is None:
+            return visited
+        data, weights = visited.args
+        before, after = static_shape(data), static_shape(visited)
+        if before is None or after is None or not isinstance(weights, tvm.ir.GenericConst):
+            return visited
+        attributes = visited.attrs
+        rank = len(before) - 2
+        value = weights.value.numpy()
+        padding = [int(width) for width in attributes.padding]
+        kept = [slice(None), slice(None)]
+        for axis in range(rank):
+            taps = range(value.shape[2 + axis])
+            dilation, ahead = int(attributes.dilation[axis]), padding[axis]
+            last_position = (after[2 + axis] - 1) * int(attributes.strides[axis])
+            # A tap reads a range of pixels, from the kernel's first position (perhaps ahead of the image) to its last one.
+            reaching = [
+                tap
+                for tap in taps
+                if tap * dilation - ahead < before[2 + axis] and last_position + tap * dilation - ahead >= 0
+            ]
+            first, last = (reaching[0], reaching[-1]) if reaching else (0, taps[-1])
+            ahead -= first * dilation
+            behind = padding[rank + axis] - (taps[-1] - last) * dilation
+            # With less padding than that, the image itself would have to be cropped: rare, and left alone.
+            if min(ahead, behind) < 0:
+                first, last = 0, taps[-1]
+            else:
+                padding[axis], padding[rank + axis] = ahead, behind
+            kept.append(slice(first, last + 1))
+        cropped = np.ascontiguousarray(value[tuple(kept)])
+        # Padding times NaN or infinity is not zero. Looked at last, since hardly any network has kernels to crop.
+        if cropped.shape == value.shape or not np.isfinite(value.astype(np.float64)).all():
+            return visited
+        return self.builder_.normalize(
+            convolve(visited, data, relax.const(cropped, str(weights.value.dtype)), padding=padding)
+        )

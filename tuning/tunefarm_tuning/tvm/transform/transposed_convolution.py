@@ -1,0 +1,117 @@
+"""Transposed convolutions as sub-pixel convolutions: a convolution, and a shuffle of its channels into pixels.
+
+A transposed convolution of stride s scatters each input over a window. Its outputs at positions of equal remainder by s (a phase) are a
+plain convolution of the inputs, with every s-th weight (Shi et al., 2016, "Is the deconvolution layer the same as a convolutional
+layer?"). All phases are one convolution with s² times the channels (sⁿ for n axes), which tunes like any other, and can have channels
+last; TVM's own kernel can do neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import relax, tirx
+
+from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main
+
+_CONVOLUTIONS: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "relax.nn.conv1d_transpose": (relax.op.nn.conv1d, "NCW", "IOW"),
+    "relax.nn.conv2d_transpose": (relax.op.nn.conv2d, "NCHW", "IOHW"),
+    "relax.nn.conv3d_transpose": (relax.op.nn.conv3d, "NCDHW", "IODHW"),
+}
+"""By the operator: the plain convolution, and the layouts of data and weights that are supported."""
+
+
+def decompose_transposed_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return the module with its transposed convolutions as sub-pixel convolutions.
+
+    Those by constant weights, of static shapes, without groups and dilation are replaced.
+    """
+    return rewrite_main(mod, _TransposedConvolutionDecomposer(mod))
+
+
+@relax.expr_functor.mutator
+class _TransposedConvolutionDecomposer(relax.PyExprMutator):  # type: ignore[misc]
+    def visit_call_(self, call: Any) -> Any:
+        name = operator_name(call)
+        if name not in _CONVOLUTIONS or not _is_supported(call):
+            return super().visit_call_(call)
+        attributes, weight = call.attrs, call.args[1].value.numpy()
+        _, _, *input_sizes = _sizes(call.args[0].ty.shape)
+        batch, channels, *output_sizes = _sizes(call.ty.shape)
+        strides = [int(stride) for stride in attributes.strides]
+        begin = [int(padding) for padding in attributes.padding][: len(strides)]
+        taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
+        phase_sizes = [size + tap - 1 for size, tap in zip(input_sizes, taps, strict=True)]
+        if any(
+            start + size > stride * phase_size
+            for start, size, stride, phase_size in zip(begin, output_sizes, strides, phase_sizes, strict=True)
+        ):
+            return super().visit_call_(call)  # padded beyond what any input reaches
+
+        padding = [tap - 1 for tap in taps] * 2
+        convolve, _, _ = _CONVOLUTIONS[name]
+        result = convolve(
+            self.visit_expr(call.args[0]),
+            relax.const(_phase_weights(weight, strides, taps), str(weight.dtype)),
+            padding=padding,
+        )
+        result = self.builder_.normalize(result)
+        result = relax.op.reshape(self.builder_.emit(result), [batch, *strides, channels, *phase_sizes])
+        axes = range(1, len(strides) + 1)
+        position_and_phase = [source for axis in axes for source in (len(axes) + 1 + axis, axis)]
+        result = relax.op.permute_dims(self.builder_.emit(result), [0, len(axes) + 1, *position_and_phase])
+        full_sizes = [stride * phase_size for stride, phase_size in zip(strides, phase_sizes, strict=True)]
+        result = relax.op.reshape(self.builder_.emit(result), [batch, channels, *full_sizes])
+        if not any(begin) and full_sizes == output_sizes:
+            return self.builder_.normalize(result)
+        end = [start + size for start, size in zip(begin, output_sizes, strict=True)]
+        return self.builder_.normalize(
+            relax.op.strided_slice(
+                self.builder_.emit(result), axes=[1 + axis for axis in axes], begin=begin, end=end
+            )
+        )
+
+
+def _is_supported(call: Any) -> bool:
+    attributes = call.attrs
+    data, weight = call.args
+    _, layout, kernel_layout = _CONVOLUTIONS[call.op.name]
+    return (
+        isinstance(weight, tvm.ir.GenericConst)
+        and int(attributes.groups) == 1
+        and all(int(dilation) == 1 for dilation in attributes.dilation)
+        and (attributes.data_layout, attributes.kernel_layout) == (layout, kernel_layout)
+        and attributes.out_layout in ("", layout)
+        and all(isinstance(size, tirx.IntImm) for shape in (data.ty.shape, call.ty.shape) for size in shape)
+        and str(call.ty.dtype) == str(weight.value.dtype)
+    )
+
+
+def _phase_weights(weight: NDArray[Any], strides: list[int], taps: list[int]) -> NDArray[Any]:
+    """Return the weights of the convolution that computes all phases.
+
+    Args:
+        weight: ``[inputs, outputs, *sizes]``.
+        strides: One for each axis.
+        taps: How many weights a phase has at most along each axis.
+
+    Returns:
+        ``[product of strides · outputs, inputs, *taps]``, its taps in reverse order, as a convolution has them.
+    """
+    inputs, outputs, *sizes = weight.shape
+    missing = [tap * stride - size for tap, stride, size in zip(taps, strides, sizes, strict=True)]
+    padded = np.pad(weight, [(0, 0), (0, 0), *((0, width) for width in missing)])
+    split_sizes = [size for pair in zip(taps, strides, strict=True) for size in pair]
+    tap_axes = [2 + 2 * axis for axis in range(len(taps))]
+    split = np.flip(padded.reshape(inputs, outputs, *split_sizes), tuple(tap_axes))
+    phases = split.transpose(*(1 + axis for axis in tap_axes), 1, 0, *tap_axes)
+    return np.ascontiguousarray(phases.reshape(-1, inputs, *taps))
+
+
+def _sizes(shape: Any) -> list[int]:
+    return [int(size) for size in shape]
