@@ -12,8 +12,8 @@ from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.device import Device, DeviceOrder, DeviceRegister, Heartbeat
 from tunefarm_api.schemas.peak import DevicePeak
+from tunefarm_app.devices.commands import command_device, remove_device
 from tunefarm_app.devices.holders import NOBODY, Holder, holders_of
-from tunefarm_app.devices.orders import order_device, remove_device
 from tunefarm_app.devices.peak import peaks_of
 from tunefarm_app.devices.register import DeviceRegistration, heartbeat, register_device
 from tunefarm_app.runtime.composition import Services
@@ -92,7 +92,7 @@ def get_device(device_id: str, services: ServicesDep) -> Device:
 )
 def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It finishes the round at hand, and gets no further one until it is released."""
-    return _told(services, order_device(services, device_id, DeviceEvent.DRAIN, body.reason))
+    return _told(services, command_device(services, device_id, DeviceEvent.DRAIN, body.reason))
 
 
 @router.post(
@@ -103,7 +103,7 @@ def drain_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> De
 )
 def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """It gets no work, not even a calibration, until a person releases it."""
-    return _told(services, order_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
+    return _told(services, command_device(services, device_id, DeviceEvent.QUARANTINE, body.reason))
 
 
 @router.post(
@@ -114,7 +114,7 @@ def quarantine_device(device_id: str, body: DeviceOrder, services: ServicesDep) 
 )
 def release_device(device_id: str, body: DeviceOrder, services: ServicesDep) -> Device:
     """Ends draining and quarantine: it is calibrated as if it had just come, and held against nothing that it was before."""
-    return _told(services, order_device(services, device_id, DeviceEvent.RELEASE, body.reason))
+    return _told(services, command_device(services, device_id, DeviceEvent.RELEASE, body.reason))
 
 
 @router.delete(

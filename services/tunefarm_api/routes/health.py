@@ -14,8 +14,8 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.health import Check, Checks, Health, Readiness
+from tunefarm_app.operations.check_results import Verdict
 from tunefarm_app.operations.doctor import examine
-from tunefarm_app.operations.findings import Verdict
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import schema
 from tunefarm_tuning.core.errors import ConflictError, TransientError

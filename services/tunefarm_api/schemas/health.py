@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from tunefarm_api.schemas.base import Output
-from tunefarm_app.operations.findings import Verdict
+from tunefarm_app.operations.check_results import Verdict
 
 
 class Health(Output):

@@ -51,16 +51,16 @@ def create_api_key(
             code="unknown-scope",
             scopes=list(SCOPES),
         )
-    made = new_key_text()
+    text_and_hash = new_key_text()
     with services.uow.write() as repos:
         key = repos.api_keys.add(
-            key_id=made.key_id,
+            key_id=text_and_hash.key_id,
             name=clean(name),
-            secret_sha256=made.secret_sha256,
+            secret_sha256=text_and_hash.secret_sha256,
             scopes=[scope for scope in SCOPES if scope in scopes],
         )
     log.info("api key created", api_key_id=key.id, name=key.name, scopes=key.scopes, by_key_id=by_key_id)
-    return key, made.text
+    return key, text_and_hash.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,20 +77,20 @@ def end_session(services: Services, text: str) -> None:
 
 
 def _add(repos: Repositories, kind: str, key: ApiKey, valid_sec: float) -> str:
-    made = new_key_text()
+    text_and_hash = new_key_text()
     repos.api_keys.add(
-        key_id=made.key_id,
+        key_id=text_and_hash.key_id,
         name=_NAMES[kind],
-        secret_sha256=made.secret_sha256,
+        secret_sha256=text_and_hash.secret_sha256,
         scopes=[f"{kind}:{key.id}"],
         valid_sec=valid_sec,
     )
-    return made.text
+    return text_and_hash.text
 
 
 def _way(key: ApiKey) -> tuple[str, str] | None:
-    found = _FOR.fullmatch(key.scopes[0]) if len(key.scopes) == 1 else None
-    return None if found is None else (found[1], found[2])
+    match = _FOR.fullmatch(key.scopes[0]) if len(key.scopes) == 1 else None
+    return None if match is None else (match[1], match[2])
 
 
 def _good(repos: Repositories, key_id: str) -> ApiKey | None:

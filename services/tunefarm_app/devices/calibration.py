@@ -79,7 +79,7 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         ]
     event: DeviceEvent | None
     calibration: Json | None = None
-    told: NewCalibration
+    result: NewCalibration
     hold = DeviceHold(services, lease)
     try:
         with hold:
@@ -91,14 +91,14 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         if hold.cancellation.cancelled:  # it failed because its child was closed
             return _note(services, lease, None, "", None, next_sec=0.0)
         event, reason = _blame(lease, error)
-        told = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
+        result = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
     else:
-        told = calibration_told(run, reference, event, reason)
+        result = calibration_told(run, reference, event, reason)
         if event is DeviceEvent.CLEAN:
             calibration = calibration_row(run, reference)
     settings = services.settings
     next_sec = settings.calibrate_retry_sec if calibration is None else settings.calibrate_every_sec
-    return _note(services, lease, event, reason, calibration, told=told, next_sec=next_sec)
+    return _note(services, lease, event, reason, calibration, result=result, next_sec=next_sec)
 
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
@@ -142,7 +142,7 @@ def _note(
     reason: str,
     calibration: Json | None,
     *,
-    told: NewCalibration | None = None,
+    result: NewCalibration | None = None,
     next_sec: float,
 ) -> Device | None:
     with services.uow.write() as repos:
@@ -152,7 +152,7 @@ def _note(
             event=event,
             reason=reason,
             calibration=calibration,
-            result=told,
+            result=result,
             next_sec=next_sec,
         )
         woken = _wake(repos, device)

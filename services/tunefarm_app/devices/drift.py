@@ -35,7 +35,11 @@ def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -
     def first(name: str, itself: float) -> float:
         for known in (mine, mates):
             # Calibrations of before there was a figure of all cores have none.
-            times = [float(one[name]) for one in known if one["key"] == run.key and one.get(name) is not None]
+            times = [
+                float(calibration[name])
+                for calibration in known
+                if calibration["key"] == run.key and calibration.get(name) is not None
+            ]
             if times:
                 return median(times)
         return itself

@@ -46,19 +46,19 @@ def create_enrolment_token(
     for field, value in (("device_key", device_key), ("name", device_name)):
         if value is not None:
             _check_name(field, value)
-    made = new_key_text()
+    new = new_key_text()
     with services.uow.write() as repos:
         key = repos.api_keys.add(
-            key_id=made.key_id,
+            key_id=new.key_id,
             name=f"enrolment of {device_name or 'a device'}",
-            secret_sha256=made.secret_sha256,
+            secret_sha256=new.secret_sha256,
             scopes=[ENROL_SCOPE],
             valid_sec=valid_sec,
             device_name=device_name,
             device_key=device_key,
         )
     log.info("enrolment token created", api_key_id=key.id, device_key=device_key, by_key_id=by_key_id)
-    return key, made.text
+    return key, new.text
 
 
 def enrol_devices(
@@ -93,12 +93,12 @@ def enrol_devices(
             code="enrolment-other-device",
         )
     is_token = ENROL_SCOPE in token.scopes
-    made = [new_key_text() for _ in names]
+    new_keys = [new_key_text() for _ in names]
     keys = []
     with services.uow.write() as repos:
         if is_token and not repos.api_keys.use_up(token.id):
             raise ConflictError("the token was used before, or its time is over", code="enrolment-used")
-        for name, new in zip(names, made, strict=True):
+        for name, new in zip(names, new_keys, strict=True):
             if is_token and token.device_name is None and repos.devices.find(name) is not None:
                 raise ConflictError(
                     f"there is a device {name} already: take another name, remove that one, or make a token for it by name",
@@ -124,7 +124,7 @@ def enrol_devices(
             api_key_id=key.id,
             token_id=token.id,
         )
-    return [(key, new.text) for key, new in zip(keys, made, strict=True)]
+    return [(key, new.text) for key, new in zip(keys, new_keys, strict=True)]
 
 
 def _is_for(token: ApiKey, name: str) -> bool:

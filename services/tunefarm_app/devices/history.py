@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import structlog
 
@@ -46,8 +48,8 @@ def intervals_of(repos: Repositories, device: Device, span: Span) -> list[Device
     """
     now = repos.now()
     since = int((now - span.sec) // span.width_sec) * span.width_sec
-    found = repos.device_slots.intervals(device.id, since=since, until=now, width_sec=span.width_sec)
-    return [_with_lease(one, device, now) for one in found]
+    intervals = repos.device_slots.intervals(device.id, since=since, until=now, width_sec=span.width_sec)
+    return [_with_lease(interval, device, now) for interval in intervals]
 
 
 def _with_lease(interval: DeviceInterval, device: Device, now: float) -> DeviceInterval:
@@ -64,7 +66,7 @@ def thin_device_history(services: Services) -> int:
     """Make wide slots of narrow ones that are a day old, and forget what is older than the settings say; return how much went."""
     age_sec = services.settings.keep_device_history_days * 86_400.0
     after = ""
-    gone = 0
+    deleted = 0
     while True:
         with services.uow.read() as repos:
             device_ids = repos.device_slots.devices(after=after, limit=_DEVICES_AT_ONCE)
@@ -73,20 +75,59 @@ def thin_device_history(services: Services) -> int:
         for device_id in device_ids:
             with services.uow.write() as repos:
                 repos.device_slots.fold(device_id, _FINE_FOR_SEC)
-                gone += repos.device_slots.forget(device_id, age_sec)
+                deleted += repos.device_slots.forget(device_id, age_sec)
         after = device_ids[-1]
-    gone += _forget_events(services, age_sec)
-    if gone:
-        log.info("history of devices not kept any longer", rows=gone)
-    return gone
+    deleted += _forget_events(services, age_sec)
+    if deleted:
+        log.info("history of devices not kept any longer", rows=deleted)
+    return deleted
 
 
 def _forget_events(services: Services, age_sec: float) -> int:
     """Forget changes and calibrations that are older, in parts: on SQLite, nobody else writes during one."""
-    gone = 0
+    deleted = 0
     while True:
         with services.uow.write() as repos:
-            went = repos.device_history.forget(age_sec, limit=_AT_ONCE)
-        gone += went
-        if went < _AT_ONCE:  # of neither is there more
-            return gone
+            batch = repos.device_history.forget(age_sec, limit=_AT_ONCE)
+        deleted += batch
+        if batch < _AT_ONCE:  # of neither is there more
+            return deleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """None where nobody told.
+
+    Attributes:
+        load: The machine's, as how many processes want a core.
+        temperature_celsius: The GPU's, where the device is one; else the machine's hottest.
+        clock_mhz: The GPU's or the CPU's.
+    """
+
+    load: float | None
+    temperature_celsius: float | None
+    clock_mhz: float | None
+
+
+def vitals_of(info: Mapping[str, Any]) -> Vitals:
+    """Return what a device's `info` says."""
+    status = info.get("agent")
+    agent: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
+    loads, gpus = agent.get("load"), agent.get("gpus")
+    gpu = gpus[0] if isinstance(gpus, list) and gpus and isinstance(gpus[0], Mapping) else {}
+    return Vitals(
+        load=_number(loads[0], 1e6) if isinstance(loads, list) and loads else None,
+        temperature_celsius=_first(gpu, agent, "temperature_celsius", 1e4),
+        clock_mhz=_first(gpu, agent, "clock_mhz", 1e6),
+    )
+
+
+def _first(gpu: Mapping[str, Any], agent: Mapping[str, Any], name: str, most: float) -> float | None:
+    of_gpu = _number(gpu.get(name), most)
+    return _number(agent.get(name), most) if of_gpu is None else of_gpu
+
+
+def _number(value: object, most: float) -> float | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if abs(value) <= most else None  # no nan either; a whole number may have any size

@@ -45,11 +45,11 @@ def holders_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Hold
     steps = {
         device_id: owner.removeprefix(_STEP) for device_id, owner in held.items() if owner.startswith(_STEP)
     }
-    told = repos.steps.kinds_and_jobs(steps.values()) if steps else {}
+    kinds_and_jobs = repos.steps.kinds_and_jobs(steps.values()) if steps else {}
     holders = {}
     for device_id, owner in held.items():
         step_id = steps.get(device_id)
-        kind, job_id = told.get(step_id or "", (None, None))
+        kind, job_id = kinds_and_jobs.get(step_id or "", (None, None))
         work = CALIBRATE if is_calibration(owner) else kind
         holders[device_id] = Holder(work=work, step_id=step_id, job_id=job_id)
     return holders

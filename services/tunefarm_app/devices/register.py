@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from tunefarm_app.devices.vitals import vitals_of
+from tunefarm_app.devices.history import vitals_of
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.states.device import DeviceEvent

@@ -282,8 +282,8 @@ class _ScenarioBuilder(Closing):
         return [result for _, result in self.build_each(inputs)]
 
     def build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
-        for number, one in enumerate(inputs):
-            yield number, self._of(one.task).build([one])[0]
+        for number, build_input in enumerate(inputs):
+            yield number, self._of(build_input.task).build([build_input])[0]
 
     def _of(self, task: TuningTask) -> ReplayBuilder:
         key = task.workload.key

@@ -1,27 +1,33 @@
-"""Backup: the database and the store's files in one file, taken while the farm runs.
+"""Backup and restore: the database and the store's files in one file.
 
 The file is a tar archive: ``manifest.json``, ``database.jsonl.gz`` (`tunefarm_db.dump`), then ``store/<sha256>`` for every
-model, artifact and kernel's source that the database knew at that moment. No API key is in it, only the hashes that the database has.
+model, artifact and kernel source that the database knew at that moment. It holds API keys as hashes only. A backup is
+taken while the farm runs. A restored farm continues its unfinished jobs: steps that were leased at the time are taken
+back when their leases expire, and devices register again.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
 import tarfile
 import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import structlog
 
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
-from tunefarm_db.dump import dump
+from tunefarm_db.dump import dump, load
 from tunefarm_db.engine import make_engine, parse_url
 from tunefarm_db.values import ModelState
 from tunefarm_tuning.core.errors import InvalidInputError, NotFoundError
@@ -150,11 +156,99 @@ def read_manifest(data: bytes) -> Backup:
         InvalidInputError: ``bad-backup``.
     """
     try:
-        said = json.loads(data)
-        if said.pop("format") != FORMAT:
+        manifest = json.loads(data)
+        if manifest.pop("format") != FORMAT:
             raise InvalidInputError(
                 "the backup was made by a newer tunefarm: use that one", code="bad-backup"
             )
-        return Backup(**{**said, "blobs": tuple(said["blobs"]), "missing": tuple(said["missing"])})
+        return Backup(
+            **{**manifest, "blobs": tuple(manifest["blobs"]), "missing": tuple(manifest["missing"])}
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidInputError("this is no backup of tunefarm's", code="bad-backup") from error
+
+
+log = structlog.stdlib.get_logger(__name__)
+_CHUNK_BYTES = 1 << 20
+_MANIFEST_BYTES = 64 << 20
+
+
+def check_backup(path: Path) -> Backup:
+    """Read the whole file, and make sure that everything is in it and undamaged; changes nothing.
+
+    Raises:
+        InvalidInputError: ``bad-backup``.
+    """
+    with _opened(path) as archive:
+        backup = _manifest(archive)
+        _lines_counted(_member(archive, DATABASE))
+        for sha256 in backup.blobs:
+            digest = hashlib.sha256()
+            for chunk in _chunks(_member(archive, STORE + sha256)):
+                digest.update(chunk)
+            if digest.hexdigest() != sha256:
+                raise InvalidInputError(f"the backup's blob {sha256} is damaged", code="bad-backup")
+    return backup
+
+
+def restore(path: Path, *, database_url: str, store: BlobStore, replace: bool = False) -> Backup:
+    """Bring database and store back to what they were; checks the whole file before it changes anything.
+
+    Args:
+        path: The backup.
+        database_url: Where its database goes, all of it in one transaction. No farm may run on it.
+        store: Where its models and artifacts go. What else is there stays, and is swept in time.
+        replace: Whether a database that is not empty may be replaced.
+
+    Raises:
+        InvalidInputError: ``bad-backup``.
+        ConflictError: ``not-empty``, ``in-use``.
+        TransientError: If the database or the store is away.
+    """
+    backup = check_backup(path)
+    with _opened(path) as archive:
+        # The store first: what is there too early is swept, what is there too late would be missed.
+        for sha256 in backup.blobs:
+            store.put(_chunks(_member(archive, STORE + sha256)))
+        with gzip.open(_member(archive, DATABASE), "rt", encoding="utf-8") as lines:
+            load(database_url, lines, revision=backup.schema, replace=replace)
+    log.info("restored", rows=backup.rows, blobs=len(backup.blobs), created_at=backup.created_at)
+    return backup
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with tarfile.open(path, mode="r:") as archive:
+            yield archive
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"{path} is no backup of tunefarm's, or is damaged: {error}", code="bad-backup"
+        ) from error
+
+
+def _manifest(archive: tarfile.TarFile) -> Backup:
+    first = archive.next()
+    if first is None or first.name != MANIFEST or first.size > _MANIFEST_BYTES:
+        raise InvalidInputError("this is no backup of tunefarm's", code="bad-backup")
+    return read_manifest(_member(archive, MANIFEST).read())
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    try:
+        file = archive.extractfile(name)
+    except KeyError:
+        file = None
+    if file is None:
+        raise InvalidInputError(f"the backup ends before {name}", code="bad-backup")
+    return file
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    return iter(lambda: file.read(_CHUNK_BYTES), b"")
+
+
+def _lines_counted(file: IO[bytes]) -> int:
+    """Unpack all of it: gzip's checksum stands at the end."""
+    with gzip.open(file) as packed:
+        return sum(chunk.count(b"\n") for chunk in _chunks(io.BufferedReader(packed)))

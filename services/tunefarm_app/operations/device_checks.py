@@ -1,4 +1,4 @@
-"""Are the devices well, and can they be reached?"""
+"""Checks of devices, trackers and versions; `doctor` runs them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import socket
 import struct
 from collections import Counter
 
-from tunefarm_app.operations.findings import Finding, failed, ok, warning
-from tunefarm_app.operations.version_check import judge_versions
+from tunefarm_app.operations.check_results import CheckResult, failed, judge_versions, ok, warning
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import UP_STATES, Device, DeviceState
 from tunefarm_tuning.core.errors import TransientError
@@ -19,7 +18,7 @@ _MOST_TRACKERS = 5
 _MOST_NAMED = 5
 SLOW = 1.25
 SLOW_ON_ALL_CORES = 2.0
-"""By which factor a device is slower than it was once, to be worth a warning. All cores at once are disturbed more easily."""
+"""A device slower than its reference by these factors is worth a warning. All cores at once are disturbed more easily."""
 
 
 _ADVICE = {
@@ -32,8 +31,8 @@ _ADVICE = {
 }
 
 
-def check_tracker(services: Services) -> Finding:
-    """Whether the trackers answer; one that only the devices reach is proved by a device that waits at it."""
+def check_tracker(services: Services) -> CheckResult:
+    """Whether the trackers answer. A device that waits at a tracker proves one that only devices can reach."""
     devices = _devices_if_known(services)
     host, _, port = services.settings.tracker.rpartition(":")
     trackers = {(device.tracker_host, device.tracker_port) for device in devices} or {(host, int(port))}
@@ -64,7 +63,7 @@ def check_tracker(services: Services) -> Finding:
     return ok("tracker", "; ".join(answers))
 
 
-def check_devices(services: Services) -> Finding:
+def check_devices(services: Services) -> CheckResult:
     """Whether there is a device to measure on, and what keeps the others."""
     devices = _devices(services)
     if not devices:
@@ -73,28 +72,28 @@ def check_devices(services: Services) -> Finding:
         )
     up = [device for device in devices if device.state in UP_STATES]
     counts = Counter(device.state.value for device in devices)
-    said = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    message = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     down = [device for device in devices if device.state not in UP_STATES]
     if not down:
         slow = [text for device in devices if (text := _slow(device))]
         if slow:
             return warning(
                 "devices",
-                f"{said}: " + "; ".join(slow[:_MOST_NAMED]),
+                f"{message}: " + "; ".join(slow[:_MOST_NAMED]),
                 "Heat, a power limit, or other work on the machine: the agent tells temperature and clocks (`tunefarm device "
                 "list --json`). Records made meanwhile can be told apart by their `calibration_sec`.",
             )
-        return ok("devices", said)
-    said += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])
+        return ok("devices", message)
+    message += ": " + "; ".join(_why(device) for device in down[:_MOST_NAMED])
     states = {device.state for device in down}
     advice = " ".join(text for state, text in _ADVICE.items() if state in states)
-    return (warning if up else failed)("devices", said, advice)
+    return (warning if up else failed)("devices", message, advice)
 
 
-def check_versions(services: Services) -> Finding:
+def check_versions(services: Services) -> CheckResult:
     """Whether this process and the devices have the compiler that tunefarm pins."""
-    found = {device.name: _texts(device.info.get("versions")) for device in _devices_if_known(services)}
-    return judge_versions({"this process": versions(), **found})
+    others = {device.name: _texts(device.info.get("versions")) for device in _devices_if_known(services)}
+    return judge_versions({"this process": versions(), **others})
 
 
 def _devices(services: Services) -> list[Device]:
@@ -119,14 +118,18 @@ def _why(device: Device) -> str:
 
 
 def _slow(device: Device) -> str:
-    """Return by how much the device has become slower, where that is much and it takes part all the same."""
-    said = device.calibration or {}
+    """Return by how much the device has become slower, if it is too much; else an empty text."""
+    calibration = device.calibration or {}
     for took, held_against, limit, where in (
         ("time_sec", "reference_sec", SLOW, ""),
         ("all_cores_sec", "all_cores_reference_sec", SLOW_ON_ALL_CORES, " on all cores at once"),
     ):
-        if said.get(took) and said.get(held_against) and said[took] > limit * said[held_against]:
-            return f"{device.name} is {said[took] / said[held_against]:.1f} times slower than it was{where}"
+        if (
+            calibration.get(took)
+            and calibration.get(held_against)
+            and calibration[took] > limit * calibration[held_against]
+        ):
+            return f"{device.name} is {calibration[took] / calibration[held_against]:.1f} times slower than it was{where}"
     return ""
 
 

@@ -1,35 +1,234 @@
-"""Which checks a whole farm gets, and which one that does not run now."""
+"""The farm's self-check (`tunefarm doctor`, `/v1/health/checks`): database, broker, store, steps and webhooks.
+
+Each check uses what it judges, and says in words what it saw and what to do about it. `device_checks` has those of
+devices. A new check is a function and one line in `_CHECKS`.
+"""
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 
-from tunefarm_app.operations import checks, device_checks
-from tunefarm_app.operations.checks import run_checks
-from tunefarm_app.operations.findings import Finding
-from tunefarm_app.operations.webhook_checks import check_webhooks
+from tunefarm_app.operations import device_checks
+from tunefarm_app.operations.check_results import CheckResult, failed, judge_clock, ok, warning
 from tunefarm_app.runtime.composition import Services
+from tunefarm_app.runtime.dispatch import queue_of
+from tunefarm_db import schema
+from tunefarm_db.engine import parse_url
+from tunefarm_db.repositories.farm.statistics import OpenSteps
+from tunefarm_db.values import StepState, WebhookHealth
+from tunefarm_tuning.core.errors import ConflictError, TransientError
+from tunefarm_tuning.core.untrusted_text import clean
 
-_OF_A_FARM: Mapping[str, Callable[[Services], Finding]] = {
-    "database": checks.check_database,
-    "database space": checks.check_database_space,
-    "store": checks.check_store,
-    "broker": checks.check_broker,
+FREE_LITTLE_BYTES = 5 << 30
+FREE_LITTLE_SHARE = 0.1
+"""Of a small disk, less is little: a tenth."""
+FREE_NOTHING_BYTES = 256 << 20
+OVERDUE_SEC = 60.0
+FAILING_SEC = 600.0
+"""A webhook that fails for longer is worth a warning."""
+_MAKE_ROOM = (
+    "Make room: `tunefarm models delete` for models that are not needed, TUNEFARM_KEEP_MODELS_DAYS, "
+    "TUNEFARM_KEEP_ARTIFACTS_DAYS and TUNEFARM_KEEP_FAILURES_DAYS for what is old, or a larger disk. Where nothing at all "
+    "is free, something that is not the farm's has to go first: a deletion is noted in the database. Nothing is lost "
+    "meanwhile: work goes on when there is room."
+)
+_NOT_LOOKED_AT = "not looked at: the database does not answer"
+
+
+def run_checks(
+    services: Services, checks: Mapping[str, Callable[[Services], CheckResult]]
+) -> tuple[CheckResult, ...]:
+    """Run the checks in order. A check that cannot reach the database fails with that message."""
+    results = []
+    for name, check in checks.items():
+        try:
+            results.append(check(services))
+        except TransientError:
+            results.append(failed(name, _NOT_LOOKED_AT, "See the check `database`."))
+    return tuple(results)
+
+
+def check_database(services: Services) -> CheckResult:
+    """Reachable, writable, and of this version's schema."""
+    kind = "SQLite" if services.uow.engine.dialect.name == "sqlite" else "PostgreSQL"
+    try:
+        schema.check_schema(services.uow.engine)
+        with services.uow.write() as repos:
+            repos.probe_write()
+    except ConflictError as error:
+        return failed("database", error.message, "Run `tunefarm db upgrade` with this version of tunefarm.")
+    except TransientError as error:
+        return failed(
+            "database",
+            error.message,
+            "Start it, or put TUNEFARM_DATABASE_URL right. Nothing is lost meanwhile: work goes on when it is back.",
+        )
+    return ok("database", f"{kind} answers, and has the schema {schema.head()}")
+
+
+def check_clock(services: Services) -> CheckResult:
+    """This machine's clock against the database's, by which all leases go."""
+    before = time.time()
+    with services.uow.read() as repos:
+        theirs = repos.now()
+    return judge_clock("clock", theirs - (before + time.time()) / 2, "the database's")
+
+
+def check_broker(services: Services) -> CheckResult:
+    """Whether the broker takes messages."""
+    if services.dispatcher.ping():
+        return ok("broker", "answers")
+    return failed(
+        "broker",
+        "does not answer",
+        "Start Valkey (or Redis), or put TUNEFARM_BROKER_URL right: host, port and password. Jobs are taken without "
+        "it, and start when it is back.",
+    )
+
+
+def check_steps(services: Services) -> CheckResult:
+    """Whether workers take due steps, and the reconciler takes back those of dead workers."""
+    with services.uow.read() as repos:
+        steps = repos.statistics.open_steps()
+    abandoned = [summary for summary in steps if (summary.lease_left_sec or 0.0) < -OVERDUE_SEC]
+    if abandoned:
+        return failed(
+            "steps",
+            f"a {abandoned[0].kind} step's worker is gone for over a minute, and nobody took the step back",
+            "Start an API process: it runs the reconciler. If one runs, its log says what keeps it from that.",
+        )
+    late = [
+        summary for summary in steps if summary.state is StepState.READY and summary.overdue_sec > OVERDUE_SEC
+    ]
+    if late:
+        return _overdue(max(late, key=lambda summary: summary.overdue_sec), steps)
+    running = sum(summary.count for summary in steps if summary.state is StepState.LEASED)
+    waiting = sum(summary.count for summary in steps if summary.state is StepState.READY)
+    return ok("steps", f"{running} running, {waiting} waiting, none for long")
+
+
+def _overdue(late: OpenSteps, steps: tuple[OpenSteps, ...]) -> CheckResult:
+    queue = queue_of(late.kind)
+    message = f"a step of the queue {queue} has been due for {late.overdue_sec:.0f} s"
+    busy = any(summary.state is StepState.LEASED and queue_of(summary.kind) == queue for summary in steps)
+    if busy:
+        return warning(
+            "steps", f"{message}: all workers are busy", f"Start more: `tunefarm worker --queues {queue}`."
+        )
+    return failed(
+        "steps",
+        f"{message}, and no worker works on that queue",
+        f"Start one: `tunefarm worker --queues {queue}`. If one runs, it talks to another broker or database.",
+    )
+
+
+def check_store(services: Services) -> CheckResult:
+    """Whether models and artifacts can be written, and for how long."""
+    folder = services.settings.store_dir
+    try:
+        services.blobs.check()
+    except TransientError as error:
+        if error.code == "store-full":
+            return failed("store", f"{folder}: {error.message}", _MAKE_ROOM)
+        return failed(
+            "store",
+            error.message,
+            f"Make {folder} writable for this process's user; all API and worker processes share this folder.",
+        )
+    return _judge_space("store", folder)
+
+
+def check_database_space(services: Services) -> CheckResult:
+    """Free space for SQLite's file; PostgreSQL's server looks after its own."""
+    url = parse_url(services.settings.database_url.get_secret_value())
+    if url.get_backend_name() != "sqlite" or url.database is None:
+        message = "is the PostgreSQL server's affair"
+        with suppress(TransientError), services.uow.read() as repos:
+            message += f"; the database takes up {repos.statistics.database_bytes() / 1e9:.1f} GB there"
+        return ok("database space", message)
+    return _judge_space("database space", Path(url.database).parent)
+
+
+def _judge_space(check: str, folder: Path) -> CheckResult:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:
+        return failed(check, str(error), f"Make {folder} readable for this process's user.")
+    message = f"{folder} has {usage.free / 1e9:.1f} GB free"
+    if usage.free < FREE_NOTHING_BYTES:
+        return failed(check, message, _MAKE_ROOM)
+    if usage.free < min(FREE_LITTLE_BYTES, FREE_LITTLE_SHARE * usage.total):
+        return warning(check, message, _MAKE_ROOM)
+    return ok(check, message)
+
+
+_MOST_NAMED = 3
+
+
+def check_webhooks(services: Services) -> CheckResult:
+    """Whether deliveries that are due are sent, and accepted. The result names webhooks without their URLs."""
+    with services.uow.read() as repos:
+        webhooks = repos.deliveries.health()
+    overdue = max(webhooks, key=lambda webhook: webhook.overdue_sec, default=None)
+    if overdue is not None and overdue.overdue_sec > OVERDUE_SEC:
+        return failed(
+            "webhooks",
+            f"a delivery to {overdue.id} has been due for {overdue.overdue_sec:.0f} s, and no process sends it",
+            "Start an API process: it sends them. If one runs, its log says what keeps it from that.",
+        )
+    bad = [webhook for webhook in webhooks if _is_bad_webhook(webhook)]
+    if bad:
+        more = f", and {len(bad) - _MOST_NAMED} more" if len(bad) > _MOST_NAMED else ""
+        return warning(
+            "webhooks",
+            "; ".join(map(_why_bad, bad[:_MOST_NAMED])) + more,
+            "`tunefarm webhooks deliveries WEBHOOK_ID` shows what its receiver answers. Once that is put right: "
+            "`tunefarm webhooks enable`, for one that is disabled; or `tunefarm webhooks delete`.",
+        )
+    waiting = sum(webhook.pending for webhook in webhooks)
+    return ok(
+        "webhooks",
+        f"{len(webhooks)} webhooks, {waiting} deliveries waiting" if webhooks else "there are none",
+    )
+
+
+def _is_bad_webhook(webhook: WebhookHealth) -> bool:
+    return webhook.state == "disabled" or (
+        webhook.state == "failing" and (webhook.failing_sec or 0.0) > FAILING_SEC
+    )
+
+
+def _why_bad(webhook: WebhookHealth) -> str:
+    if webhook.state == "disabled":
+        return f"{webhook.id} is disabled: {clean(webhook.disabled_reason, 200)}"
+    minutes = (webhook.failing_sec or 0.0) / 60
+    return f"{webhook.id} has failed for {minutes:.0f} min, at each of {webhook.failures} attempts"
+
+
+_CHECKS: Mapping[str, Callable[[Services], CheckResult]] = {
+    "database": check_database,
+    "database space": check_database_space,
+    "store": check_store,
+    "broker": check_broker,
     "tracker": device_checks.check_tracker,
     "devices": device_checks.check_devices,
-    "steps": checks.check_steps,
+    "steps": check_steps,
     "webhooks": check_webhooks,
-    "clock": checks.check_clock,
+    "clock": check_clock,
     "versions": device_checks.check_versions,
 }
 _AT_REST = ("database", "database space", "store", "versions")
 
 
-def examine(services: Services) -> tuple[Finding, ...]:
-    """Check everything that a running farm needs, from this process; takes some seconds where things are away."""
-    return run_checks(services, _OF_A_FARM)
+def examine(services: Services) -> tuple[CheckResult, ...]:
+    """Check everything that a running farm needs, from this process. Takes some seconds if parts are away."""
+    return run_checks(services, _CHECKS)
 
 
-def examine_at_rest(services: Services) -> tuple[Finding, ...]:
-    """Check what there is of a farm that is not running."""
-    return run_checks(services, {name: _OF_A_FARM[name] for name in _AT_REST})
+def examine_at_rest(services: Services) -> tuple[CheckResult, ...]:
+    """Check the parts of a farm that can be checked while it does not run."""
+    return run_checks(services, {name: _CHECKS[name] for name in _AT_REST})

@@ -29,22 +29,22 @@ _MESSAGES_MOST = 100_000
 def apply_retention(services: Services) -> int:
     """Remove what is older than the settings say; return how many models, artifacts, messages of failures, sources and deliveries went."""
     settings = services.settings
-    gone = 0
+    deleted = 0
     if settings.keep_models_days is not None:
-        gone += _models(services, settings.keep_models_days * DAY_SEC)
+        deleted += _models(services, settings.keep_models_days * DAY_SEC)
     if settings.keep_artifacts_days is not None:
-        gone += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
+        deleted += _artifacts(services, settings.keep_artifacts_days * DAY_SEC)
     if settings.keep_failures_days is not None:
-        gone += _failures(services, settings.keep_failures_days * DAY_SEC)
+        deleted += _failures(services, settings.keep_failures_days * DAY_SEC)
     if settings.keep_sources_days is not None:
-        gone += _sources(services, settings.keep_sources_days * DAY_SEC)
-    return gone + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
+        deleted += _sources(services, settings.keep_sources_days * DAY_SEC)
+    return deleted + _deliveries(services, settings.keep_deliveries_days * DAY_SEC)
 
 
 def _models(services: Services, age_sec: float) -> int:
-    gone = 0
+    deleted = 0
     for model in _unused_models(services, age_sec):
-        if gone == _BATCH:
+        if deleted == _BATCH:
             break  # the rest goes the next time
         # Uploading a model again renews its file: somebody is about to use it.
         if (
@@ -57,8 +57,8 @@ def _models(services: Services, age_sec: float) -> int:
         except (ConflictError, NotFoundError):
             continue  # a job came in between, or somebody else was faster
         log.info("model not kept any longer", model_id=model.id, name=model.name)
-        gone += 1
-    return gone
+        deleted += 1
+    return deleted
 
 
 def _unused_models(services: Services, age_sec: float) -> Iterator[Model]:
@@ -75,7 +75,7 @@ def _unused_models(services: Services, age_sec: float) -> Iterator[Model]:
 def _artifacts(services: Services, age_sec: float) -> int:
     with services.uow.read() as repos:
         candidates = repos.retention.old_artifacts(age_sec)
-    gone = 0
+    deleted = 0
     for sha256 in candidates:
         if not services.blobs.is_older(sha256, YOUNG_SEC):  # or its file is gone already
             continue
@@ -85,15 +85,15 @@ def _artifacts(services: Services, age_sec: float) -> int:
                 continue
             services.blobs.delete(sha256)
         log.info("artifact not kept any longer", sha256=sha256)
-        gone += 1
-    return gone
+        deleted += 1
+    return deleted
 
 
 def _failures(services: Services, age_sec: float) -> int:
     """Forget why candidates failed. How they failed stays, and so does the config: nothing is tried again for it."""
-    gone = 0
+    deleted = 0
     trial_id = record_id = ""
-    while gone < _MESSAGES_MOST:
+    while deleted < _MESSAGES_MOST:
         # Looked for outside of the transaction that writes: that would keep other writers waiting.
         with services.uow.read() as repos:
             trials, records = repos.retention.failures_with_messages(
@@ -104,36 +104,36 @@ def _failures(services: Services, age_sec: float) -> int:
         with services.uow.write() as repos:
             repos.retention.forget_messages(trials, records)
         trial_id, record_id = (trials or (trial_id,))[-1], (records or (record_id,))[-1]
-        gone += len(trials) + len(records)
-    if gone:
-        log.info("messages of failures not kept any longer", messages=gone)
-    return gone
+        deleted += len(trials) + len(records)
+    if deleted:
+        log.info("messages of failures not kept any longer", messages=deleted)
+    return deleted
 
 
 def _sources(services: Services, age_sec: float) -> int:
     """Forget sources of kernels: the sweep takes their files."""
-    gone = 0
-    while gone < _MESSAGES_MOST:
+    deleted = 0
+    while deleted < _MESSAGES_MOST:
         with services.uow.write() as repos:
             old = repos.sources.older_than(age_sec, limit=_BATCH)
             for source in old:
                 repos.sources.delete(source.key)
-        gone += len(old)
+        deleted += len(old)
         if len(old) < _BATCH:
             break
-    if gone:
-        log.info("kernel sources not kept any longer", sources=gone)
-    return gone
+    if deleted:
+        log.info("kernel sources not kept any longer", sources=deleted)
+    return deleted
 
 
 def _deliveries(services: Services, age_sec: float) -> int:
-    gone = 0
-    while gone < _MESSAGES_MOST:
+    deleted = 0
+    while deleted < _MESSAGES_MOST:
         with services.uow.write() as repos:
-            went = repos.deliveries.forget(age_sec, limit=_MESSAGES_AT_ONCE)
-        gone += went
-        if went < _MESSAGES_AT_ONCE:
+            batch = repos.deliveries.forget(age_sec, limit=_MESSAGES_AT_ONCE)
+        deleted += batch
+        if batch < _MESSAGES_AT_ONCE:
             break
-    if gone:
-        log.info("deliveries not kept any longer", deliveries=gone)
-    return gone
+    if deleted:
+        log.info("deliveries not kept any longer", deliveries=deleted)
+    return deleted

@@ -26,7 +26,7 @@ def farm_facts(
         peak: What the device can do at its best.
     """
     info = device.info
-    names = {one.id: one.name for one in pool}
+    names = {device.id: device.name for device in pool}
     gpus = info.get("gpus")
     versions = info.get("versions")
     return {

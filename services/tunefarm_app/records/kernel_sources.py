@@ -135,17 +135,17 @@ def winner_of(repos: Repositories, job: Job, task: JobTask, artifact: Artifact |
     fastest = repos.searches.fastest(job.id, task.position)
     own = None if fastest is None or fastest.record_id is None else repos.searches.record(fastest.record_id)
     models = (
-        {one.device_model for one in repos.devices.in_pool(job.device_key)}
+        {device.device_model for device in repos.devices.in_pool(job.device_key)}
         if own is None
         else {own.device_model}
     )
-    found: list[Record] = []
+    records: list[Record] = []
     for model in sorted(models):
         best = repos.records.best(
             [task.workload_key], target_key=job.target_key, device_model=model, toolchain=task.toolchain
         )
-        found += best.values()
-    best_of_all = min(found, key=lambda record: record.cost_sec or 0.0, default=own)
+        records += best.values()
+    best_of_all = min(records, key=lambda record: record.cost_sec or 0.0, default=own)
     return None if best_of_all is None else Winner(record=best_of_all, in_artifact=False)
 
 

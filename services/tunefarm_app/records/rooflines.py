@@ -44,9 +44,9 @@ def job_rooflines(
 ) -> dict[int, Roofline]:
     """Return where each kernel's best stands, by its position; those without a time or operations are left out."""
     peak = job_peak(repos, job)
-    known = {(one.workload_key, one.toolchain): one for one in model_tasks}
+    known = {(task.workload_key, task.toolchain): task for task in model_tasks}
     computations = task_computations(repos, job.target_key, tasks)
-    found = {}
+    rooflines = {}
     for task in tasks:
         facts = known.get((task.workload_key, task.toolchain))
         if facts is None:
@@ -55,8 +55,8 @@ def job_rooflines(
             facts.flops, task.best_cost_sec, facts.args, computations.get(task.workload_key), peak
         )
         if stands is not None:
-            found[task.position] = stands
-    return found
+            rooflines[task.position] = stands
+    return rooflines
 
 
 def task_computations(
@@ -68,12 +68,12 @@ def task_computations(
     rows = repos.spaces.computations(
         [task.workload_key for task in tasks], target_key=target_key, toolchain=tasks[0].toolchain
     )
-    found = {}
+    computations = {}
     for key, row in rows.items():
         computation = _computation(row)
         if computation is not None:
-            found[key] = computation
-    return found
+            computations[key] = computation
+    return computations
 
 
 def kernel_roofline(

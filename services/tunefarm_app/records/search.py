@@ -49,7 +49,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
         raise InvalidInputError(
             f"{clean(text)!r} is no shape: write it like 1x56x56x64, or a part of it", code="bad-shape"
         )
-    return tuple(int(one) for one in re.findall(r"\d+", text))
+    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 def find_records(
@@ -68,28 +68,28 @@ def find_best(repos: Repositories, search: RecordSearch, *, cursor: str | None, 
     """
     if not search.is_by_kernel:
         return repos.records.best_page(search.wanted, cursor=cursor, limit=limit)
-    found: list[Record] = []
+    records: list[Record] = []
     for record in _best(repos, search, cursor, limit):
-        if len(found) == limit:
-            return Page(items=tuple(found), next_cursor=found[-1].id)
-        found.append(record)
-    return Page(items=tuple(found))
+        if len(records) == limit:
+            return Page(items=tuple(records), next_cursor=records[-1].id)
+        records.append(record)
+    return Page(items=tuple(records))
 
 
 def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: int) -> Iterator[Record]:
     """Yield them workload by workload: each takes a seek or two, whatever else is on record."""
     begin = ""
     if cursor is not None:
-        place = repos.searches.record(cursor)
-        if place is None:
+        last = repos.searches.record(cursor)
+        if last is None:
             raise InvalidInputError("the cursor is not one that this list gave out", code="invalid-cursor")
-        begin = place.workload_key
+        begin = last.workload_key
     for key in _keys(repos, search):
         if key < begin:
             continue
-        one, after = replace(search.wanted, workload_key=key), cursor if key == begin else None
+        one_workload, after = replace(search.wanted, workload_key=key), cursor if key == begin else None
         while True:
-            part = repos.records.best_page(one, cursor=after, limit=limit)
+            part = repos.records.best_page(one_workload, cursor=after, limit=limit)
             yield from part.items
             after = part.next_cursor
             if after is None:

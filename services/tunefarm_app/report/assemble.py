@@ -69,41 +69,41 @@ def _assemble(
     workloads: Mapping[str, Workload],
     computations: Mapping[str, Computation],
 ) -> JobReport:
-    found = Evidence(artifact.manifest, artifact.report) if artifact else Evidence({}, {})
-    coverage, latency = found.coverage(), found.latency()
-    kernels = _kernels(tasks, outcomes, workloads, computations, found)
+    evidence = Evidence(artifact.manifest, artifact.report) if artifact else Evidence({}, {})
+    coverage, latency = evidence.coverage(), evidence.latency()
+    kernels = _kernels(tasks, outcomes, workloads, computations, evidence)
     report = JobReport(
         format=FORMAT,
         format_version=FORMAT_VERSION,
-        simulated=found.report.get("simulated") is True,
+        simulated=evidence.report.get("simulated") is True,
         summary=[],
         job=ReportedJob.model_validate(job, from_attributes=True),
         model=ReportedModel.model_validate(model, from_attributes=True),
         target=ReportedTarget(key=job.target_key, attributes=job.target),
         toolchain=tasks[0].toolchain if tasks else None,
-        device=found.device(),
-        peak=_peak(found.peak()),
-        place=found.place(),
+        device=evidence.device(),
+        peak=_peak(evidence.peak()),
+        place=evidence.place(),
         artifact=_artifact(artifact) if artifact else None,
         latency=latency,
         coverage=coverage,
         kernels=kernels,
-        not_tunable=found.not_tunable(),
-        alternatives=found.alternatives(),
-        networks_sec=found.networks_sec(),
+        not_tunable=evidence.not_tunable(),
+        alternatives=evidence.alternatives(),
+        networks_sec=evidence.networks_sec(),
         breakdown=breakdown(latency, kernels),
         outcomes=_total(outcomes),
-        checks=found.checks(),
-        precision=found.precision(),
-        records=found.records(),
-        method=found.texts("method"),
+        checks=evidence.checks(),
+        precision=evidence.precision(),
+        records=evidence.records(),
+        method=evidence.texts("method"),
         not_measured=[],
-        warnings=found.warnings(),
-        versions=found.texts("versions"),
-        phases_sec=found.seconds("phases_sec"),
-        reproduce=reproduce(job, model, artifact, found),
+        warnings=evidence.warnings(),
+        versions=evidence.texts("versions"),
+        phases_sec=evidence.seconds("phases_sec"),
+        reproduce=reproduce(job, model, artifact, evidence),
     )
-    unreadable = sorted(set(found.unreadable))
+    unreadable = sorted(set(evidence.unreadable))
     return report.model_copy(
         update={
             "summary": summary(report),
@@ -125,7 +125,7 @@ def _artifact(artifact: Artifact) -> ReportedArtifact:
         size_bytes=artifact.size_bytes,
         created_at=artifact.created_at,
         machine=machine if isinstance(machine, str) else None,
-        cpu_features=[str(one) for one in features] if isinstance(features, list) else [],
+        cpu_features=[str(feature) for feature in features] if isinstance(features, list) else [],
     )
 
 
@@ -134,11 +134,11 @@ def _kernels(
     outcomes: Outcomes,
     workloads: Mapping[str, Workload],
     computations: Mapping[str, Computation],
-    found: Evidence,
+    evidence: Evidence,
 ) -> list[ReportKernel]:
-    coverage, hits, timings = found.coverage(), found.hits(), found.kernels()
-    peak, place = found.peak(), found.place()
-    replaced = found.chosen()
+    coverage, hits, timings = evidence.coverage(), evidence.hits(), evidence.kernels()
+    peak, place = evidence.peak(), evidence.place()
+    replaced = evidence.chosen()
     misses = {miss.workload_key: miss for miss in coverage.misses} if coverage else {}
 
     def kernel(task: JobTask) -> ReportKernel:
@@ -191,10 +191,12 @@ def _kernels(
 def _peak(peak: Peak | None) -> ReportPeak | None:
     if peak is None:
         return None
-    told = peak.to_json()
-    memory = told["bandwidth"][-1]["bytes_per_sec"] if told["bandwidth"] else None
+    peak_json = peak.to_json()
+    memory = peak_json["bandwidth"][-1]["bytes_per_sec"] if peak_json["bandwidth"] else None
     names = ("threads", "measured_at", "flops_per_sec", "missing")
-    return ReportPeak.model_validate({**{name: told[name] for name in names}, "memory_bytes_per_sec": memory})
+    return ReportPeak.model_validate(
+        {**{name: peak_json[name] for name in names}, "memory_bytes_per_sec": memory}
+    )
 
 
 def _total(outcomes: Outcomes) -> dict[str, int]:

@@ -75,37 +75,37 @@ class Stack:
 
 
 def latency_strip(latency: ReportLatency) -> Strip:
-    """Return the drawing of the whole network's latencies."""
-    found: list[tuple[str, str, ReportTiming]] = []
+    """Return the chart of the network's latencies."""
+    timings: list[tuple[str, str, ReportTiming]] = []
     if latency.onnxruntime is not None:
-        found.append(("onnxruntime", "ONNX Runtime", latency.onnxruntime))
+        timings.append(("onnxruntime", "ONNX Runtime", latency.onnxruntime))
     if latency.torch_compile is not None:
-        found.append(("torch-compile", "torch.compile", latency.torch_compile))
-    found.append(("untuned", "TVM, untuned", latency.untuned))
+        timings.append(("torch-compile", "torch.compile", latency.torch_compile))
+    timings.append(("untuned", "TVM, untuned", latency.untuned))
     if latency.rejected is not None:
-        found.append(("rejected", "TVM, left out", latency.rejected))
+        timings.append(("rejected", "TVM, left out", latency.rejected))
     if not latency.tuned_is_untuned:
-        found.append(("tuned", "TVM, tuned", latency.tuned))
-    low = min(one.min_sec for _, _, one in found)
-    high = max(one.max_sec for _, _, one in found)
+        timings.append(("tuned", "TVM, tuned", latency.tuned))
+    low = min(timing.min_sec for _, _, timing in timings)
+    high = max(timing.max_sec for _, _, timing in timings)
     axis = _Axis(low, high)
     rows = tuple(
         StripRow(
             key=key,
             label=label,
-            value=seconds(one.median_sec),
+            value=seconds(timing.median_sec),
             y=_TOP + _ROW * (number + 0.5),
-            dots=tuple(axis.place(sample) for sample in one.samples_sec),
-            low=axis.place(one.min_sec),
-            high=axis.place(one.max_sec),
-            median=axis.place(one.median_sec),
+            dots=tuple(axis.x_of(sample) for sample in timing.samples_sec),
+            low=axis.x_of(timing.min_sec),
+            high=axis.x_of(timing.max_sec),
+            median=axis.x_of(timing.median_sec),
         )
-        for number, (key, label, one) in enumerate(found)
+        for number, (key, label, timing) in enumerate(timings)
     )
     bottom = _TOP + _ROW * len(rows)
     return Strip(
         rows=rows,
-        ticks=tuple((axis.place(value), tick(value)) for value in axis.ticks()),
+        ticks=tuple((axis.x_of(value), tick(value)) for value in axis.ticks()),
         zero=_LABEL,
         bottom=bottom,
         height=bottom + 24,
@@ -114,13 +114,13 @@ def latency_strip(latency: ReportLatency) -> Strip:
 
 
 class _Axis:
-    """From seconds to places: linear from zero, or by factors where contenders are far apart."""
+    """From seconds to x positions: linear from zero, or logarithmic if the timings differ widely."""
 
     def __init__(self, low: float, high: float) -> None:
         self.logarithmic = low > 0 and high / low > _LOG_FROM
         self._low, self._high = (low / 1.25, high * 1.25) if self.logarithmic else (0.0, high * 1.08 or 1.0)
 
-    def place(self, value: float) -> float:
+    def x_of(self, value: float) -> float:
         if self.logarithmic:
             share = math.log(value / self._low) / math.log(self._high / self._low)
         else:
@@ -133,8 +133,8 @@ class _Axis:
             return [step * number for number in range(int(self._high / step) + 1)]
         decades = range(math.floor(math.log10(self._low)), math.ceil(math.log10(self._high)) + 1)
         steps = (1, 2, 5) if self._high / self._low < 300 else (1,)
-        found = [step * 10.0**decade for decade in decades for step in steps]
-        return [value for value in found if self._low <= value <= self._high]
+        values = [step * 10.0**decade for decade in decades for step in steps]
+        return [value for value in values if self._low <= value <= self._high]
 
 
 def _round_step(about: float) -> float:
@@ -146,11 +146,15 @@ def time_stacks(report: JobReport) -> tuple[Stack, ...]:
     """Return two bars, before and after: the kernels that take most of either, all others, the rest."""
     if report.breakdown is None or report.latency is None:
         return ()
-    timed = [one for one in report.kernels if one.before_sec is not None and one.after_sec is not None]
+    timed = [
+        kernel for kernel in report.kernels if kernel.before_sec is not None and kernel.after_sec is not None
+    ]
     before, after = (sum(_times(timed, which)) for which in (0, 1))
     by_share = sorted(
         timed,
-        key=lambda one: max((one.before_sec or 0) / (before or 1), (one.after_sec or 0) / (after or 1)),
+        key=lambda kernel: max(
+            (kernel.before_sec or 0) / (before or 1), (kernel.after_sec or 0) / (after or 1)
+        ),
         reverse=True,
     )
     largest = by_share[:_LARGEST]
@@ -170,23 +174,23 @@ def _stack(
     total_sec: float,
     rest_sec: float,
 ) -> Stack:
-    sizes = [(one.name, number, _times([one], which)[0]) for number, one in enumerate(largest)]
+    sizes = [(kernel.name, number, _times([kernel], which)[0]) for number, kernel in enumerate(largest)]
     others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
     if len(timed) > len(largest):
         sizes.append((count(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
     sizes.append(("the rest", -2, max(0.0, rest_sec)))
-    whole = sum(size for _, _, size in sizes) or 1.0
+    total = sum(size for _, _, size in sizes) or 1.0
     segments, x = [], 0.0
     for name, color, size in sizes:
-        width = size / whole * WIDTH
+        width = size / total * WIDTH
         segments.append(
             Segment(
                 name=name,
                 color=color,
                 x=round(x, 2),
                 width=round(width, 2),
-                share=percent(size / whole),
-                labelled=size / whole >= _LEAST_SHARE_WITH_LABEL,
+                share=percent(size / total),
+                labelled=size / total >= _LEAST_SHARE_WITH_LABEL,
             )
         )
         x += width
@@ -194,7 +198,7 @@ def _stack(
 
 
 def _times(kernels: Sequence[ReportKernel], which: int) -> list[float]:
-    return [(one.before_sec if which == 0 else one.after_sec) or 0.0 for one in kernels]
+    return [(kernel.before_sec if which == 0 else kernel.after_sec) or 0.0 for kernel in kernels]
 
 
 def rest_is_negative(parts: ReportBreakdown) -> bool:

@@ -66,7 +66,7 @@ class Evidence:
 
     def not_tunable(self) -> list[ReportUntunable]:
         return self.read(
-            "not_tunable", lambda data: [ReportUntunable.model_validate(one) for one in data], []
+            "not_tunable", lambda data: [ReportUntunable.model_validate(entry) for entry in data], []
         )
 
     def coverage(self) -> ReportCoverage | None:
@@ -76,7 +76,7 @@ class Evidence:
         """Return the tasks that run a tuned kernel, by workload; None where the compiler does not list them."""
         return self.read(
             "coverage",
-            lambda data: {str(one["workload_key"]): one for one in data["hits"]} if "hits" in data else None,
+            lambda data: {str(hit["workload_key"]): hit for hit in data["hits"]} if "hits" in data else None,
             None,
         )
 
@@ -85,21 +85,23 @@ class Evidence:
         return self.read(
             "kernels",
             lambda data: {
-                str(one["workload_key"]): (timing(one["untuned_sec"]), timing(one["tuned_sec"]))
-                for one in data
-                if "untuned_sec" in one
+                str(entry["workload_key"]): (timing(entry["untuned_sec"]), timing(entry["tuned_sec"]))
+                for entry in data
+                if "untuned_sec" in entry
             },
             {},
         )
 
     def chosen(self) -> dict[str, ReportAlternative]:
         """Return the algorithms that took the place of kernels, by the kernels' workload."""
-        return {one.workload_key: one for one in self.alternatives() if one.chosen}
+        return {
+            alternative.workload_key: alternative for alternative in self.alternatives() if alternative.chosen
+        }
 
     def alternatives(self) -> list[ReportAlternative]:
         return self.read(
             "alternatives",
-            lambda data: [ReportAlternative.model_validate(one) for one in data.get("candidates", [])],
+            lambda data: [ReportAlternative.model_validate(entry) for entry in data.get("candidates", [])],
             [],
         )
 
@@ -115,7 +117,8 @@ class Evidence:
         def make(data: Sequence[Data]) -> list[ReportedRecord]:
             known = self.farm().get("records", {})
             return [
-                ReportedRecord.model_validate({**one, **known.get(one["workload_key"], {})}) for one in data
+                ReportedRecord.model_validate({**entry, **known.get(entry["workload_key"], {})})
+                for entry in data
             ]
 
         return self.read("records", make, [])
@@ -156,14 +159,14 @@ class Evidence:
         return self.read(name, lambda data: {str(key): float(value) for key, value in data.items()}, {})
 
     def warnings(self) -> list[str]:
-        return self.read("warnings", lambda data: [str(one) for one in data], [])
+        return self.read("warnings", lambda data: [str(text) for text in data], [])
 
 
 def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> ReportTiming | None:
     """Return samples as a timing; None where there are none."""
     if not samples_sec:
         return None
-    samples = [float(one) for one in samples_sec]
+    samples = [float(sample) for sample in samples_sec]
     middle = median(samples)
     return ReportTiming(
         median_sec=middle,
@@ -179,13 +182,13 @@ def timing(samples_sec: Sequence[float], *, threads: int | None = None) -> Repor
 def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) -> ReportBreakdown | None:
     """Return where the time of an inference goes; None where too little was timed to say."""
     pairs = [
-        (one.before_sec, one.after_sec)
-        for one in kernels
-        if one.before_sec is not None and one.after_sec is not None
+        (kernel.before_sec, kernel.after_sec)
+        for kernel in kernels
+        if kernel.before_sec is not None and kernel.after_sec is not None
     ]
     if latency is None or not pairs:
         return None
-    before, after = sum(one for one, _ in pairs), sum(one for _, one in pairs)
+    before, after = sum(sec for sec, _ in pairs), sum(sec for _, sec in pairs)
     return ReportBreakdown(
         kernels_before_sec=before,
         kernels_after_sec=after,
@@ -197,9 +200,9 @@ def breakdown(latency: ReportLatency | None, kernels: Sequence[ReportKernel]) ->
 
 
 def _latency(data: Data, manifest: Data) -> ReportLatency:
-    tuned, untuned = _whole(data["tuned"]), _whole(data["untuned"])
-    baseline = _whole(data["onnxruntime"]) if data.get("onnxruntime") else None
-    compiled = _whole(data["torch_compile"]) if data.get("torch_compile") else None
+    tuned, untuned = _network(data["tuned"]), _network(data["untuned"])
+    baseline = _network(data["onnxruntime"]) if data.get("onnxruntime") else None
+    compiled = _network(data["torch_compile"]) if data.get("torch_compile") else None
     coverage = manifest.get("coverage")
     covered = coverage.get("covered") if isinstance(coverage, Mapping) else None
     return ReportLatency(
@@ -212,7 +215,7 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
         untuned=untuned,
         tuned=tuned,
         tuned_is_untuned=covered == 0 or tuned.samples_sec == untuned.samples_sec,
-        rejected=_whole(data["rejected"]) if data.get("rejected") else None,
+        rejected=_network(data["rejected"]) if data.get("rejected") else None,
         speedup_over_untuned=untuned.median_sec / tuned.median_sec,
         speedup_over_onnxruntime=baseline.median_sec / tuned.median_sec if baseline else None,
         overlaps_untuned=_overlap(tuned, untuned),
@@ -222,15 +225,15 @@ def _latency(data: Data, manifest: Data) -> ReportLatency:
     )
 
 
-def _whole(data: Data) -> ReportTiming:
-    made = timing(data["samples_sec"], threads=data["threads"])
-    if made is None:
+def _network(data: Data) -> ReportTiming:
+    network = timing(data["samples_sec"], threads=data["threads"])
+    if network is None:
         raise ValueError("no samples")
-    return made.model_copy(update={"inferences": [int(one) for one in data.get("inferences", [])]})
+    return network.model_copy(update={"inferences": [int(count) for count in data.get("inferences", [])]})
 
 
-def _overlap(one: ReportTiming, other: ReportTiming) -> bool:
-    return one.min_sec <= other.max_sec and other.min_sec <= one.max_sec
+def _overlap(tuned: ReportTiming, other: ReportTiming) -> bool:
+    return tuned.min_sec <= other.max_sec and other.min_sec <= tuned.max_sec
 
 
 def _coverage(data: Data) -> ReportCoverage:

@@ -32,8 +32,8 @@ def report_page(report: JobReport) -> str:
         stacks=charts.time_stacks(report),
         rest_is_negative=parts is not None and charts.rest_is_negative(parts),
         kernels=sorted(report.kernels, key=_by_time),
-        most_before=max((one.before_sec or 0.0 for one in report.kernels), default=0.0) or 1.0,
-        most_after=max((one.after_sec or 0.0 for one in report.kernels), default=0.0) or 1.0,
+        most_before=max((kernel.before_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
+        most_after=max((kernel.after_sec or 0.0 for kernel in report.kernels), default=0.0) or 1.0,
         css=Markup(_css()),  # noqa: S704  (ours)
         policy=content_security_policy(),
         q=quantities,

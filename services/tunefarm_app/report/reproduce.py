@@ -20,13 +20,13 @@ _LIMITS = {
 }
 
 
-def reproduce(job: Job, model: Model, artifact: Artifact | None, found: Evidence) -> ReportReproduce:
+def reproduce(job: Job, model: Model, artifact: Artifact | None, evidence: Evidence) -> ReportReproduce:
     """Return the steps and their caveats."""
     file = f"{file_stem(model.name)}{file_end(model.name)}"
     steps = [
         _step("The file that was tuned; its SHA-256 must be this one.", "text", f"{model.sha256}  {file}")
     ]
-    if versions := found.texts("versions"):
+    if versions := evidence.texts("versions"):
         python = versions.get("python", "")
         pins = "\n".join(f"{name}=={version}" for name, version in versions.items() if name != "python")
         steps.append(
@@ -40,7 +40,7 @@ def reproduce(job: Job, model: Model, artifact: Artifact | None, found: Evidence
         )
     )
     if artifact is not None:
-        steps += _from_artifact(job, model, artifact, found, file)
+        steps += _from_artifact(job, model, artifact, evidence, file)
     return ReportReproduce(steps=steps, caveats=_caveats(job, artifact))
 
 
@@ -58,10 +58,10 @@ def _search(job: Job, model: Model, file: str) -> str:
 
 
 def _from_artifact(
-    job: Job, model: Model, artifact: Artifact, found: Evidence, file: str
+    job: Job, model: Model, artifact: Artifact, evidence: Evidence, file: str
 ) -> list[ReportStep]:
     imported = f"import_model({file!r}{f', shapes={model.shapes!r}' if model.shapes else ''})"
-    place = found.place()
+    place = evidence.place()
     seed = place.seed if place else 0
     threads = ["--threads", str(place.threads)] if place else []
     precision = precision_of(job)
@@ -88,22 +88,22 @@ def _from_artifact(
 
 
 def _caveats(job: Job, artifact: Artifact | None) -> list[str]:
-    found = [
+    caveats = [
         "The search follows what it measures: where a timing differs, the same seed tries other candidates.",
         "It begins with what its farm has on record.",
     ]
     if job.budget.get("wall_sec") is not None or job.budget.get("min_gain_per_min") is not None:
-        found.append("A limit in seconds ends after more trials on a faster machine.")
+        caveats.append("A limit in seconds ends after more trials on a faster machine.")
     # Not the precision: the command names it, or without one means what the model has.
     if others := sorted((name, value) for name, value in job.options.items() if name != "precision"):
         options = ", ".join(f"{name} = {value}" for name, value in others)
-        found.append(f"The command leaves to the server what this job had as {clean(options, 300)}.")
+        caveats.append(f"The command leaves to the server what this job had as {clean(options, 300)}.")
     if artifact is not None:
-        found.append(
+        caveats.append(
             "The records give the same kernels on the same versions and kind of device; their timings vary as the samples "
             "above do, and a kernel close to its untuned form may fall on the other side of it."
         )
-    return found
+    return caveats
 
 
 def _step(what: str, language: Literal["sh", "python", "text"], code: str) -> ReportStep:

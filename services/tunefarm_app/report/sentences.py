@@ -13,25 +13,25 @@ _ROUGH = 0.5
 
 def summary(report: JobReport) -> list[str]:
     """Return the outcome, the good and the bad of it."""
-    found = [_end(report)]
+    sentences = [_end(report)]
     if report.simulated:
-        found.append("This farm runs in simulation: every measurement below is made up.")
+        sentences.append("This farm runs in simulation: every measurement below is made up.")
     if report.latency is not None:
-        found += _latency(report.latency)
+        sentences += _latency(report.latency)
     if report.checks is not None:
-        found.append(
+        sentences.append(
             f"The largest difference from ONNX Runtime's outputs is {error(report.checks.max_abs_error)}, or "
             f"{error(report.checks.max_rel_error)} of the output's root mean square, on random inputs; all outputs are "
             f"{'within' if report.checks.ok else 'NOT within'} the tolerance."
         )
     if report.precision is not None and report.precision.weights is not None:
-        found.append(_precision(report.precision, report.precision.weights))
+        sentences.append(_precision(report.precision, report.precision.weights))
     if report.coverage is not None:
-        found.append(
+        sentences.append(
             f"{report.coverage.covered} of {count(report.coverage.tasks, 'tuning task')} "
             f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
         )
-    return found
+    return sentences
 
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
@@ -61,31 +61,31 @@ def _end(report: JobReport) -> str:
         return f"The job succeeded: one artifact after {searched}."
     if report.job.state is JobState.CANCELLED:
         return f"The job was cancelled after {searched}. There is no artifact."
-    said = str((report.job.error or {}).get("message") or "it does not say why")
-    return f"The job failed after {searched}: {said}. There is no artifact."
+    reason = str((report.job.error or {}).get("message") or "it does not say why")
+    return f"The job failed after {searched}: {reason}. There is no artifact."
 
 
 def _latency(latency: ReportLatency) -> list[str]:
     tuned = f"{seconds(latency.tuned.median_sec)} per inference"
     if latency.tuned_is_untuned:
-        found = [f"The artifact holds no tuned kernel: it takes {tuned}, as untuned."]
+        sentences = [f"The artifact holds no tuned kernel: it takes {tuned}, as untuned."]
     else:
         than = f"untuned TVM ({seconds(latency.untuned.median_sec)})"
         faster, noise = _against(latency.speedup_over_untuned), _noise(overlaps=latency.overlaps_untuned)
-        found = [f"The artifact takes {tuned}, {faster} {than}{noise}."]
+        sentences = [f"The artifact takes {tuned}, {faster} {than}{noise}."]
     if latency.onnxruntime is None or latency.speedup_over_onnxruntime is None:
-        found.append(f"It was not compared with ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+        sentences.append(f"It was not compared with ONNX Runtime's latency: {latency.onnxruntime_missing}.")
     else:
-        found.append(
+        sentences.append(
             f"It is {_against(latency.speedup_over_onnxruntime)} ONNX Runtime on the same device "
             f"({seconds(latency.onnxruntime.median_sec)}){_noise(overlaps=latency.overlaps_onnxruntime is True)}."
         )
     if latency.torch_compile is not None and latency.speedup_over_torch_compile is not None:
-        found.append(
+        sentences.append(
             f"It is {_against(latency.speedup_over_torch_compile)} PyTorch's torch.compile there "
             f"({seconds(latency.torch_compile.median_sec)}){_noise(overlaps=latency.overlaps_torch_compile is True)}."
         )
-    return found
+    return sentences
 
 
 def _against(speedup: float) -> str:
@@ -107,7 +107,11 @@ def doubts(latency: ReportLatency | None) -> list[str]:
         "ONNX Runtime": latency.onnxruntime,
         "torch.compile": latency.torch_compile,
     }
-    rough = [f"{percent(one.spread)} ({name})" for name, one in named.items() if one and one.spread > _ROUGH]
+    rough = [
+        f"{percent(timing.spread)} ({name})"
+        for name, timing in named.items()
+        if timing and timing.spread > _ROUGH
+    ]
     if not rough:
         return []
     apart = f"samples lie apart by {' and '.join(rough)} of their median"
@@ -118,47 +122,47 @@ def doubts(latency: ReportLatency | None) -> list[str]:
 
 def not_measured(report: JobReport) -> list[str]:
     """Return what the report cannot say anything about."""
-    found = []
+    sentences = []
     if report.artifact is None:
-        found.append("Latency, outputs and kernels by themselves: there is no artifact.")
+        sentences.append("Latency, outputs and kernels by themselves: there is no artifact.")
     latency = report.latency
     if latency is not None:
         threads = latency.tuned.threads
-        found.append(
+        sentences.append(
             "Other shapes, batch sizes and numbers of threads than these"
             + (f" ({count(threads, 'thread')})." if threads else ".")
         )
         if latency.onnxruntime is None:
-            found.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
+            sentences.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
         if latency.torch_compile_missing:
-            found.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
-        found += [
+            sentences.append(f"The latency of PyTorch's torch.compile: {latency.torch_compile_missing}.")
+        sentences += [
             f"The spread of {name}: there is a single sample, for an inference takes long."
             for name, one in (("ONNX Runtime", latency.onnxruntime), ("the untuned network", latency.untuned))
             if _is_single(one)
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
-        found.append(
+        sentences.append(
             f"{count(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
             "alone. Its time is in the rest."
         )
     once = [one.name for one in report.kernels if _is_single(one.untuned)]
     if once:
-        found.append(
+        sentences.append(
             f"The spread of {count(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
             "called once."
         )
     if report.checks is not None:
-        found.append("Accuracy on real data: outputs were compared on random inputs only.")
+        sentences.append("Accuracy on real data: outputs were compared on random inputs only.")
     if report.artifact is not None:
-        found += [
+        sentences += [
             "The first inference and loading, memory, energy, and several inferences at a time.",
             "How long inputs take to the device, and outputs back.",
             "Other frameworks and other compilers than those named here.",
             "What else the device was doing: the farm measures one thing at a time on it, and cannot see other programs.",
         ]
-    return found
+    return sentences
 
 
-def _is_single(one: ReportTiming | None) -> bool:
-    return one is not None and len(one.samples_sec) == 1
+def _is_single(timing: ReportTiming | None) -> bool:
+    return timing is not None and len(timing.samples_sec) == 1

@@ -1,8 +1,8 @@
-"""Where a webhook may lead: not into the farm's own network, whatever its URL calls that.
+"""Addresses that a webhook may use: none in the farm's own network (server-side request forgery).
 
-A request is refused by the addresses that a host stands for, and not by how it is spelt: ``127.1``, ``0x7f000001`` and a
-name in DNS are asked of the resolver alike. Whoever connects uses the very addresses that were checked, so that a name
-which leads elsewhere a moment later gains nothing.
+A request is refused by the addresses that its host resolves to, however it is spelt: ``127.1``, ``0x7f000001`` and DNS
+names all go through the resolver. The connection uses the very addresses that were checked, so a name that resolves
+differently a moment later gains nothing.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _CARRIERS = tuple(
 """Of their addresses the last 32 bits are an IPv4 address: compatible, mapped, translated, and what NAT64 uses."""
 _ISATAP = 0x5EFE
 _NOT_PUBLIC = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
-"""What some versions of Python take for public."""
+"""Ranges that some versions of Python take for public."""
 _OTHER_SERVICES_BELOW = 1024
 _WEB_PORTS = frozenset({80, 443})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A webhook's URL, taken apart.
+class Receiver:
+    """The receiver in a webhook's URL.
 
     Attributes:
         path: With the query.
@@ -62,11 +62,11 @@ class Place:
     path: str
 
 
-def parse_url(url: str) -> Place:
-    """Take a URL apart.
+def parse_url(url: str) -> Receiver:
+    """Parse a webhook's URL.
 
     Raises:
-        InvalidInputError: ``webhook-url`` if it is none that could be sent to.
+        InvalidInputError: ``webhook-url`` if nothing can be sent to it.
     """
     if len(url) > MAX_URL_LENGTH:
         raise _bad_url(f"it is longer than {MAX_URL_LENGTH} characters")
@@ -89,7 +89,7 @@ def parse_url(url: str) -> Place:
         raise _bad_url("it has no port that could be sent to")
     tls = parts.scheme == "https"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Place(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
+    return Receiver(tls=tls, host=parts.hostname, port=port or (443 if tls else 80), path=path)
 
 
 def _bad_url(why: str) -> InvalidInputError:
@@ -97,37 +97,37 @@ def _bad_url(why: str) -> InvalidInputError:
 
 
 def system_resolver(host: str, port: int) -> tuple[str, ...]:
-    """Ask the system; every spelling of an address is one to it as well."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    """Ask the system's resolver, which also reads every spelling of an address."""
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 def checked_addresses(
-    place: Place, *, allow_private: bool, resolve: Resolver = system_resolver
+    receiver: Receiver, *, allow_private: bool, resolve: Resolver = system_resolver
 ) -> tuple[str, ...]:
-    """Resolve the host, once; return its addresses, each of which may be connected to.
+    """Resolve the host once; return its addresses, all of which are allowed.
 
     Args:
-        place: Where the webhook leads.
-        allow_private: Whether the farm's own machine and network will do.
+        receiver: The webhook's receiver.
+        allow_private: Whether addresses of the farm's own machine and network are allowed.
         resolve: Asks for the addresses.
 
     Raises:
-        InvalidInputError: ``webhook-address`` if there is none, or one of them may not be connected to, or the port is one
-            of mail servers and the like.
+        InvalidInputError: ``webhook-address`` if there is no address, one of them is not allowed, or the port belongs
+            to another service, such as mail.
     """
-    if place.port < _OTHER_SERVICES_BELOW and place.port not in _WEB_PORTS and not allow_private:
-        raise _bad_address(f"the port {place.port} is of another service: below 1024, use 443 or 80")
+    if receiver.port < _OTHER_SERVICES_BELOW and receiver.port not in _WEB_PORTS and not allow_private:
+        raise _bad_address(f"the port {receiver.port} is of another service: below 1024, use 443 or 80")
     try:
-        addresses = resolve(place.host, place.port)
+        addresses = resolve(receiver.host, receiver.port)
     except (OSError, UnicodeError) as error:
-        raise _bad_address(f"the host {clean(place.host)} is not known here") from error
+        raise _bad_address(f"the host {clean(receiver.host)} is not known here") from error
     if not addresses:
-        raise _bad_address(f"the host {clean(place.host)} has no address")
+        raise _bad_address(f"the host {clean(receiver.host)} has no address")
     for address in addresses:
         if not _is_allowed(address, allow_private=allow_private):
             raise _bad_address(
-                f"the host {clean(place.host)} leads to {clean(address)}, which is not a public address"
+                f"the host {clean(receiver.host)} leads to {clean(address)}, which is not a public address"
             )
     return addresses
 
@@ -138,7 +138,7 @@ def _bad_address(why: str) -> InvalidInputError:
 
 def _is_allowed(text: str, *, allow_private: bool) -> bool:
     try:
-        address = _plain(ip_address(text.partition("%")[0]))
+        address = _carried_ipv4(ip_address(text.partition("%")[0]))
     except ValueError:
         return False
     if address in _METADATA or address.is_multicast or address.is_link_local:
@@ -146,8 +146,8 @@ def _is_allowed(text: str, *, allow_private: bool) -> bool:
     return allow_private or _is_public(address)
 
 
-def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that an IPv6 one carries, where it does."""
+def _carried_ipv4(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address inside an IPv6 address if there is one, else the address itself."""
     if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return address
     is_isatap = (int(address) >> 32) & 0xFDFFFFFF == _ISATAP  # the bit left out says whether it is unique

@@ -1,4 +1,4 @@
-"""Webhooks: registered, tried out, enabled again, forgotten."""
+"""Use cases of webhooks: register, test, enable, disable, delete."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ KINDS = (
     "finished",
     *(state.value for state in JobState if state.is_finished),
 )
-"""What a webhook can ask for: the kinds of events, and how a job ended."""
+"""What a webhook can subscribe to: kinds of events, and final states of jobs."""
 
 MAX_WEBHOOKS = 100
-"""Each event is held against all of them."""
+"""Each event is matched against all of them."""
 
 
 def create_webhook(
@@ -48,13 +48,13 @@ def create_webhook(
     job_id: str | None = None,
     by_key_id: str | None = None,
 ) -> Webhook:
-    """Register a webhook. Its secret is to be shown now, and never again.
+    """Register a webhook. Its secret is shown once, in the answer.
 
     Args:
         services: The process's services.
-        url: Where it is told.
-        kinds: What it is told of, of `KINDS`; everything where there are none.
-        job_id: The one job that it is told of; None for all.
+        url: Where events are sent.
+        kinds: Events to send, out of `KINDS`; empty for all.
+        job_id: The one job whose events are sent; None for all jobs.
         by_key_id: Whose request this is, for the log.
 
     Raises:
@@ -69,8 +69,8 @@ def create_webhook(
             code="unknown-kind",
             kinds=list(KINDS),
         )
-    place = parse_url(url)
-    checked_addresses(place, allow_private=services.settings.webhook_allow_private)
+    receiver = parse_url(url)
+    checked_addresses(receiver, allow_private=services.settings.webhook_allow_private)
     with services.uow.write() as repos:
         if job_id is not None:
             repos.jobs.get(job_id)
@@ -84,13 +84,13 @@ def create_webhook(
             job_id=job_id,
             secret=new_secret(),
         )
-    # Not the URL: some receivers take it for a password.
-    log.info("webhook created", webhook_id=webhook.id, host=place.host, by_key_id=by_key_id)
+    # Not the URL: for some receivers it is the password.
+    log.info("webhook created", webhook_id=webhook.id, host=receiver.host, by_key_id=by_key_id)
     return webhook
 
 
 def try_webhook(services: Services, webhook_id: str) -> Delivery:
-    """Have the webhook told of nothing in particular; return the delivery, which is sent in a moment.
+    """Send the webhook a test event; return its delivery, which is sent in a moment.
 
     Raises:
         NotFoundError: ``webhook-not-found``.
@@ -103,7 +103,7 @@ def try_webhook(services: Services, webhook_id: str) -> Delivery:
 
 
 def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> Webhook:
-    """Let a disabled webhook be told again, of what happens from now on.
+    """Enable a disabled webhook: it is sent events again from now on.
 
     Raises:
         NotFoundError: ``webhook-not-found``.
@@ -115,7 +115,7 @@ def enable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None
 
 
 def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> Webhook:
-    """Tell a webhook of nothing any more, what is waiting included; one that is disabled stays as it is.
+    """Disable a webhook, and give up its waiting deliveries; a disabled one stays as it is.
 
     Raises:
         NotFoundError: ``webhook-not-found``.
@@ -131,7 +131,7 @@ def disable_webhook(services: Services, webhook_id: str, *, by_key_id: str | Non
 
 
 def delete_webhook(services: Services, webhook_id: str, *, by_key_id: str | None = None) -> None:
-    """Forget a webhook, and what was sent to it.
+    """Delete a webhook and its deliveries.
 
     Raises:
         NotFoundError: ``webhook-not-found``.

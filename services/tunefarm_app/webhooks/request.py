@@ -20,7 +20,7 @@ from http.client import HTTPConnection, HTTPException
 from importlib.metadata import version
 from typing import Any
 
-from tunefarm_app.webhooks.address import Place, Resolver, checked_addresses, parse_url, system_resolver
+from tunefarm_app.webhooks.address import Receiver, Resolver, checked_addresses, parse_url, system_resolver
 from tunefarm_db.values import ClaimedDelivery
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
@@ -29,16 +29,16 @@ TIMEOUT_SEC = 10.0
 _SECRET_PREFIX = "whsec_"  # noqa: S105  (the specification's, no secret)
 _SECRET_BYTES = 32
 _READ_BYTES = 4096
-"""So much of an answer is taken off the line; nobody looks at it."""
+"""At most this much of an answer is read, and thrown away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How an attempt to deliver went.
+    """The result of an attempt to deliver.
 
     Attributes:
-        status: Of the answer; None where there was none.
-        error: Why it counts as failed; empty where it went well.
+        status: HTTP status of the answer; None if there was none.
+        error: Why it failed; empty if it succeeded.
     """
 
     status: int | None
@@ -47,7 +47,7 @@ class Attempt:
 
 
 def new_secret() -> str:
-    """Draw a secret at random, written as the specification says."""
+    """Return a random secret in the specification's form."""
     return _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
@@ -59,7 +59,7 @@ def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
 
 
 def body_of(claimed: ClaimedDelivery) -> bytes:
-    """Return what is sent: the same bytes each time."""
+    """Return the body of the request: the same bytes at each attempt."""
     delivery = claimed.delivery
     happened = datetime.fromtimestamp(delivery.created_at, UTC).isoformat(timespec="milliseconds")
     data: dict[str, Any] = {}
@@ -80,7 +80,7 @@ def send(
     timeout_sec: float = TIMEOUT_SEC,
     resolve: Resolver = system_resolver,
 ) -> Attempt:
-    """Send the delivery; return how that went. It takes the time-out at most, and as long as the resolver."""
+    """Send the delivery, and return the result. Takes at most the time-out, plus the resolver's time."""
     body, timestamp = body_of(claimed), int(time.time())
     headers = {
         "Content-Type": "application/json",
@@ -93,10 +93,10 @@ def send(
     started = time.monotonic()
     status: int | None = None
     try:
-        place = parse_url(claimed.url)
-        addresses = checked_addresses(place, allow_private=allow_private, resolve=resolve)
+        receiver = parse_url(claimed.url)
+        addresses = checked_addresses(receiver, allow_private=allow_private, resolve=resolve)
         started = time.monotonic()
-        status = _post(place, addresses, headers, body, timeout_sec)
+        status = _post(receiver, addresses, headers, body, timeout_sec)
         error = _why_not(status)
     except InvalidInputError as refused:
         error = refused.message
@@ -123,14 +123,14 @@ def _words(error: Exception) -> str:
 
 
 class _Connection(HTTPConnection):
-    """Connects to addresses that were checked, and to no other."""
+    """Connects to the checked addresses only."""
 
-    def __init__(self, place: Place, addresses: tuple[str, ...], deadline: float) -> None:
-        super().__init__(place.host, place.port)
-        self._place = place
+    def __init__(self, receiver: Receiver, addresses: tuple[str, ...], deadline: float) -> None:
+        super().__init__(receiver.host, receiver.port)
+        self._receiver = receiver
         self._addresses = addresses
         self._deadline = deadline
-        if place.tls:
+        if receiver.tls:
             self.default_port = 443  # leaves the port out of the header Host
 
     def left_sec(self) -> float:
@@ -143,7 +143,7 @@ class _Connection(HTTPConnection):
         failed: OSError = OSError("no address")
         for address in self._addresses:
             try:
-                sock = socket.create_connection((address, self._place.port), timeout=self.left_sec())
+                sock = socket.create_connection((address, self._receiver.port), timeout=self.left_sec())
                 break
             except OSError as error:
                 failed = error
@@ -151,32 +151,32 @@ class _Connection(HTTPConnection):
             raise failed
         self.sock = sock  # closed with the connection, should the handshake fail
         sock.settimeout(self.left_sec())
-        if self._place.tls:
+        if self._receiver.tls:
             context = ssl.create_default_context()
-            self.sock = context.wrap_socket(sock, server_hostname=self._place.host)
+            self.sock = context.wrap_socket(sock, server_hostname=self._receiver.host)
 
 
 def _post(
-    place: Place, addresses: tuple[str, ...], headers: dict[str, str], body: bytes, timeout_sec: float
+    receiver: Receiver, addresses: tuple[str, ...], headers: dict[str, str], body: bytes, timeout_sec: float
 ) -> int:
-    connection = _Connection(place, addresses, time.monotonic() + timeout_sec)
+    connection = _Connection(receiver, addresses, time.monotonic() + timeout_sec)
     watch: threading.Timer | None = None
     hung_up = threading.Event()
     try:
         connection.connect()
-        # A time-out of the socket's is for one read: a receiver that sends a byte now and then would never meet it.
+        # A socket's time-out is per read: a receiver that sends a byte now and then would never reach it.
         watch = threading.Timer(connection.left_sec(), _hang_up, [connection.sock, hung_up])
         watch.daemon = True
         watch.start()
-        connection.request("POST", place.path, body=body, headers=headers)
+        connection.request("POST", receiver.path, body=body, headers=headers)
         answer = connection.getresponse()
         status = answer.status
-        if hung_up.is_set():  # a head that breaks off counts as one to the library
+        if hung_up.is_set():  # the library accepts a header that breaks off
             raise TimeoutError
         try:
             answer.read(_READ_BYTES)
         except (OSError, HTTPException):
-            pass  # what it said is known, and that counts
+            pass  # the status is known, and that counts
         return status
     finally:
         if watch is not None:
@@ -187,7 +187,7 @@ def _post(
 def _hang_up(sock: socket.socket, hung_up: threading.Event) -> None:
     hung_up.set()
     try:
-        # Below TLS: that layer is in use by the thread that is to be woken.
+        # Below TLS: the blocked thread is using that layer.
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         pass  # it is closed already

@@ -1,7 +1,7 @@
-"""The sender: tells webhooks what they have to be told, from threads of its own.
+"""The sender: sends deliveries to webhooks, from threads of its own.
 
-Any number of copies may run at once, in any process: a delivery is claimed by a compare-and-set, for some time. Whoever
-dies with one has it sent again, under the same id.
+Any number of senders may run at once, in any process: each delivery is leased by a compare-and-set. A delivery whose
+sender dies is sent again under the same id.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tunefarm_tuning.core.errors import LeaseLostError, TransientError
 log = structlog.stdlib.get_logger(__name__)
 
 LEASE_SEC = 60.0
-"""A request takes `TIMEOUT_SEC` at most, and the resolver its time."""
+"""A request takes at most `TIMEOUT_SEC`, plus the resolver's time."""
 _GONE = 410
 _STOP_SEC = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When is a delivery sent again, and for how long.
+    """When a delivery is sent again, and for how long.
 
     Attributes:
-        first_sec: Wait after the first failed attempt; it doubles with each, up to `most_sec`.
+        first_sec: Wait after the first failed attempt; it doubles with each one, up to `most_sec`.
         give_up_sec: A delivery that is older than this is not sent again.
-        disable_after: A webhook is disabled after so many failed attempts in a row...
-        disable_after_sec: ...if the first of them is so long ago.
+        disable_after: A webhook is disabled after this many failed attempts in a row...
+        disable_after_sec: ...if the first of them was this long ago.
     """
 
     first_sec: float = 5.0
@@ -48,7 +48,7 @@ class Patience:
     disable_after_sec: float = 86_400.0
 
     def wait_sec(self, attempts: int) -> float:
-        """Return how long to wait after so many attempts: up to half more or less, so that not all come at once."""
+        """Return how long to wait after so many attempts, randomized by half so that not all come at once."""
         wait = min(self.most_sec, self.first_sec * 2.0 ** min(attempts - 1, 30))
         return wait * random.uniform(0.5, 1.5)  # noqa: S311  (no secret)
 
@@ -65,16 +65,16 @@ class _Flight:
 
 
 class WebhookSender:
-    """Looks every `every_sec` for deliveries that are due, and sends them side by side.
+    """Looks every `every_sec` for deliveries that are due, and sends them in parallel.
 
-    Failure: what fails is logged and tried again; it never ends by itself.
+    Failure: errors are logged and tried again; the sender never ends by itself.
 
     Args:
         services: The process's services.
         every_sec: How often it looks while there is nothing to do.
-        side_by_side: Most requests at once to receivers that are quick; `side_by_side_each` of them for one webhook.
-        slow_sec: A receiver that takes longer is slow until it was quicker again. It is sent one request at a time, and
-            these take up none of that room: however many are slow, the others are told meanwhile.
+        side_by_side: Most requests at once to quick receivers, at most `side_by_side_each` of them to one webhook.
+        slow_sec: A receiver that takes longer counts as slow until it is quicker again. It is sent one request at a
+            time, outside of that limit, so slow receivers never delay the others.
         patience: When deliveries are sent again.
         timeout_sec: Longest time of one request.
         lease_sec: How long a delivery is claimed for.
@@ -116,7 +116,7 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """End. Requests under way get some seconds; what has no answer by then is sent again by somebody."""
+        """End. Running requests get some seconds; those without an answer by then are sent again by another sender."""
         self._stopping.set()
         self._wake.set()
         if self._thread is None:
@@ -135,7 +135,7 @@ class WebhookSender:
                 while not self._stopping.is_set() and self.begin_due():
                     pass
             except TransientError as error:
-                log.warning("webhooks cannot be told now", error=error.message)
+                log.warning("webhooks cannot be sent to now", error=error.message)
             except Exception:
                 log.exception("sending to webhooks failed")
             self._wake.wait(self._every_sec)
@@ -145,7 +145,7 @@ class WebhookSender:
             return len(self._flights)
 
     def begin_due(self) -> int:
-        """Begin to send what is due and there is room for, one delivery a webhook; return how many were begun.
+        """Begin to send due deliveries, one per webhook and as many as the limits allow; return how many were begun.
 
         Raises:
             TransientError: If the database is away.
@@ -184,7 +184,7 @@ class WebhookSender:
 
     def _deliver(self, number: int, claimed: ClaimedDelivery) -> None:
         delivery = claimed.delivery
-        told = {"webhook_id": delivery.webhook_id, "delivery_id": delivery.id, "job_id": delivery.job_id}
+        fields = {"webhook_id": delivery.webhook_id, "delivery_id": delivery.id, "job_id": delivery.job_id}
         try:
             attempt = send(
                 claimed,
@@ -197,15 +197,15 @@ class WebhookSender:
             with self._services.uow.write() as repos:
                 disabled = settle(repos, claimed, attempt, self._patience)
             if attempt.error:
-                log.warning("webhook not told", error=attempt.error, attempt=delivery.attempts, **told)
+                log.warning("delivery failed", error=attempt.error, attempt=delivery.attempts, **fields)
             if disabled:
                 log.warning("webhook disabled", webhook_id=delivery.webhook_id, reason=disabled)
         except LeaseLostError:
-            log.warning("webhook told too late", **told)
+            log.warning("delivery came too late", **fields)
         except TransientError as error:
-            log.warning("what a webhook was told cannot be noted", error=error.message, **told)
+            log.warning("result of a delivery cannot be stored", error=error.message, **fields)
         except Exception:
-            log.exception("telling a webhook failed", **told)
+            log.exception("sending a delivery failed", **fields)
         finally:
             with self._lock:
                 flight = self._flights.pop(number)
@@ -217,10 +217,10 @@ class WebhookSender:
 
 
 def settle(repos: Repositories, claimed: ClaimedDelivery, attempt: Attempt, patience: Patience) -> str:
-    """Write down how an attempt went, and when the next one is; return why the webhook was disabled, if it was.
+    """Store the result of an attempt and the time of the next; return why the webhook was disabled, if it was.
 
     Raises:
-        LeaseLostError: If somebody else has claimed the delivery since; then nothing may be written.
+        LeaseLostError: If another sender has claimed the delivery since; then nothing may be written.
     """
     delivery, now = claimed.delivery, repos.now()
     # The webhook's row first: deliveries of one webhook that end at once must not wait for each other.

@@ -16,9 +16,8 @@ from app_farm import Farm, farm_settings, make_farm
 from sqlalchemy import MetaData, func, select, text
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up
+from tunefarm_app.operations.backup import DATABASE, MANIFEST, Backup, back_up, check_backup, restore
 from tunefarm_app.operations.reconcile import reap
-from tunefarm_app.operations.restore import check_backup, restore
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine

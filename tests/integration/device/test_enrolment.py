@@ -13,8 +13,8 @@ from replay_server import ReplayServer, replay_server
 from sqlalchemy import text
 from waiting import wait_until
 
+from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
-from tunefarm_app.devices.orders import remove_device
 from tunefarm_db.values import DeviceState
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_workers.device.enrolment import credential

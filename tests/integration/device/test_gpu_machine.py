@@ -16,8 +16,8 @@ from nvml_answers import Driver, uuid
 from replay_server import ReplayServer, replay_server
 from waiting import wait_gone, wait_until
 
+from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
-from tunefarm_app.devices.orders import remove_device
 from tunefarm_app.operations.device_checks import check_devices
 from tunefarm_db.values import Device, DeviceState
 from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS

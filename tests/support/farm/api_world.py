@@ -9,8 +9,8 @@ from typing import Any
 from app_farm import Farm
 
 from tunefarm_app.access.api_keys import create_api_key
+from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
-from tunefarm_app.devices.orders import order_device
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.pause import pause_job
 from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
@@ -144,7 +144,7 @@ class World:
 
     def _release_device(self) -> Good:
         good = self._delete_device()
-        order_device(self.farm.services, good.known["device_id"], DeviceEvent.DRAIN, "")
+        command_device(self.farm.services, good.known["device_id"], DeviceEvent.DRAIN, "")
         return good
 
     def _add_device(self) -> Good:

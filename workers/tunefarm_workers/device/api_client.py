@@ -76,7 +76,7 @@ class ApiClient:
             body["also"] = list(names[1:])
         answer = self._post("/v1/devices/enrol", body)
         try:
-            keys = {one["name"]: one["api_key"] for one in (answer, *answer.get("also", ()))}
+            keys = {device["name"]: device["api_key"] for device in (answer, *answer.get("also", ()))}
         except (KeyError, TypeError) as error:
             raise TransientError(f"the API's answer lacks {error}: is it a tunefarm API?") from error
         if not all(isinstance(keys.get(name), str) and keys[name] for name in names):

@@ -98,10 +98,10 @@ def describe(settings: AgentSettings, gpu: Gpu | None = None) -> DeviceDescripti
     )
 
 
-def _target(said: Target, gpu: Gpu | None) -> Target:
+def _target(target: Target, gpu: Gpu | None) -> Target:
     """Return what is known of a GPU where only its architecture was said; else what was said."""
-    if gpu is None or not gpu.arch or said != gpu_target(gpu.arch):
-        return said
+    if gpu is None or not gpu.arch or target != gpu_target(gpu.arch):
+        return target
     return gpu_target(gpu.arch, name=gpu.name, machine=platform.machine())
 
 

@@ -74,16 +74,16 @@ class Fleet:
     def _tell(self) -> None:
         """Tell health checks of a change: online is a machine whose devices all are. Each one's own file says more."""
         states = {member.name: member.state() for member in self._members}
-        told = {
+        event = {
             "event": "state",
             "online": all(state.get("online") is True for state in states.values()),
             "devices": {name: str(state.get("state", "down")) for name, state in states.items()},
         }
-        if told == self._told:
+        if event == self._told:
             return
-        self._told = told
+        self._told = event
         part = self._state_path.with_name(f".{STATE_FILE}.part")
-        part.write_text(json.dumps(told), encoding="utf-8")
+        part.write_text(json.dumps(event), encoding="utf-8")
         part.replace(self._state_path)
 
 

@@ -97,18 +97,20 @@ class Vitals:
         self._gpu_thread.start()
 
     def _look(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"load": [round(value, 2) for value in psutil.getloadavg()]}
+        vitals: dict[str, Any] = {"load": [round(value, 2) for value in psutil.getloadavg()]}
         # What a kernel or a container hides, it hides in many ways.
         with contextlib.suppress(AttributeError, NotImplementedError, OSError, ValueError, RuntimeError):
-            hottest = [one.current for sensor in psutil.sensors_temperatures().values() for one in sensor]
+            hottest = [
+                sensor.current for sensors in psutil.sensors_temperatures().values() for sensor in sensors
+            ]
             if hottest:
-                found["temperature_celsius"] = round(max(hottest), 1)
+                vitals["temperature_celsius"] = round(max(hottest), 1)
         with contextlib.suppress(AttributeError, NotImplementedError, OSError, ValueError, RuntimeError):
             clock = psutil.cpu_freq()
             if clock is not None and clock.current:
-                found["clock_mhz"] = round(clock.current)
+                vitals["clock_mhz"] = round(clock.current)
                 if clock.max:
-                    found["clock_max_mhz"] = round(clock.max)
+                    vitals["clock_max_mhz"] = round(clock.max)
         if self._gpu_told is not None:
-            found["gpus"] = [self._gpu_told[1].to_json()]
-        return found
+            vitals["gpus"] = [self._gpu_told[1].to_json()]
+        return vitals

@@ -79,7 +79,7 @@ def restore(
     anything is wrong, nothing has changed. A backup of SQLite fits PostgreSQL and the other way round; one of an older
     tunefarm is brought up to date. Start the farm afterwards: unfinished jobs go on.
     """
-    from tunefarm_app.operations.restore import restore as read
+    from tunefarm_app.operations.backup import restore as read
 
     with without_log(), _alone(database_url, home):
         url, store = _places(database_url, store_dir, home)

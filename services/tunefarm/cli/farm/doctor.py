@@ -84,7 +84,7 @@ def _rows(server: Server) -> Iterator[_Row]:
     if configured:
         yield from _with_settings_here()
     else:
-        from tunefarm_app.operations.version_check import judge_versions
+        from tunefarm_app.operations.check_results import judge_versions
         from tunefarm_tuning.target.toolchain import versions
 
         yield _Row.of("here", judge_versions({"this machine": versions()}))
@@ -97,7 +97,7 @@ def _rows(server: Server) -> Iterator[_Row]:
 
 def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
     from tunefarm.client import NO_RETRY, Client, ClientError
-    from tunefarm_app.operations.findings import judge_clock, ok
+    from tunefarm_app.operations.check_results import judge_clock, ok
 
     before = time.time()
     try:
@@ -117,7 +117,7 @@ def _ask(url: str, api_key: str | None) -> Iterator[_Row]:
 
 def _no_answer(url: str, error: ClientError) -> _Row:
     from tunefarm.client import AuthenticationError, ForbiddenError, NotFoundError
-    from tunefarm_app.operations.findings import failed
+    from tunefarm_app.operations.check_results import failed
 
     if isinstance(error, AuthenticationError | ForbiddenError):
         advice = "Give a key with the scope read: --api-key-file, or TUNEFARM_API_KEY_FILE."
@@ -137,8 +137,8 @@ def _no_answer(url: str, error: ClientError) -> _Row:
 
 
 def _with_settings_here() -> Iterator[_Row]:
+    from tunefarm_app.operations.check_results import failed
     from tunefarm_app.operations.doctor import examine as examine_farm
-    from tunefarm_app.operations.findings import failed
     from tunefarm_app.runtime.composition import compose
     from tunefarm_app.settings import load_settings
 
@@ -155,7 +155,7 @@ def _with_settings_here() -> Iterator[_Row]:
 
 def _at_rest(server: Server) -> Iterator[_Row]:
     from tunefarm.embedded.home import FarmHome
-    from tunefarm_app.operations.findings import failed, warning
+    from tunefarm_app.operations.check_results import failed, warning
 
     home = FarmHome(server.home)
     if not home.database_path.is_file() or find_spec("sqlalchemy") is None:

@@ -10,8 +10,8 @@ from tunefarm_api.auth import key_of, needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.web.forms import FormDep
 from tunefarm_api.web.rendering import page
+from tunefarm_app.devices.commands import command_device, remove_device
 from tunefarm_app.devices.enrolment import TOKEN_VALID_SEC, create_enrolment_token
-from tunefarm_app.devices.orders import order_device, remove_device
 from tunefarm_db.states.device import DeviceEvent
 from tunefarm_tuning.core.errors import InvalidInputError
 
@@ -47,7 +47,7 @@ async def order(device_id: str, order: str, form: FormDep, services: ServicesDep
         await run_in_threadpool(remove_device, services, device_id)
     elif order in _ORDERS:
         reason = form.get("reason", "").strip()[:_MOST_REASON]
-        await run_in_threadpool(order_device, services, device_id, _ORDERS[order], reason)
+        await run_in_threadpool(command_device, services, device_id, _ORDERS[order], reason)
     else:
         raise InvalidInputError("there is no such order", code="invalid-request")
     stays = form.get("back") == "device" and order != "remove"

@@ -12,7 +12,7 @@ from waiting import wait_until
 
 from tunefarm_app.devices import calibration as device_calibration
 from tunefarm_app.devices.calibration import ask_for_calibrations, calibrate_device
-from tunefarm_app.devices.orders import remove_device
+from tunefarm_app.devices.commands import remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.engines.tvm import remote_device

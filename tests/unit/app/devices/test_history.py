@@ -9,9 +9,8 @@ from app_farm import Farm
 from sqlalchemy import text
 
 from tunefarm_app.devices import calibration as device_calibration
-from tunefarm_app.devices.history import Span, intervals_of, thin_device_history
+from tunefarm_app.devices.history import Span, intervals_of, thin_device_history, vitals_of
 from tunefarm_app.devices.register import heartbeat
-from tunefarm_app.devices.vitals import vitals_of
 from tunefarm_app.engines.replay import ReplayEngine
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_db.states.device import DeviceEvent

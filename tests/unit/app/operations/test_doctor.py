@@ -16,9 +16,8 @@ from sqlalchemy import text
 
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import Scenario
+from tunefarm_app.operations.check_results import Verdict, judge_clock, judge_versions, pinned
 from tunefarm_app.operations.doctor import examine, examine_at_rest
-from tunefarm_app.operations.findings import Verdict, judge_clock
-from tunefarm_app.operations.version_check import judge_versions, pinned
 from tunefarm_app.storage.blob_store import BlobStore
 from tunefarm_db import schema
 from tunefarm_db.engine import make_engine
@@ -160,7 +159,7 @@ def test_webhooks(farm: Any) -> None:
     verdict, message = findings(farm)["webhooks"]
     assert (verdict, message) == (
         "failed",
-        f"{second.id} has to be told something for 300 s, and nobody does it",
+        f"a delivery to {second.id} has been due for 300 s, and no process sends it",
     )
     assert not any("password" in one.message for one in examine(farm.services))
 
@@ -171,13 +170,13 @@ def test_a_store_that_cannot_be_written(farm: Any) -> None:
 
 
 def test_a_full_disk(farm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunefarm_app.operations.checks.FREE_NOTHING_BYTES", 1 << 60)
+    monkeypatch.setattr("tunefarm_app.operations.doctor.FREE_NOTHING_BYTES", 1 << 60)
     assert findings(farm)["store"][0] == "failed"
     assert findings(farm)["database space"][0] == "failed"
-    monkeypatch.setattr("tunefarm_app.operations.checks.FREE_NOTHING_BYTES", 1)
-    monkeypatch.setattr("tunefarm_app.operations.checks.FREE_LITTLE_BYTES", 1 << 60)
+    monkeypatch.setattr("tunefarm_app.operations.doctor.FREE_NOTHING_BYTES", 1)
+    monkeypatch.setattr("tunefarm_app.operations.doctor.FREE_LITTLE_BYTES", 1 << 60)
     assert findings(farm)["store"][0] == "ok", "as long as a tenth of the disk is free"
-    monkeypatch.setattr("tunefarm_app.operations.checks.FREE_LITTLE_SHARE", 1.0)
+    monkeypatch.setattr("tunefarm_app.operations.doctor.FREE_LITTLE_SHARE", 1.0)
     assert findings(farm)["store"][0] == "warning"
 
 

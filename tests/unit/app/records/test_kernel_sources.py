@@ -10,9 +10,8 @@ from sqlalchemy import text
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
 from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.models.removal import sweep_blobs
-from tunefarm_app.operations.backup import back_up
+from tunefarm_app.operations.backup import back_up, restore
 from tunefarm_app.operations.reconcile import reap
-from tunefarm_app.operations.restore import restore
 from tunefarm_app.operations.retention import DAY_SEC, apply_retention
 from tunefarm_app.records.kernel_sources import TRY_AGAIN_SEC, Progress, SourceView, source_of
 from tunefarm_app.storage.blob_store import BlobStore

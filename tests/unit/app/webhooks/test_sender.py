@@ -420,7 +420,7 @@ def test_deleted_while_it_is_told(farm: Any, tuning_job: Job, receiver: Receiver
         delete_webhook(farm.services, webhook.id)
         go_on.set()
         wait_until(
-            lambda: [each for each in log if each["event"] == "webhook told too late"],
+            lambda: [each for each in log if each["event"] == "delivery came too late"],
             "the end of the attempt",
         )
     assert deliveries(farm, webhook) == []

@@ -54,8 +54,8 @@ class BusyGpu:
         """Return who computes on it at the moment; None where that cannot be told now."""
         loaded = reading.load is not None and reading.load >= BUSY_GPU
         if tells_our_pids and reading.processes is not None:
-            others = [one for one in reading.processes if not self._is_ours(one.pid)]
-            if all(one.load is not None for one in reading.processes):
+            others = [process for process in reading.processes if not self._is_ours(process.pid)]
+            if all(process.load is not None for process in reading.processes):
                 computing = computing_of(others)
                 if computing:
                     return named(computing)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.target.parse import parse_target
-from tunefarm_workers.device.gpu import driver as gpu
+from tunefarm_workers.device.gpu import driver
 from tunefarm_workers.device.gpu.driver import Gpu
 from tunefarm_workers.device.settings import AgentSettings, as_device
 
@@ -21,7 +21,7 @@ class LentDevice:
 
     Attributes:
         settings: Its own: its name, its folder, its target.
-        gpu: The GPU that it is; None for the machine's CPU, and for a GPU of which the driver tells nothing.
+        gpu: The GPU; None for the machine's CPU, and for a GPU that the driver says nothing about.
     """
 
     settings: AgentSettings
@@ -29,33 +29,33 @@ class LentDevice:
 
 
 def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.environ) -> list[LentDevice]:
-    """Return the devices that this machine is to lend, one or more.
+    """Return the devices that this machine lends, at least one.
 
-    Without ``--gpu`` a CUDA target means all GPUs that ``CUDA_VISIBLE_DEVICES`` leaves. A GPU has ``-gpu`` and its number
-    after its name where the machine has others, and nobody chose the name for it alone.
+    Without ``--gpu`` a CUDA target means all GPUs that ``CUDA_VISIBLE_DEVICES`` leaves. A GPU's name ends with
+    ``-gpu`` and its number if the machine has several and no name was given.
 
     Raises:
         InvalidInputError: ``no-such-gpu``, ``no-nvml``, ``gpus-differ`` if those chosen cannot be one pool, ``invalid-device`` or
             ``no-api-key``.
-        UnknownTargetError: If the target means nothing.
+        UnknownTargetError: If the target is unknown.
     """
     if settings.gpu is None and not _is_cuda(settings.target):
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
     visible = environment.get(_VISIBLE)
     if not settings.gpu and visible is not None and not visible.strip():
         raise InvalidInputError(f"{_VISIBLE} is empty: no GPU is to be seen", code="no-such-gpu")
-    found = gpu.find()
-    if not found and settings.gpu is None:
+    gpus = driver.find()
+    if not gpus and settings.gpu is None:
         # No driver that could be asked. The target has to be complete then.
         parse_target(settings.target)
         return [LentDevice(settings=as_device(settings, settings.name, environment=environment))]
-    chosen = gpu.choose(found, settings.gpu or visible or "all")
+    chosen = driver.choose(gpus, settings.gpu or visible or "all")
     if not chosen:
         raise InvalidInputError("the driver lists no GPU on this machine", code="no-such-gpu")
     _check_alike(chosen)
     target = _target(settings, chosen[0])
     if len(chosen) == 1:
-        alone = settings.name_given or len(found) == 1
+        alone = settings.name_given or len(gpus) == 1
         name = settings.name if alone else f"{settings.name}-gpu{chosen[0].index}"
         own = as_device(settings, name, environment=environment)
         return [LentDevice(settings=replace(own, target=target, gpu=chosen[0].uuid), gpu=chosen[0])]
@@ -64,35 +64,35 @@ def devices_of(settings: AgentSettings, environment: Mapping[str, str] = os.envi
             settings=replace(
                 as_device(
                     settings,
-                    f"{settings.name}-gpu{one.index}",
-                    part=f"gpu{one.index}",
+                    f"{settings.name}-gpu{gpu.index}",
+                    part=f"gpu{gpu.index}",
                     environment=environment,
                 ),
                 target=target,
-                gpu=one.uuid,
+                gpu=gpu.uuid,
                 port=settings.port + number if settings.port else 0,
             ),
-            gpu=one,
+            gpu=gpu,
         )
-        for number, one in enumerate(chosen)
+        for number, gpu in enumerate(chosen)
     ]
 
 
 def _is_cuda(target: str) -> bool:
     if target == "host":
-        return False  # to look at it would ask the compiler
+        return False  # parsing it would ask the compiler
     return target == "cuda" or parse_target(target).kind == "cuda"
 
 
-def _target(settings: AgentSettings, one: Gpu) -> str:
+def _target(settings: AgentSettings, gpu: Gpu) -> str:
     if settings.target in ("host", "cuda"):
-        if not one.arch:
+        if not gpu.arch:
             raise InvalidInputError(
-                f"the driver does not say what architecture the {one.name} has: give --target cuda/sm_NN",
+                f"the driver does not say what architecture the {gpu.name} has: give --target cuda/sm_NN",
                 code="invalid-device",
                 field="target",
             )
-        return f"cuda/{one.arch}"
+        return f"cuda/{gpu.arch}"
     target = parse_target(settings.target)
     if target.kind != "cuda":
         raise InvalidInputError(
@@ -101,11 +101,11 @@ def _target(settings: AgentSettings, one: Gpu) -> str:
             field="target",
         )
     asked = str(target.get("arch"))
-    if one.arch and _number(asked) != _number(one.arch):
+    if gpu.arch and _number(asked) != _number(gpu.arch):
         # Libraries hold machine code, and nothing that a driver could translate.
         raise InvalidInputError(
-            f"code for {asked} does not run on the {one.name}, which is {one.arch}: "
-            f"give --target cuda, or cuda/{one.arch}",
+            f"code for {asked} does not run on the {gpu.name}, which is {gpu.arch}: "
+            f"give --target cuda, or cuda/{gpu.arch}",
             code="invalid-device",
             field="target",
         )
@@ -117,9 +117,9 @@ def _number(arch: str) -> int:
 
 
 def _check_alike(chosen: Sequence[Gpu]) -> None:
-    kinds = {(one.name, one.arch) for one in chosen}
+    kinds = {(gpu.name, gpu.arch) for gpu in chosen}
     if len(kinds) > 1:
-        there = ", ".join(f"{one.index} is a {one.name}" for one in chosen)
+        there = ", ".join(f"{gpu.index} is a {gpu.name}" for gpu in chosen)
         raise InvalidInputError(
             f"the GPUs differ ({there}), and devices of one key must be alike: join each kind by itself, with --gpu and "
             "a --device-key of its own",

@@ -62,12 +62,12 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
         InvalidInputError: ``no-nvml`` if what asks the driver is not installed.
     """
     asked = nvml or open_nvml()
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     missing: list[NvmlError] = []
 
     def look() -> None:
         try:
-            found.extend(_find(asked))
+            gpus.extend(_find(asked))
         except NvmlError as error:
             log.debug("no GPUs: %s", error.message)
             if error.name == NOT_INSTALLED:
@@ -81,12 +81,12 @@ def find(nvml: Nvml | None = None) -> list[Gpu]:
         return []
     if missing:
         raise InvalidInputError(missing[0].message, code="no-nvml")
-    return found
+    return gpus
 
 
 def _find(nvml: Nvml) -> list[Gpu]:
     driver = nvml.driver()
-    found = []
+    gpus = []
     for index, uuid in enumerate(nvml.uuids()):
         try:
             if isinstance(uuid, NvmlError):
@@ -95,7 +95,7 @@ def _find(nvml: Nvml) -> list[Gpu]:
         except NvmlError as error:
             log.warning("GPU %d does not answer, and is left out: %s", index, error.message)
             continue
-        found.append(
+        gpus.append(
             Gpu(
                 index=index,
                 uuid=uuid,
@@ -110,23 +110,23 @@ def _find(nvml: Nvml) -> list[Gpu]:
                 mig=told(nvml, uuid, Question.MIG, bool),
             )
         )
-    return found
+    return gpus
 
 
-def choose(gpus: Sequence[Gpu], wanted: str) -> list[Gpu]:
+def choose(gpus: Sequence[Gpu], selection: str) -> list[Gpu]:
     """Return the GPUs that a list like ``0,2`` means, in the driver's order.
 
     Args:
         gpus: What there is.
-        wanted: ``all``, or numbers and UUIDs (or how these begin) with commas between.
+        selection: ``all``, or numbers and UUIDs (or how these begin) with commas between.
 
     Raises:
         InvalidInputError: ``no-such-gpu``; the message lists what there is.
     """
-    if wanted == "all":
+    if selection == "all":
         return list(gpus)
     chosen: set[str] = set()
-    for word in filter(None, (part.strip() for part in wanted.split(","))):
+    for word in filter(None, (part.strip() for part in selection.split(","))):
         meant = [
             gpu for gpu in gpus if word == str(gpu.index) or (len(word) > 3 and gpu.uuid.startswith(word))
         ]

@@ -1,4 +1,4 @@
-"""Can the device's GPU be measured on? Whose is it, and does it answer at all?"""
+"""Whether the device's GPU can be measured on: its driver answers, and nobody else uses it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PATIENCE_SEC = 60.0
 
 
 class GpuWatch:
-    """Judges what the vitals tell of the GPU, each reading once.
+    """Judges each reading of the GPU once.
 
     Args:
-        vitals: Of the device; somebody else has them read.
+        vitals: The device's; read elsewhere.
         clock: Monotonic seconds.
         busy: The judge of its readings.
     """
@@ -29,7 +29,7 @@ class GpuWatch:
         self._reason = "the GPU's driver has not answered yet"
 
     def reason(self, unused_for_sec: float) -> str:
-        """Return why nothing can be measured on the GPU; empty where it can.
+        """Return why the GPU cannot be measured on; empty if it can.
 
         Args:
             unused_for_sec: How long no session of ours has run; 0 while one does.
@@ -37,14 +37,14 @@ class GpuWatch:
         silent_sec = self._vitals.silent_sec()
         if silent_sec >= _PATIENCE_SEC:
             return self._note(f"the GPU's driver has not answered for over {_PATIENCE_SEC:g} s")
-        told = self._vitals.gpu()
-        if told is None or told[0] == self._judged:
+        latest = self._vitals.gpu()
+        if latest is None or latest[0] == self._judged:
             return self._reason
-        self._judged, reading, tells_our_pids = told
+        self._judged, reading, tells_our_pids = latest
         if reading.lost:
             return self._note(reading.lost)
-        who = self._busy.judge(reading, tells_our_pids=tells_our_pids, unused_for_sec=unused_for_sec)
-        return self._note(f"busy: the GPU is used by {who}" if who else "")
+        users = self._busy.judge(reading, tells_our_pids=tells_our_pids, unused_for_sec=unused_for_sec)
+        return self._note(f"busy: the GPU is used by {users}" if users else "")
 
     def _note(self, reason: str) -> str:
         if reason != self._reason:

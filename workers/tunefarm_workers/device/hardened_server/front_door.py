@@ -75,7 +75,7 @@ class FrontDoor:
     def tick(self) -> None:
         """Send away whoever is over the time limit."""
         now = time.monotonic()
-        for visitor in [one for one in self._visitors.values() if one.until < now]:
+        for visitor in [visitor for visitor in self._visitors.values() if visitor.until < now]:
             self._send_away(visitor)
 
     def close(self) -> None:

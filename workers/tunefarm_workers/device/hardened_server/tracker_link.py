@@ -179,8 +179,8 @@ class TrackerLink:
                 [TrackerCode.UPDATE_INFO, {"key": f"server:{self._rpc_key}", "addr": address}],
             )
             return
-        whole, message = unpack_frame(self._received)
-        if whole:
+        is_complete, message = unpack_frame(self._received)
+        if is_complete:
             self._take_answer(message)
 
     def _take_answer(self, message: Any) -> None:

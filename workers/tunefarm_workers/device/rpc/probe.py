@@ -63,8 +63,8 @@ def ask_tracker(connection: socket.socket, question: list[Any]) -> Any:
     connection.sendall(pack_frame(question))
     received = bytearray()
     while True:
-        whole, answer = unpack_frame(received)
-        if whole:
+        is_complete, answer = unpack_frame(received)
+        if is_complete:
             return answer
         chunk = connection.recv(1 << 16)
         if not chunk:

@@ -98,11 +98,11 @@ class RpcProcess:
 
     def events(self) -> list[dict[str, Any]]:
         """Return what it told since the last call."""
-        told = []
+        events = []
         with contextlib.suppress(IndexError):
             while True:
-                told.append(self._events.popleft())
-        return told
+                events.append(self._events.popleft())
+        return events
 
     def end(self, *, grace_sec: float) -> None:
         """End it and everything that it started.

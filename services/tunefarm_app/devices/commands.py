@@ -19,7 +19,7 @@ _WORDS = {
 }
 
 
-def order_device(services: Services, device_id: str, event: DeviceEvent, reason: str = "") -> Device:
+def command_device(services: Services, device_id: str, event: DeviceEvent, reason: str = "") -> Device:
     """Drain, quarantine or release the device.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 from app_farm import Farm
 from waiting import wait_until
 
-from tunefarm_app.devices.orders import order_device, remove_device
+from tunefarm_app.devices.commands import command_device, remove_device
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
 from tunefarm_db.states.device import DeviceEvent
@@ -46,13 +46,13 @@ def test_the_round_at_hand_counts_and_there_is_no_further_one(
 ) -> None:
     device = farm.add_device()
     job = start_job(farm)
-    during_measurement(farm, lambda: order_device(farm.services, device.id, event)).run()
+    during_measurement(farm, lambda: command_device(farm.services, device.id, event)).run()
     assert farm.job(job.id).trials == 4
     assert "waiting" in farm.job(job.id).progress
     ordered = farm.device(device.id)
     assert (ordered.state, ordered.lease_owner) == (state, None)
 
-    order_device(farm.services, device.id, DeviceEvent.RELEASE)
+    command_device(farm.services, device.id, DeviceEvent.RELEASE)
     heartbeat(farm.services, device.id)
     farm.run_until_quiet()
     assert farm.job(job.id).state is JobState.SUCCEEDED
@@ -86,7 +86,7 @@ def test_what_a_removed_device_was_measuring_is_measured_elsewhere(farm: Farm) -
 def test_orders_that_make_no_sense(farm: Farm) -> None:
     device = farm.add_device()
     with pytest.raises(ConflictError) as caught:
-        order_device(farm.services, device.id, DeviceEvent.RELEASE)
+        command_device(farm.services, device.id, DeviceEvent.RELEASE)
     assert (caught.value.code, caught.value.fields) == ("device-state", {"state": "online"})
     with pytest.raises(NotFoundError):
         remove_device(farm.services, "dev_none")
