@@ -1,25 +1,47 @@
 """The worker's Celery application.
 
-Celery is the doorbell here and the database the truth (design.md, section 5), so nothing is asked of the broker that
-only the leases can promise. The settings below were chosen by killing processes; each says what goes wrong without it.
+The database is the truth and Celery only says when to look at it (design.md, section 5), so the broker promises nothing
+that leases do not. The settings were chosen by killing processes; each comment says what goes wrong without them.
 """
 
 from __future__ import annotations
 
 from celery import Celery
+from kombu.transport import redis
 
 from tunefarm_app.runtime.dispatch import make_celery
 from tunefarm_app.runtime.step_limits import hard_limit_sec
 from tunefarm_app.settings import Settings
 from tunefarm_db.values import StepKind
-from tunefarm_workers.acknowledging import forget_what_cannot_be_acknowledged
 
 SOCKET_TIMEOUT_SEC = 10.0
 
 
+class _QoS(redis.QoS):  # type: ignore[misc]  # (kombu has no types)
+    """Forgets a message even if the broker could not be told of its acknowledgement.
+
+    kombu's Redis transport tells the broker first, and forgets the message only if that succeeded. If the broker dies at
+    that moment, the message counts as unfinished for ever: with one message at a time the worker then asks for no more,
+    never notices its lost connection, and stays up idle until it is restarted (seen with kombu 5.7). A forgotten message
+    is delivered again at worst, and its step is done by then.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        try:
+            super().ack(delivery_tag)
+        finally:
+            self._quick_ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        try:
+            super().reject(delivery_tag, requeue)
+        finally:
+            self._quick_ack(delivery_tag)
+
+
 def make_worker_app(settings: Settings) -> Celery:
     """Return the application that `tunefarm_workers.worker` runs. Connects to nothing."""
-    forget_what_cannot_be_acknowledged()
+    redis.Channel.QoS = _QoS
     app = make_celery(settings, socket_timeout_sec=SOCKET_TIMEOUT_SEC)
     longest_sec = max(hard_limit_sec(settings, kind) for kind in StepKind)
     app.conf.update(

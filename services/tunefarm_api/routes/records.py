@@ -104,4 +104,4 @@ def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
 
 
 def _search(wanted: RecordFilter, operator: str | None, shape: str | None) -> RecordSearch:
-    return RecordSearch(wanted=wanted, operator=(operator or "").strip(), shape=parse_shape(shape or ""))
+    return RecordSearch(filter=wanted, operator=(operator or "").strip(), shape=parse_shape(shape or ""))

@@ -44,7 +44,7 @@ class Asked:
     def search(self) -> RecordSearch:
         """Raises `InvalidInputError` if the shape is none."""
         return RecordSearch(
-            wanted=RecordFilter(target_key=self.target or None, device_model=self.device or None),
+            filter=RecordFilter(target_key=self.target or None, device_model=self.device or None),
             operator=self.kernel,
             shape=parse_shape(self.shape),
         )

@@ -1,7 +1,7 @@
-"""API keys: made once, shown once, stored as a hash.
+"""API keys: created once, shown once, stored as a hash.
 
 A key reads ``tfk_<id>_<secret>``: the id finds the row, the secret is compared in constant time with its SHA-256.
-A fast hash is right here: the secret is 256 random bits, nothing that could be guessed from a dictionary.
+A fast hash is right here: the secret is 256 random bits, so no dictionary can guess it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 log = structlog.stdlib.get_logger(__name__)
 
 SCOPES = ("read", "write", "device", "admin")
-"""What a key may do: look; upload, tune and cancel; register devices; all of these and keys."""
+"""What a key may do: read; upload, tune and cancel; register devices; all of these and manage keys."""
 
 _TOKEN = re.compile(r"tfk_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _TOUCH_AFTER_SEC = 60.0
@@ -33,12 +33,12 @@ _TOUCH_AFTER_SEC = 60.0
 def create_api_key(
     services: Services, *, name: str, scopes: Sequence[str] = ("admin",), by_key_id: str | None = None
 ) -> tuple[ApiKey, str]:
-    """Make a key; return it and its full text, which is not kept anywhere.
+    """Create a key; return it and its full text, which is not stored.
 
     Args:
         services: The process's services.
-        name: What it is for.
-        scopes: What it may do, of `SCOPES`.
+        name: Its purpose.
+        scopes: What it may do, out of `SCOPES`.
         by_key_id: Whose request this is, for the log.
 
     Raises:
@@ -65,7 +65,7 @@ def create_api_key(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyText:
-    """A key that was just drawn: what to show, and what to keep."""
+    """A new key: the text to show, and the parts to store."""
 
     key_id: str
     text: str = field(repr=False)
@@ -73,13 +73,13 @@ class KeyText:
 
 
 def new_key_text() -> KeyText:
-    """Draw a key at random."""
+    """Return a random key."""
     key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     return KeyText(key_id=key_id, text=f"tfk_{key_id}_{secret}", secret_sha256=_digest(secret))
 
 
 def verify_api_key(services: Services, token: str) -> ApiKey | None:
-    """Return the key that `token` is the text of; None where there is none, or it is revoked, or its time is over."""
+    """Return the key with the text `token`; None if there is none, or it is revoked or expired."""
     parts = _TOKEN.fullmatch(token)
     if parts is None:
         return None
@@ -94,24 +94,24 @@ def verify_api_key(services: Services, token: str) -> ApiKey | None:
     if key.expires_at is not None and key.expires_at <= now:
         return None
     if key.last_used_at is None or now - key.last_used_at > _TOUCH_AFTER_SEC:
-        # A note, which must not cost the request: one that only reads is answered also where nothing can be written.
+        # Storing the time of use must not fail the request: one that only reads works also on a read-only database.
         with suppress(TransientError), services.uow.write() as repos:
             repos.api_keys.touch(key_id)
     return key
 
 
 def list_api_keys(services: Services) -> tuple[ApiKey, ...]:
-    """Return all keys, oldest first, the revoked ones too."""
+    """Return all keys, revoked ones included, oldest first."""
     with services.uow.read() as repos:
         return repos.api_keys.list()
 
 
 def revoke_api_key(services: Services, key_id: str, *, by_key_id: str | None = None) -> ApiKey:
-    """Make the key worthless from now on; revoking it again changes nothing.
+    """Revoke the key; revoking it again changes nothing.
 
     Raises:
         NotFoundError: ``key-not-found``.
-        ConflictError: ``last-admin-key``: without it nobody could make keys any more.
+        ConflictError: ``last-admin-key``: without it nobody could create keys.
     """
     with services.uow.write() as repos:
         admins = [key.id for key in repos.api_keys.list(lock=True) if _is_admin(key)]

@@ -1,7 +1,7 @@
-"""Signing in with a browser: a session stands in for an API key, for some hours, and a link starts one, once.
+"""Signing in with a browser: a session stands in for an API key for some hours; a link starts one session.
 
-Both are API keys themselves that can do nothing else, as enrolment tokens are: stored as a hash, with an end, listed and
-revoked like the others. Each names the key that it stands in for, and is worthless with it.
+Sessions and links are API keys that can do nothing else: stored as a hash, with an expiry, listed and revoked like other
+keys. Each names the key that it stands in for, and ends with it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _FOR = re.compile(f"({_SESSION}|{_LINK}):([0-9a-f]{{16}})")
 
 
 def start_session(services: Services, text: str) -> str | None:
-    """Return the text of a new session for an API key or for a link, which it uses up; None where neither is good.
+    """Start a session for an API key or a link, which is used up; return its text, or None if `text` is neither.
 
     Args:
         services: The process's services.
-        text: What the person showed: the text of an API key, or of a link.
+        text: The text of an API key or of a link.
     """
     shown = verify_api_key(services, text)
     if shown is None:
         return None
     way = _way(shown)
     if way is not None and way[0] != _LINK:
-        return None  # a session starts no other one, else it had no end
+        return None  # a session must not start another: it would never end
     key_id = shown.id if way is None else way[1]
     with services.uow.write() as repos:
         key = _good(repos, key_id)
@@ -51,13 +51,13 @@ def start_session(services: Services, text: str) -> str | None:
 
 
 def make_link(services: Services, key: ApiKey) -> str:
-    """Return the text of a new link to sign in with this key, good once and for `LINK_VALID_SEC`."""
+    """Return the text of a new sign-in link for this key, valid once and for `LINK_VALID_SEC`."""
     with services.uow.write() as repos:
         return _add(repos, _LINK, key, LINK_VALID_SEC)
 
 
 def session_key(services: Services, text: str) -> ApiKey | None:
-    """Return the API key that a session stands in for; None where the session, or that key, is no longer good."""
+    """Return the API key that a session stands in for; None if the session or that key is no longer valid."""
     session = verify_api_key(services, text)
     way = None if session is None else _way(session)
     if way is None or way[0] != _SESSION:
@@ -67,7 +67,7 @@ def session_key(services: Services, text: str) -> ApiKey | None:
 
 
 def end_session(services: Services, text: str) -> None:
-    """Make the session worthless; what is none, or no longer, stays as it is."""
+    """End the session; an unknown or ended one is ignored."""
     session = verify_api_key(services, text)
     way = None if session is None else _way(session)
     if session is not None and way is not None and way[0] == _SESSION:

@@ -1,8 +1,7 @@
-"""Calibrating devices: who is asked for, who is let in, who is kept out.
+"""Calibration of devices: requested by the reconciler, run by workers under the device's lease.
 
-A device gets work only after the calibration kernel ran clean on it: when it has come, after trouble, and every
-`Settings.calibrate_every_sec`. The reconciler asks for calibrations, workers run them, and each holds the device's lease
-meanwhile.
+A device gets work only after the calibration kernel ran clean on it: after it joins, after trouble, and every
+`Settings.calibrate_every_sec`. `drift` decides what a run means.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import structlog
 
 from tunefarm_app.devices.drift import (
     Reference,
+    calibration_result,
     calibration_row,
-    calibration_told,
     excess,
     judge,
     reference_of,
@@ -36,11 +35,11 @@ from tunefarm_tuning.measure.gpu.state import BUSY
 log = structlog.stdlib.get_logger(__name__)
 
 _ASK_AGAIN_SEC = 20.0
-"""A request that no worker took by then is sent again."""
+"""A request that no worker has taken by then is sent again."""
 
 _TRIES = 3
 _PAUSE_SEC = 0.5
-"""A device that seems to drift is measured again: what disturbed it may be over by then."""
+"""A device that seems to drift is measured again: a disturbance may have ended."""
 
 
 def ask_for_calibrations(services: Services) -> None:
@@ -57,15 +56,15 @@ def ask_for_calibrations(services: Services) -> None:
 
 
 def calibrate_device(device_id: str, fence: int, services: Services) -> Device | None:
-    """Calibrate the device, and draw the conclusions.
+    """Calibrate the device, and let it in or keep it out.
 
     Args:
         device_id: The device.
-        fence: Of its newest lease when the calibration was asked for.
+        fence: Of its newest lease when the calibration was requested.
         services: A worker's services.
 
     Returns:
-        The device as it is then; None where the request was void, or the lease was lost.
+        The device afterwards; None if the request was void, or the lease was lost.
     """
     owner = f"calibration:{services.owner}"
     with services.uow.write() as repos:
@@ -93,7 +92,7 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
         event, reason = _blame(lease, error)
         result = NewCalibration(outcome=CalibrationOutcome.BROKEN, reason=reason)
     else:
-        result = calibration_told(run, reference, event, reason)
+        result = calibration_result(run, reference, event, reason)
         if event is DeviceEvent.CLEAN:
             calibration = calibration_row(run, reference)
     settings = services.settings
@@ -102,14 +101,14 @@ def calibrate_device(device_id: str, fence: int, services: Services) -> Device |
 
 
 def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, str]:
-    """Return what a calibration that did not come to its end says about the device."""
+    """Return what a calibration that failed to finish means for the device, and why."""
     if isinstance(error, DeviceLostError) and error.code == BUSY:
-        # Its agent says so too, soon. Until it is free nothing is known of the device, good or bad.
+        # Its agent will report this too. Until the GPU is free, nothing is known about the device.
         log.warning("device busy", device_id=lease.device.id, error=error.message)
         return None, f"busy: {error.message}"
     if isinstance(error, DeviceLostError):
         return DeviceEvent.FAIL, f"it could not be calibrated: {error.message}"
-    # Nothing that the device did: this worker has no linker for it, say.
+    # Not the device's fault: for example, this worker has no linker for it.
     unknown = None if isinstance(error, TunefarmError) else error
     log.warning("calibration broke", device_id=lease.device.id, error=str(error), exc_info=unknown)
     return None, f"no worker can calibrate it: {clean(str(error), 300)}"
@@ -118,7 +117,7 @@ def _blame(lease: DeviceLease, error: Exception) -> tuple[DeviceEvent | None, st
 def _run(
     services: Services, lease: DeviceLease, mates: list[Json], cancellation: Cancellation
 ) -> tuple[CalibrationRun, Reference]:
-    """Run the kernel, some times where it seems to drift; return the best run, and what it is held against."""
+    """Run the kernel, up to `_TRIES` times if it seems to drift; return the best run and its reference."""
     engine = services.require_engine()
     best: CalibrationRun | None = None
     for number in range(_TRIES):

@@ -1,4 +1,4 @@
-"""What people tell devices: drain, quarantine, release, remove."""
+"""Commands of people to devices: drain, quarantine, release, remove."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command_device(services: Services, device_id: str, event: DeviceEvent, reaso
 
     Raises:
         NotFoundError: ``device-not-found``.
-        ConflictError: ``device-state`` if a device in its state cannot be.
+        ConflictError: ``device-state`` if its state does not allow that.
     """
     verb, words = _WORDS[event]
     text = f"{words}: {clean(reason, 300)}" if reason else words
@@ -45,12 +45,12 @@ def command_device(services: Services, device_id: str, event: DeviceEvent, reaso
                 state=before.state.value,
             )
         device = repos.devices.apply(device_id, event, text, held=held)
-    log.info("device ordered", device_id=device.id, state=device.state.value, reason=device.reason)
+    log.info("device commanded", device_id=device.id, state=device.state.value, reason=device.reason)
     return device
 
 
 def remove_device(services: Services, device_id: str) -> Device:
-    """Forget the device: its credential is worthless, and whoever measures on it loses it. Its records stay.
+    """Remove the device: its credential is revoked, and a step that measures on it loses it. Its records stay.
 
     Raises:
         NotFoundError: ``device-not-found``.

@@ -1,4 +1,4 @@
-"""What a run of the calibration kernel says about a device: right or wrong, and as fast as it was. Pure."""
+"""What a run of the calibration kernel means: whether the answer is right, and the device as fast as before. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tunefarm_tuning.measure.calibration import CalibrationRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What a run is held against; `all_cores_sec` is None where the kernel runs on one core alone."""
+    """The times that a run is compared with; `all_cores_sec` is None if the kernel runs on one core only."""
 
     time_sec: float
     all_cores_sec: float | None
 
 
 def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -> Reference:
-    """Return what the run is held against: the device's own first one, else its pool's, else itself.
+    """Return the reference of a run: the device's own, else its pool's, else the run itself.
 
     Args:
         run: The run.
-        own: What the device's last clean calibration left.
-        mates: The same of the devices of its pool.
+        own: The device's last clean calibration, as `calibration_row` stores it.
+        mates: Those of the other devices of its pool.
     """
     mine = [] if own is None else [own]
 
     def first(name: str, itself: float) -> float:
         for known in (mine, mates):
-            # Calibrations of before there was a figure of all cores have none.
+            # Older calibrations have no figure of all cores.
             times = [
                 float(calibration[name])
                 for calibration in known
@@ -53,7 +53,7 @@ def reference_of(run: CalibrationRun, own: Json | None, mates: Sequence[Json]) -
 
 
 def excess(run: CalibrationRun, reference: Reference, settings: Settings) -> float:
-    """Return how much of the drift that is put up with the run shows; over 1 is too much."""
+    """Return the drift of the run as a share of the tolerated drift; over 1 is too much."""
     limit = settings.calibration_all_cores_drift
     shown = _drift(run.time_sec, reference.time_sec) / settings.calibration_drift
     if limit is None or run.all_cores_sec is None or reference.all_cores_sec is None:
@@ -62,7 +62,7 @@ def excess(run: CalibrationRun, reference: Reference, settings: Settings) -> flo
 
 
 def judge(run: CalibrationRun, reference: Reference, settings: Settings) -> tuple[DeviceEvent, str]:
-    """Return what the run means for the device, and why."""
+    """Return the event that the run means for the device, and the reason."""
     if run.wrong is not None:
         return DeviceEvent.FAIL, f"the calibration kernel gave a wrong answer: {clean(run.wrong, 200)}"
     if excess(run, reference, settings) <= 1.0:
@@ -79,7 +79,7 @@ def judge(run: CalibrationRun, reference: Reference, settings: Settings) -> tupl
 
 
 def calibration_row(run: CalibrationRun, reference: Reference) -> Json:
-    """Return what is kept of a clean run."""
+    """Return the stored form of a clean run: the reference of later ones."""
     return {
         "key": run.key,
         "time_sec": run.time_sec,
@@ -91,10 +91,10 @@ def calibration_row(run: CalibrationRun, reference: Reference) -> Json:
     }
 
 
-def calibration_told(
+def calibration_result(
     run: CalibrationRun, reference: Reference, event: DeviceEvent, reason: str
 ) -> NewCalibration:
-    """Return what the device's history keeps of a run."""
+    """Return the entry of a run in the device's history."""
     fine = CalibrationOutcome.CLEAN if event is DeviceEvent.CLEAN else CalibrationOutcome.DRIFT
     return NewCalibration(
         outcome=fine if run.wrong is None else CalibrationOutcome.WRONG,
@@ -108,5 +108,5 @@ def calibration_told(
 
 
 def _drift(time_sec: float, reference_sec: float) -> float:
-    """Return by what factor the time is off, in whichever direction."""
+    """Return the factor between the time and its reference, in whichever direction."""
     return max(time_sec / reference_sec, reference_sec / time_sec)

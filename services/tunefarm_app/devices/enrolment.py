@@ -1,7 +1,7 @@
-"""Enrolment: an administrator's token, good for one machine and a short time, becomes the device's own credential.
+"""Enrolment: exchanges an administrator's token for the device's own credential.
 
-A token is an API key that can do nothing but enrol, and is used up by it. The credential is an API key that can do nothing
-but register one device and report for it.
+A token is an API key that can only enrol one machine, once and for a short time. The credential is an API key that can
+only register one device and report for it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def create_enrolment_token(
     valid_sec: float = TOKEN_VALID_SEC,
     by_key_id: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a token; return it and its full text, which is not kept anywhere.
+    """Create a token; return it and its full text, which is not stored.
 
     Args:
         services: The process's services.
         device_key: The pool that the device may join; None for any.
-        device_name: The device that may use it; None for any that is not known yet.
-        valid_sec: How long it is good.
+        device_name: The device that may use it; None for any new one.
+        valid_sec: How long it is valid.
         by_key_id: Whose request this is, for the log.
 
     Raises:
@@ -64,21 +64,21 @@ def create_enrolment_token(
 def enrol_devices(
     services: Services, token: ApiKey, *, names: Sequence[str], device_key: str
 ) -> list[tuple[ApiKey, str]]:
-    """Use up the token; return a credential for each device of one machine, and its full text, in the order of `names`.
+    """Use up the token; return a credential and its full text for each device of a machine, in the order of `names`.
 
-    Earlier credentials of these devices are worthless then.
+    Earlier credentials of these devices are revoked.
 
     Args:
         services: The process's services.
-        token: What the request showed: an enrolment token, or an administrator's key. One for the device ``box`` is good
-            for its GPUs ``box-gpu0``, ``box-gpu1``, … as well.
+        token: An enrolment token, or an administrator's key. A token for the device ``box`` is valid for its GPUs
+            ``box-gpu0``, ``box-gpu1``, … too.
         names: The devices.
         device_key: Their pool.
 
     Raises:
         InvalidInputError: ``invalid-device``.
         ConflictError: ``enrolment-other-device`` if the token is for another device or pool; ``enrolment-used``;
-            ``device-name-taken`` if there is a device of a name, and the token does not name it.
+            ``device-name-taken`` if a device of that name exists and the token does not name it.
     """
     for name in names:
         _check_name("name", name)

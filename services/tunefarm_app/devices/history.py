@@ -1,4 +1,4 @@
-"""What a device did: its use and vitals over a span, and how long that is kept."""
+"""History of devices: use and vitals over a span of time, and how long they are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tunefarm_db.values import Device, DeviceInterval
 log = structlog.stdlib.get_logger(__name__)
 
 _FINE_FOR_SEC = 26 * 3600.0
-"""Slots of a minute are kept for the day that charts show by the quarter of an hour, and a little longer."""
+"""Minute slots are kept a little longer than a day: the chart of a day shows quarters of an hour."""
 _AT_ONCE = 1000
 _DEVICES_AT_ONCE = 100
 
@@ -37,14 +37,14 @@ class Span(StrEnum):
 
     @property
     def width_sec(self) -> int:
-        """How long each of its intervals is: there are 60 to 96."""
+        """Length of its intervals: 60 to 96 of them make a chart."""
         return {Span.HOUR: 60, Span.DAY: 900, Span.WEEK: 7200, Span.MONTH: 28_800}[self]
 
 
 def intervals_of(repos: Repositories, device: Device, span: Span) -> list[DeviceInterval]:
-    """Return what the device did in each interval of the span, oldest first; the last one is still running.
+    """Return the intervals of the span, oldest first; the last one is still running.
 
-    A lease counts from when it was given until it was given back, or ran out; the one that runs, until now.
+    A lease counts until it was released or expired; a running one counts until now.
     """
     now = repos.now()
     since = int((now - span.sec) // span.width_sec) * span.width_sec
@@ -63,7 +63,7 @@ def _with_lease(interval: DeviceInterval, device: Device, now: float) -> DeviceI
 
 
 def thin_device_history(services: Services) -> int:
-    """Make wide slots of narrow ones that are a day old, and forget what is older than the settings say; return how much went."""
+    """Merge minute slots older than a day, and delete history older than the settings say; return how many rows."""
     age_sec = services.settings.keep_device_history_days * 86_400.0
     after = ""
     deleted = 0
@@ -79,28 +79,28 @@ def thin_device_history(services: Services) -> int:
         after = device_ids[-1]
     deleted += _forget_events(services, age_sec)
     if deleted:
-        log.info("history of devices not kept any longer", rows=deleted)
+        log.info("history of devices deleted", rows=deleted)
     return deleted
 
 
 def _forget_events(services: Services, age_sec: float) -> int:
-    """Forget changes and calibrations that are older, in parts: on SQLite, nobody else writes during one."""
+    """Delete older changes and calibrations in batches: on SQLite, nobody else can write during a batch."""
     deleted = 0
     while True:
         with services.uow.write() as repos:
             batch = repos.device_history.forget(age_sec, limit=_AT_ONCE)
         deleted += batch
-        if batch < _AT_ONCE:  # of neither is there more
+        if batch < _AT_ONCE:  # there are no more of either
             return deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
-    """None where nobody told.
+    """Load, temperature and clock of a device; None where unknown.
 
     Attributes:
-        load: The machine's, as how many processes want a core.
-        temperature_celsius: The GPU's, where the device is one; else the machine's hottest.
+        load: The machine's load average.
+        temperature_celsius: The GPU's if the device is one, else the machine's hottest.
         clock_mhz: The GPU's or the CPU's.
     """
 
@@ -110,7 +110,7 @@ class Vitals:
 
 
 def vitals_of(info: Mapping[str, Any]) -> Vitals:
-    """Return what a device's `info` says."""
+    """Read the vitals in a device's `info`, in which its agent may have sent anything."""
     status = info.get("agent")
     agent: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
     loads, gpus = agent.get("load"), agent.get("gpus")
@@ -130,4 +130,4 @@ def _first(gpu: Mapping[str, Any], agent: Mapping[str, Any], name: str, most: fl
 def _number(value: object, most: float) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return float(value) if abs(value) <= most else None  # no nan either; a whole number may have any size
+    return float(value) if abs(value) <= most else None  # refuses nan, and integers of any size

@@ -1,4 +1,4 @@
-"""Who holds each device, and for which job."""
+"""Holders of devices: which step or calibration has the lease, and for which job."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Device
 
 _STEP = "step:"
-"""How the owner of a lease begins where that is a step (`StepLease.take_device`)."""
+"""The owner of a step's lease begins with this (`StepLease.take_device`)."""
 
 CALIBRATE = "calibrate"
-"""What a device is held for while it is calibrated: no step."""
+"""The work of a holder that calibrates the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Who holds a device.
+    """The holder of a device's lease.
 
     Attributes:
-        work: What for: a `StepKind`, or `CALIBRATE`; None where that is not known.
+        work: A `StepKind`, or `CALIBRATE`; None if unknown.
         step_id: The step.
         job_id: The step's job.
     """
@@ -35,7 +35,7 @@ NOBODY = Holder()
 
 
 def holders_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Holder]:
-    """Return who holds each of the devices whose lease runs, by the device; in a query at most."""
+    """Return the holders of the leased devices, by device; takes at most one query."""
     now = repos.now()
     held = {
         device.id: device.lease_owner

@@ -1,9 +1,9 @@
-"""What a device can do at its best: measured when it has joined, and seldom afterwards.
+"""The peak of a device: its highest compute rate and bandwidth.
 
-It takes seconds, a hundred times as long as the calibration kernel: so it is measured in the lease of a clean calibration, where nothing
-was measured of this device in its present shape, at the next two, and then every `Settings.peak_every_sec`. What disturbs a measurement makes it
-slower: of each figure the best that was ever measured is kept. A device without a peak works like any other; only shares of
-a peak cannot be told of its kernels.
+Measuring it takes seconds, a hundred times as long as the calibration kernel. So it is measured in the lease of a clean
+calibration: at the first `_FIRST_RUNS` of a device, and then every `Settings.peak_every_sec`. Disturbances only make a
+measurement slower, so the best value of each figure is kept. A device without a peak works like any other; only the
+roofline of its kernels is unknown.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tunefarm_tuning.target.target import Target
 log = structlog.stdlib.get_logger(__name__)
 
 _FIRST_RUNS = 3
-"""It is measured at so many calibrations in a row: a machine that joins is often busy with that."""
+"""The peak is measured at this many calibrations in a row: a machine that has just joined is often busy."""
 
 
 def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Cancellation) -> None:
-    """Measure the peak of a device that ran the calibration kernel clean, if it is time to; note it.
+    """Measure and store the peak of a device that ran the calibration kernel clean, if it is due.
 
-    Nothing that goes wrong is the device's fault as far as its work goes: it is noted as why there is no peak.
+    A failure does not count against the device: it is stored as the reason for the missing peak.
 
     Raises:
-        DeviceLostError: If the device's session ended in the middle: whether it is well is to be found out again.
+        DeviceLostError: If the device's session ended meanwhile: it has to be calibrated again.
     """
     device = lease.device
     with services.uow.read() as repos:
@@ -60,7 +60,7 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
         missing = clean(str(error), 300)
         if before is None:
             best = Peak(key=key, threads=1, measured_at=now, missing=missing, runs=_FIRST_RUNS)
-        else:  # not at the next calibrations once more: a device that is lost over it each time would never be let in
+        else:  # no further try at the next calibrations: a device that is lost each time would never get work
             best = replace(before, runs=max(before.runs, _FIRST_RUNS))
     else:
         best = measured if before is None else before.merged(measured)
@@ -72,7 +72,7 @@ def measure_device_peak(services: Services, lease: DeviceLease, cancellation: Ca
 
 
 def known_peak(row: DevicePeak | None) -> Peak | None:
-    """Return a peak on record; None where there is none, or a release wrote it that this one cannot read."""
+    """Return a stored peak; None if there is none, or this release cannot read it."""
     if row is None:
         return None
     try:
@@ -82,7 +82,7 @@ def known_peak(row: DevicePeak | None) -> Peak | None:
 
 
 def peaks_of(repos: Repositories, devices: Sequence[Device]) -> dict[str, Peak]:
-    """Return what is known of the peaks of devices, by device."""
+    """Return the known peaks of these devices, by device id."""
     rows = repos.peaks.of_devices([device.id for device in devices])
     known = {device_id: known_peak(row) for device_id, row in rows.items()}
     return {device_id: peak for device_id, peak in known.items() if peak is not None}

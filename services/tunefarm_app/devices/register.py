@@ -1,4 +1,4 @@
-"""Devices come, give signs of life, and go."""
+"""Registration and heartbeats of devices."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,253}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRegistration:
-    """What a device agent says about its device.
+    """A device as its agent describes it.
 
     Attributes:
-        name: Of this one machine; registering the name again renews what is known of it.
+        name: The device's name; registering it again updates the device.
         device_key: The pool that it belongs to. Devices of a pool are interchangeable: one target, one device model.
-        target: What it runs best, as `Target.to_json`.
+        target: Its target, as `Target.to_json`.
         info: More about it (CPU, cores, memory, versions), for people.
         device_model: Groups devices whose timings can be compared.
-        tracker_host: Where its RPC server is registered; with `tracker_port`. The farm's own tracker where both are None.
-        rpc_key: The key it waits under there, of this device alone.
-        ready: Whether it can be measured on already; if not, a heartbeat will say so.
+        tracker_host: With `tracker_port`, the tracker of its RPC server; None for the farm's own.
+        rpc_key: Its key at the tracker, of this device alone.
+        ready: Whether it can be measured on already; otherwise a later heartbeat says so.
     """
 
     name: str
@@ -52,7 +52,7 @@ class DeviceRegistration:
 
 
 def register_device(services: Services, registration: DeviceRegistration) -> Device:
-    """Add the device, or renew what is known of it.
+    """Add the device, or update it.
 
     Raises:
         InvalidInputError: ``invalid-device`` if a field is not usable, or an error of `parse_target`.
@@ -99,7 +99,7 @@ def heartbeat(
     rpc_key: str | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> Device:
-    """Note a sign of life.
+    """Store a heartbeat.
 
     Args:
         services: The process's services.
@@ -107,17 +107,17 @@ def heartbeat(
         device_name: The one device that the caller may speak for; None for any.
         ready: Whether it can be measured on now; if not, it is offline.
         reason: Why it is not ready.
-        rpc_key: The key under which it waits at the tracker; None where the agent does not say.
+        rpc_key: Its key at the tracker; None if the agent does not say.
         info: What changed about it.
 
     Raises:
-        NotFoundError: ``device-not-found``: the agent must register again, also where the agent on record fell silent.
+        NotFoundError: ``device-not-found``: the agent must register again.
         ConflictError: ``device-taken`` if another agent registered the device since, and is alive.
     """
     with services.uow.write() as repos:
         before = repos.devices.get(device_id)
         if device_name not in (None, before.name):
-            # Of other devices, not even that they exist is this caller's business.
+            # The caller must not even learn whether other devices exist.
             raise NotFoundError("there is no such device", code="device-not-found", device_id=device_id)
         if rpc_key not in (None, before.rpc_key):
             _refuse_other_life(before, silent_sec=repos.now() - before.last_seen_at, services=services)
@@ -133,22 +133,22 @@ def heartbeat(
 
 
 def _refuse_other_life(device: Device, *, silent_sec: float, services: Services) -> None:
-    """Refuse a sign of life of an agent whose key is not the one on record: workers would not find it."""
+    """Refuse the heartbeat of an agent with another key than the stored one: workers would not find it."""
     if silent_sec < services.settings.device_stale_sec:
-        # Two agents of one name: were each to register again, they would take the device from each other for ever.
+        # Two agents of one name that both register again would take the device from each other for ever.
         raise ConflictError(
             f"another agent has registered {device.name} since, and is alive: give one of them another name",
             code="device-taken",
             device_id=device.id,
         )
-    # The database is a backup's, or the other agent is gone.
+    # The database was restored from a backup, or the other agent is gone.
     raise NotFoundError(
         "the device is registered under another key", code="device-not-found", device_id=device.id
     )
 
 
 def _let_in(services: Services, repos: Repositories, device: Device) -> tuple[Device, Step | None]:
-    """Take a ready device as it is where no device is calibrated; return it, and the step that waited for it."""
+    """Let a ready device in without calibration if the farm does not calibrate; return it and the step to wake."""
     if device.state is not DeviceState.CHECKING or services.settings.calibrate_every_sec > 0:
         return device, None
     device = repos.devices.apply(device.id, DeviceEvent.CLEAN)

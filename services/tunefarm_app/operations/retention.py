@@ -1,12 +1,12 @@
-"""Retention: models, artifacts and failures that have been kept for as long as they are to be. Nothing goes unless a setting says so.
+"""Retention: deletes old models, artifacts, messages of failures and kernel sources, each only if a setting says so.
 
-Records, trials, reports and jobs stay: they are small, and what the farm has learned. Of failures, only the messages go.
-The log of deliveries to webhooks alone goes by itself, after some days.
+Records, trials, reports and jobs stay: they are small, and what the farm has learned. Deliveries to webhooks are deleted
+after some days by default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import structlog
 
@@ -19,15 +19,15 @@ log = structlog.stdlib.get_logger(__name__)
 
 DAY_SEC = 86_400.0
 YOUNG_SEC = DAY_SEC
-"""A file that was stored (again) within this time is in use, whatever the database says yet."""
+"""A file stored within this time is in use, even if the database does not say so yet."""
 _BATCH = 100
-_MESSAGES_AT_ONCE = 500
-_MESSAGES_MOST = 100_000
-"""What is more than that has to wait for the next time."""
+_ROWS_AT_ONCE = 500
+_ROWS_MOST = 100_000
+"""More rows than that wait for the next time."""
 
 
 def apply_retention(services: Services) -> int:
-    """Remove what is older than the settings say; return how many models, artifacts, messages of failures, sources and deliveries went."""
+    """Delete what is older than the settings say; return how many models, artifacts and rows were deleted."""
     settings = services.settings
     deleted = 0
     if settings.keep_models_days is not None:
@@ -45,8 +45,8 @@ def _models(services: Services, age_sec: float) -> int:
     deleted = 0
     for model in _unused_models(services, age_sec):
         if deleted == _BATCH:
-            break  # the rest goes the next time
-        # Uploading a model again renews its file: somebody is about to use it.
+            break  # the others wait for the next time
+        # Uploading a model again renews its file: it is about to be used.
         if (
             not services.blobs.is_older(model.sha256, age_sec)
             and services.blobs.path_of(model.sha256).exists()
@@ -55,8 +55,8 @@ def _models(services: Services, age_sec: float) -> int:
         try:
             delete_model(services, model.id)
         except (ConflictError, NotFoundError):
-            continue  # a job came in between, or somebody else was faster
-        log.info("model not kept any longer", model_id=model.id, name=model.name)
+            continue  # a job was submitted meanwhile, or another process was faster
+        log.info("model deleted by retention", model_id=model.id, name=model.name)
         deleted += 1
     return deleted
 
@@ -84,56 +84,57 @@ def _artifacts(services: Services, age_sec: float) -> int:
             if repos.retention.is_needed(sha256, age_sec) or not services.blobs.is_older(sha256, YOUNG_SEC):
                 continue
             services.blobs.delete(sha256)
-        log.info("artifact not kept any longer", sha256=sha256)
+        log.info("artifact deleted by retention", sha256=sha256)
         deleted += 1
     return deleted
 
 
 def _failures(services: Services, age_sec: float) -> int:
-    """Forget why candidates failed. How they failed stays, and so does the config: nothing is tried again for it."""
-    deleted = 0
+    """Delete the messages of failures. Their outcomes and configs stay, so that nothing is tried again."""
     trial_id = record_id = ""
-    while deleted < _MESSAGES_MOST:
-        # Looked for outside of the transaction that writes: that would keep other writers waiting.
+
+    def delete_batch() -> int:
+        nonlocal trial_id, record_id
+        # Read outside of the transaction that writes, which would keep other writers waiting.
         with services.uow.read() as repos:
             trials, records = repos.retention.failures_with_messages(
-                age_sec, trials_after=trial_id, records_after=record_id, limit=_MESSAGES_AT_ONCE
+                age_sec, trials_after=trial_id, records_after=record_id, limit=_ROWS_AT_ONCE
             )
-        if not trials and not records:
-            break
-        with services.uow.write() as repos:
-            repos.retention.forget_messages(trials, records)
-        trial_id, record_id = (trials or (trial_id,))[-1], (records or (record_id,))[-1]
-        deleted += len(trials) + len(records)
-    if deleted:
-        log.info("messages of failures not kept any longer", messages=deleted)
-    return deleted
+        if trials or records:
+            with services.uow.write() as repos:
+                repos.retention.forget_messages(trials, records)
+            trial_id, record_id = (trials or (trial_id,))[-1], (records or (record_id,))[-1]
+        return len(trials) + len(records)
+
+    return _in_batches(delete_batch, "messages of failures deleted")
 
 
 def _sources(services: Services, age_sec: float) -> int:
-    """Forget sources of kernels: the sweep takes their files."""
-    deleted = 0
-    while deleted < _MESSAGES_MOST:
+    """Delete kernel sources; `sweep_blobs` deletes their files."""
+
+    def delete_batch() -> int:
         with services.uow.write() as repos:
             old = repos.sources.older_than(age_sec, limit=_BATCH)
             for source in old:
                 repos.sources.delete(source.key)
-        deleted += len(old)
-        if len(old) < _BATCH:
-            break
-    if deleted:
-        log.info("kernel sources not kept any longer", sources=deleted)
-    return deleted
+        return len(old)
+
+    return _in_batches(delete_batch, "kernel sources deleted")
 
 
 def _deliveries(services: Services, age_sec: float) -> int:
-    deleted = 0
-    while deleted < _MESSAGES_MOST:
+    def delete_batch() -> int:
         with services.uow.write() as repos:
-            batch = repos.deliveries.forget(age_sec, limit=_MESSAGES_AT_ONCE)
-        deleted += batch
-        if batch < _MESSAGES_AT_ONCE:
-            break
+            return repos.deliveries.forget(age_sec, limit=_ROWS_AT_ONCE)
+
+    return _in_batches(delete_batch, "deliveries deleted")
+
+
+def _in_batches(delete_batch: Callable[[], int], event: str) -> int:
+    """Delete batches in a transaction each, until one is empty or `_ROWS_MOST` are gone; log and return how many."""
+    deleted = 0
+    while deleted < _ROWS_MOST and (count := delete_batch()):
+        deleted += count
     if deleted:
-        log.info("deliveries not kept any longer", deliveries=deleted)
+        log.info(event, count=deleted)
     return deleted

@@ -1,1 +1,1 @@
-"""What is on record of kernels: search, sources, rooflines."""
+"""Records of kernels: search, sources and rooflines."""

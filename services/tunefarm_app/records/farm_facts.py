@@ -1,4 +1,4 @@
-"""What the farm adds to a compiler's report: which device it was, and where the records came from."""
+"""Facts that the farm adds to a compiler's report: the device, and where the records came from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tunefarm_db.values import Device, Record
 from tunefarm_tuning.measure.peak import Peak
 
 FARM = "farm"
-"""The member of an artifact's report that holds it."""
+"""The key of the facts in an artifact's report."""
 
 PEAK = "peak"
 
@@ -17,13 +17,13 @@ PEAK = "peak"
 def farm_facts(
     device: Device, records: Mapping[str, Record], pool: Iterable[Device], peak: Peak | None = None
 ) -> dict[str, Any]:
-    """Return the facts as JSON. No address and no machine id goes in: reports are passed on.
+    """Return the facts as JSON. Without addresses and machine ids: reports are passed on.
 
     Args:
-        device: Where the compiler checked and timed; it may be gone, or another, when the report is read.
+        device: The device of the compile step; it may be gone when the report is read.
         records: The best record of each workload.
-        pool: The devices that records may be of.
-        peak: What the device can do at its best.
+        pool: The devices that may have measured the records.
+        peak: The device's peak.
     """
     info = device.info
     names = {device.id: device.name for device in pool}

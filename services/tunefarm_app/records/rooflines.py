@@ -1,4 +1,4 @@
-"""How near a job's kernels are to what its devices can do."""
+"""Rooflines: how near a job's kernels are to the peak of its devices."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tunefarm_tuning.workload.computation import Computation
 
 
 def job_peak(repos: Repositories, job: Job) -> Peak | None:
-    """Return the peak of the kind of device that a job's kernels are timed on; None where it was not measured.
+    """Return the peak of a job's devices; None if it was not measured.
 
-    Devices of a pool are alike, so the best figures of them all hold for each. One that the pool had of another model, before or since,
-    says nothing.
+    Devices of a pool are alike, so the best figures of all of them hold for each. Peaks of other device models that the
+    pool once had do not count.
     """
     rows = repos.peaks.of_pool(job.device_key)
     newest = repos.records.query(RecordFilter(job_id=job.id), limit=1).items
@@ -26,7 +26,7 @@ def job_peak(repos: Repositories, job: Job) -> Peak | None:
 
 
 def device_model_peak(repos: Repositories, device: Device) -> Peak | None:
-    """Return the best that is known of a device and those of its pool that are of its model."""
+    """Return the best peak of a device and of those of its pool with the same model."""
     return _best_of(repos.peaks.of_pool(device.device_key), device.device_model)
 
 
@@ -42,7 +42,7 @@ def _best_of(rows: Iterable[DevicePeak], device_model: str) -> Peak | None:
 def job_rooflines(
     repos: Repositories, job: Job, tasks: Sequence[JobTask], model_tasks: Iterable[ModelTask]
 ) -> dict[int, Roofline]:
-    """Return where each kernel's best stands, by its position; those without a time or operations are left out."""
+    """Return the roofline of each kernel's best time, by position; kernels without a time or operations are left out."""
     peak = job_peak(repos, job)
     known = {(task.workload_key, task.toolchain): task for task in model_tasks}
     computations = task_computations(repos, job.target_key, tasks)
@@ -62,7 +62,7 @@ def job_rooflines(
 def task_computations(
     repos: Repositories, target_key: str, tasks: Sequence[JobTask]
 ) -> dict[str, Computation]:
-    """Return what is known of what the tasks compute, by workload."""
+    """Return the known computations of the tasks, by workload key."""
     if not tasks:
         return {}
     rows = repos.spaces.computations(
@@ -84,7 +84,7 @@ def kernel_roofline(
     peak: Peak | None,
     threads: int | None = None,
 ) -> Roofline | None:
-    """Return where a kernel stands that ran on so many threads: on all of its device's cores by default, as in a search."""
+    """Return the roofline of a kernel that ran on `threads` threads; by default on all cores, as in a search."""
     return roofline(
         flops,
         cost_sec,
@@ -98,5 +98,5 @@ def kernel_roofline(
 def _computation(data: Json) -> Computation | None:
     try:
         return Computation.from_json(data)
-    except ValueError:  # another release's
+    except ValueError:  # written by another release
         return None

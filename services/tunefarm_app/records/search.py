@@ -1,4 +1,4 @@
-"""Searching the farm's records by what their kernels compute: an operator in the name, the shape of an argument."""
+"""Search of the farm's records by operator and by the shape of an argument."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
 MOST_WORKLOADS = 500
-"""A search that fits more of them is answered for so many."""
+"""At most this many workloads are searched."""
 
 _SHAPE = re.compile(r"\[?\s*\d{1,10}(?:\s*[x×*,\s]\s*\d{1,10}){0,15}\s*\]?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSearch:
-    """Which records are wanted.
+    """The conditions of a search.
 
     Attributes:
-        wanted: What the records themselves say.
-        operator: A part of their kernel's name, or the beginning of its key; empty for any.
-        shape: Dimensions that an argument of the kernel has, next to each other; empty for any.
+        filter: Conditions on the records themselves.
+        operator: Part of the kernel's name, or the beginning of its key; empty for any.
+        shape: Adjacent dimensions of one of the kernel's arguments; empty for any.
     """
 
-    wanted: RecordFilter
+    filter: RecordFilter
     operator: str = ""
     shape: tuple[int, ...] = ()
 
@@ -57,17 +57,17 @@ def find_records(
 ) -> Page[Record]:
     """Return the records, newest first, failures included."""
     keys = _keys(repos, search) if search.is_by_kernel else None
-    return repos.records.query(search.wanted, workload_keys=keys, cursor=cursor, limit=limit)
+    return repos.records.query(search.filter, workload_keys=keys, cursor=cursor, limit=limit)
 
 
 def find_best(repos: Repositories, search: RecordSearch, *, cursor: str | None, limit: int) -> Page[Record]:
-    """Return the fastest of every workload, target, device model and toolchain, in the order of these.
+    """Return the fastest record of every workload, target, device model and toolchain, in that order.
 
     Raises:
         InvalidInputError: ``invalid-cursor``.
     """
     if not search.is_by_kernel:
-        return repos.records.best_page(search.wanted, cursor=cursor, limit=limit)
+        return repos.records.best_page(search.filter, cursor=cursor, limit=limit)
     records: list[Record] = []
     for record in _best(repos, search, cursor, limit):
         if len(records) == limit:
@@ -77,7 +77,7 @@ def find_best(repos: Repositories, search: RecordSearch, *, cursor: str | None, 
 
 
 def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: int) -> Iterator[Record]:
-    """Yield them workload by workload: each takes a seek or two, whatever else is on record."""
+    """Yield them workload by workload: each takes one or two index seeks."""
     begin = ""
     if cursor is not None:
         last = repos.searches.record(cursor)
@@ -87,7 +87,7 @@ def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: 
     for key in _keys(repos, search):
         if key < begin:
             continue
-        one_workload, after = replace(search.wanted, workload_key=key), cursor if key == begin else None
+        one_workload, after = replace(search.filter, workload_key=key), cursor if key == begin else None
         while True:
             part = repos.records.best_page(one_workload, cursor=after, limit=limit)
             yield from part.items
@@ -98,5 +98,5 @@ def _best(repos: Repositories, search: RecordSearch, cursor: str | None, limit: 
 
 def _keys(repos: Repositories, search: RecordSearch) -> list[str]:
     keys = repos.searches.workloads_like(search.operator, shape=search.shape, limit=MOST_WORKLOADS)
-    only = search.wanted.workload_key
+    only = search.filter.workload_key
     return sorted(key for key in keys if only in (None, key))

@@ -7,15 +7,22 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
+from tunefarm_tuning.measure.device_functions import OFFERS
+from tunefarm_tuning.measure.gpu.nvml import preload
+from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
+from tunefarm_tuning.measure.gpu.state import GPU_STATE
+from tunefarm_tuning.measure.gpu.users import state_and_users
 from tunefarm_tuning.process.lifeline import wake_at_end
-from tunefarm_workers.device.hardened_server import session_functions, tvm_private
+from tunefarm_workers.device.hardened_server import tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
 from tunefarm_workers.device.rpc.wire import parse_address
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     events = _take_over_stdout()
     preload_cuda_runtime()
     tvm_private.check()
-    session_functions.offer()
+    _offer_device_functions()
     try:
         server = RpcServer(
             ServerOptions(
@@ -78,6 +85,20 @@ def _write(events: int, event: dict[str, Any]) -> None:
     # An agent that does not read must not stop the server: an event that does not fit is lost.
     with contextlib.suppress(OSError):
         os.write(events, json.dumps(event).encode() + b"\n")
+
+
+def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None:
+    """Let sessions call `OFFERS` and read the GPU's state, if the agent named one GPU. The first call opens the driver."""
+    uuid = environment.get(_VISIBLE, "")
+    if not uuid.startswith("GPU-") or "," in uuid:
+        return
+    import tvm
+
+    nvml = open_nvml(environment)
+    preload()
+    tvm.register_global_func(GPU_STATE, lambda: state_and_users(nvml, uuid), override=True)
+    for name, function in OFFERS.items():
+        tvm.register_global_func(name, function, override=True)
 
 
 if __name__ == "__main__":
