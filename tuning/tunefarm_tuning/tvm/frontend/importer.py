@@ -1,4 +1,4 @@
-"""TVM's ONNX importer with converters of ours before its own, told apart by node: which one it was at when it failed."""
+"""TVM's ONNX importer with our converters in front of its own; an error names the node that could not be imported."""
 
 from __future__ import annotations
 
@@ -15,33 +15,16 @@ from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.frontend.onnx.sanitize import all_nodes, sanitize_model
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
-from tunefarm_tuning.tvm.frontend import activations as onnx_activations
-from tunefarm_tuning.tvm.frontend import older_opsets as onnx_older
-from tunefarm_tuning.tvm.frontend import pad as onnx_pad
-from tunefarm_tuning.tvm.frontend import quantized as onnx_quantized
-from tunefarm_tuning.tvm.frontend import recurrent as onnx_recurrent
-from tunefarm_tuning.tvm.frontend import repairs as onnx_repairs
-from tunefarm_tuning.tvm.frontend import resize as onnx_resize
-from tunefarm_tuning.tvm.frontend.converters import BROADCASTING, CONVERTERS, widen_constants
-from tunefarm_tuning.tvm.frontend.folding import fold
-from tunefarm_tuning.tvm.frontend.functions import body_opset, expandable_operators, function_body
-from tunefarm_tuning.tvm.frontend.scope import Scope, UnsupportedFormError
+from tunefarm_tuning.tvm.frontend.constant_folding import fold
+from tunefarm_tuning.tvm.frontend.converters.arithmetic import BROADCASTING, widen_constants
+from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS, MICROSOFT
+from tunefarm_tuning.tvm.frontend.function_bodies import body_opset, expandable_operators, function_body
+from tunefarm_tuning.tvm.frontend.node_context import NodeContext, UnsupportedFormError
 from tunefarm_tuning.workload.task import TensorSpec
 
 if TYPE_CHECKING:
     import onnx
 
-_OURS = {
-    **onnx_activations.CONVERTERS,
-    **onnx_older.CONVERTERS,
-    **onnx_pad.CONVERTERS,
-    **onnx_quantized.CONVERTERS,
-    **onnx_recurrent.CONVERTERS,
-    **onnx_repairs.CONVERTERS,
-    **onnx_resize.CONVERTERS,
-}
-_MICROSOFT = "com.microsoft."
-# Of these names TVM's importer means ONNX Runtime's operators, not those that ONNX took in later.
 _CONTRIBUTED = frozenset(
     [
         "Attention",
@@ -53,17 +36,19 @@ _CONTRIBUTED = frozenset(
         "SkipLayerNormalization",
     ]
 )
+"""Names by which TVM's importer means operators of ONNX Runtime, not those that ONNX adopted later."""
 _CONTRIBUTED_ONLY = _CONTRIBUTED - {"Gelu"}
 _NO_PLAIN_FUNCTIONS = frozenset({"Bernoulli", "SequenceMap"})
-"""What ONNX defines by random numbers, or by a graph of the model's."""
+"""Operators that ONNX defines by random numbers, or by a graph of the model's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedModule:
-    """What TVM made of a model.
+    """An imported model.
 
     Attributes:
-        outputs: Shape and dtype of each.
+        module: ``main`` is the network, in Relax.
+        outputs: The shape and dtype of each output.
     """
 
     module: tvm.IRModule
@@ -73,28 +58,28 @@ class ImportedModule:
 def supported_operators() -> frozenset[str]:
     """Return the names of the default domain's operators that can be imported: by TVM, by us, or by ONNX's definition."""
     tvms = frozenset(_get_convert_map()) - _CONTRIBUTED_ONLY
-    ours = frozenset(name for name in _OURS if not name.startswith(_MICROSOFT))
+    ours = frozenset(name for name in CONVERTERS if not name.startswith(MICROSOFT))
     return tvms | ours | (expandable_operators() - _NO_PLAIN_FUNCTIONS) | {"If"}
 
 
 def contributed_operators() -> frozenset[str]:
     """Return the names of ONNX Runtime's own operators that can be imported."""
-    ours = (name.removeprefix(_MICROSOFT) for name in _OURS if name.startswith(_MICROSOFT))
+    ours = (name.removeprefix(MICROSOFT) for name in CONVERTERS if name.startswith(MICROSOFT))
     return _CONTRIBUTED | frozenset(ours)
 
 
 def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> ImportedModule:
-    """Import a model whose inputs have been bound; the model is used up.
+    """Import a model whose inputs have been bound. The model is changed on the way.
 
     Raises:
-        InvalidModelError: unsupported-operator, with the operator and the node, where TVM refuses one of them.
+        InvalidModelError: unsupported-operator, with the operator and the node, if one of its nodes cannot be imported.
     """
     node_names = sanitize_model(model, inputs)
     for node in all_nodes(model.graph):
         if node.domain not in ("", "ai.onnx"):
             node.op_type = f"{node.domain}.{node.op_type}"
     importer = _Importer()
-    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -106,27 +91,33 @@ def import_bound(model: onnx.ModelProto, inputs: Sequence[TensorSpec]) -> Import
 
 
 class _Importer(ONNXGraphImporter):  # type: ignore[misc]
-    """Puts our converters first; remembers the node at hand, and the first one whose output has no fixed shape."""
+    """TVM's importer with our converters first.
+
+    Attributes:
+        at: Operator and name of the node that is being imported; None between nodes.
+        first_without_shape: The same of the first node whose output has no fixed shape.
+    """
 
     def __init__(self) -> None:
         super().__init__(None, None)
         self.at: tuple[str, str] | None = None
-        self.first_open: tuple[str, str] | None = None
+        self.first_without_shape: tuple[str, str] | None = None
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Leave it to `_convert_operator`, which knows more operators, and the node's name."""
+        """Do nothing: `_convert_operator` supports more operators, and its error names the node."""
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: dict[str, Any], opset: int) -> Any:
         outermost = self.at is None
         if outermost:
             self.at = (op_name, attrs["tvm_custom"]["name"])
-        made = self._convert(op_name, inputs, attrs, opset)
-        _check_outputs(made, attrs["tvm_custom"]["num_outputs"])
+        converted = self._convert(op_name, inputs, attrs, opset)
+        _check_outputs(converted, attrs["tvm_custom"]["num_outputs"])
         if outermost:
-            if self.first_open is None and isinstance(made, relax.Expr) and not _is_fixed(made.ty):
-                self.first_open = self.at
+            is_tensor = isinstance(converted, relax.Expr)
+            if self.first_without_shape is None and is_tensor and not _has_fixed_shape(converted.ty):
+                self.first_without_shape = self.at
             self.at = None
-        return made
+        return converted
 
     def _convert(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
         custom = attributes["tvm_custom"]
@@ -134,18 +125,18 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         folded = fold(operator, inputs, attributes, opset, outputs)
         if folded is not None:
             return folded
-        ours = CONVERTERS.get(operator)
-        made = ours(self.bb, inputs, attributes, opset) if ours else None
-        if made is None and operator in _OURS:
-            given = {name: value for name, value in attributes.items() if name != "tvm_custom"}
-            scope = Scope(bb=self.bb, opset=opset, outputs=outputs, convert=self._converter(operator, custom))
-            made = _OURS[operator](scope, inputs, given)
-        if made is not None:
-            return self.bb.normalize(made)
+        if operator in CONVERTERS:
+            own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+            context = NodeContext(
+                bb=self.bb, opset=opset, outputs=outputs, convert=self._converter(operator, custom)
+            )
+            converted = CONVERTERS[operator](context, inputs, own_attributes)
+            if converted is not None:
+                return self.bb.normalize(converted)
         return self._convert_by_tvm(operator, inputs, attributes, opset)
 
     def _converter(self, asking: str, custom: dict[str, Any]) -> Callable[..., Any]:
-        """Return what a converter of ours converts further nodes with; the operator's own name means TVM's converter."""
+        """Return `NodeContext.convert` for a node."""
 
         def convert(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int) -> Any:
             attributes = {**attributes, "tvm_custom": {**custom, "num_outputs": 1}}
@@ -157,14 +148,14 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         return convert
 
     def _convert_by_tvm(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
-        name = operator.removeprefix(_MICROSOFT)
+        name = operator.removeprefix(MICROSOFT)
         if name in _get_convert_map() and (name != operator or name not in _CONTRIBUTED_ONLY):
             inputs = widen_constants(inputs) if operator in BROADCASTING else inputs
             return super()._convert_operator(name, onnx_input(inputs), dict(attributes), opset)
         return self._expand(operator, inputs, attributes, opset)
 
     def _expand(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
-        """Convert the nodes by which ONNX defines an operator."""
+        """Convert an operator by the body that ONNX defines it with."""
         custom = attributes["tvm_custom"]
         body = function_body(operator, list(inputs), attributes, opset, custom["num_outputs"])
         if body is None:
@@ -175,8 +166,8 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
             attrs = self._parse_attr(node.attribute)
             attrs["tvm_custom"] = {**custom, "num_outputs": len(node.output)}
             arguments = onnx_input([values[name] for name in node.input])
-            made = self._convert_operator(node.op_type, arguments, attrs, body_opset(body, opset))
-            for name, value in zip(node.output, _parts(self.bb, made), strict=False):
+            converted = self._convert_operator(node.op_type, arguments, attrs, body_opset(body, opset))
+            for name, value in zip(node.output, _outputs(self.bb, converted), strict=False):
                 values[name] = value
         results = [values[name] for name in list(body.output)[: custom["num_outputs"]]]
         return results[0] if len(results) == 1 else relax.Tuple(results)
@@ -195,22 +186,20 @@ class _Importer(ONNXGraphImporter):  # type: ignore[misc]
         )
 
 
-def _parts(bb: Any, made: Any) -> list[Any]:
-    """Return what a node's outputs are."""
-    if isinstance(made, relax.Tuple):
-        return list(made.fields)
-    if isinstance(made, relax.Expr) and isinstance(made.ty, tvm.ir.TupleType):
-        made = bb.emit(made)
-        return [bb.emit(relax.TupleGetItem(made, number)) for number in range(len(made.ty.fields))]
-    return [bb.emit(made)] if isinstance(made, tvm.ir.Call) else [made]
+def _outputs(bb: Any, converted: Any) -> list[Any]:
+    """Return the outputs of a converted node, each in a variable."""
+    if isinstance(converted, relax.Tuple):
+        return list(converted.fields)
+    if isinstance(converted, relax.Expr) and isinstance(converted.ty, tvm.ir.TupleType):
+        var = bb.emit(converted)
+        return [bb.emit(relax.TupleGetItem(var, number)) for number in range(len(var.ty.fields))]
+    return [bb.emit(converted)] if isinstance(converted, tvm.ir.Call) else [converted]
 
 
-def _check_outputs(made: Any, wanted: int) -> None:
-    kind = getattr(made, "ty", None)
-    if wanted > 1 and isinstance(kind, relax.TensorType):
-        raise UnsupportedFormError(
-            f"TVM makes one of its {wanted} outputs; leave the others out of the model"
-        )
+def _check_outputs(converted: Any, count: int) -> None:
+    kind = getattr(converted, "ty", None)
+    if count > 1 and isinstance(kind, relax.TensorType):
+        raise UnsupportedFormError(f"TVM makes one of its {count} outputs; leave the others out of the model")
 
 
 def _output_types(
@@ -218,13 +207,16 @@ def _output_types(
 ) -> tuple[tuple[tuple[int, ...], str], ...]:
     returned = module["main"].ret_ty
     types = list(returned.fields) if isinstance(returned, tvm.ir.TupleType) else [returned]
-    found = []
-    for number, one in enumerate(types):
-        if not _is_fixed(one) or not isinstance(one, relax.TensorType):
+    outputs = []
+    for number, kind in enumerate(types):
+        if not _has_fixed_shape(kind) or not isinstance(kind, relax.TensorType):
             where = ""
             fields = {}
-            if importer.first_open is not None:
-                operator, node = importer.first_open[0], _named(importer.first_open[1], node_names)
+            if importer.first_without_shape is not None:
+                operator, node = (
+                    importer.first_without_shape[0],
+                    _named(importer.first_without_shape[1], node_names),
+                )
                 where = f", since node {node} ({operator}) makes a tensor whose size depends on its values"
                 fields = {"operator": operator, "node": node.strip("'")}
             raise InvalidModelError(
@@ -233,13 +225,13 @@ def _output_types(
                 code="unsupported-operator",
                 **fields,
             )
-        found.append((tuple(int(dim) for dim in one.shape), str(one.dtype.dtype)))
-    return tuple(found)
+        outputs.append((tuple(int(dim) for dim in kind.shape), str(kind.dtype.dtype)))
+    return tuple(outputs)
 
 
-def _is_fixed(kind: Any) -> bool:
+def _has_fixed_shape(kind: Any) -> bool:
     if isinstance(kind, tvm.ir.TupleType):
-        return all(_is_fixed(field) for field in kind.fields)
+        return all(_has_fixed_shape(field) for field in kind.fields)
     if isinstance(kind, relax.TensorType):
         return isinstance(kind.shape, relax.ShapeExpr) and all(
             isinstance(dim, tirx.IntImm) for dim in kind.shape.values
@@ -248,7 +240,7 @@ def _is_fixed(kind: Any) -> bool:
 
 
 def _named(new_name: str, node_names: Sequence[str]) -> str:
-    """Return a node's own name, or its place in the file where it has none."""
+    """Return a node's own name, or its number in the file if it has none."""
     number = int(new_name.removeprefix("n"))
     name = clean(node_names[number], 100)
     return f"'{name}'" if name else f"number {number}"

@@ -1,7 +1,7 @@
-"""Nodes of constants only, computed at once: mostly the arithmetic that exporters do with shapes.
+"""Constant folding in the importer: mostly the arithmetic that exporters do with shapes.
 
-TVM's importer folds some of it and leaves the rest to the run, where shapes are then unknown. Small tensors only: a
-weight is folded by the pipeline, with the target's own kernels.
+TVM's importer folds some of it and leaves the other nodes to the run, where the shapes are then unknown. Only small tensors are folded
+here: weights are folded by the graph passes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.scope import const, constant
+from tunefarm_tuning.tvm.frontend.node_context import const, constant
 
-_MOST_ELEMENTS = 4096
+_MAX_ELEMENTS = 4096
 
 _FOLDED = frozenset(
     [
@@ -77,26 +77,26 @@ _FOLDED = frozenset(
 
 
 def fold(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int, outputs: int) -> Any:
-    """Return the node's value, a constant or a tuple of them; None where it is to be computed at run time."""
+    """Return the value of a node of constants, itself a constant or a tuple of them; None if it is computed at run time."""
     if operator not in _FOLDED or not inputs:
         return None
-    values = [constant(one) for one in inputs]
-    if any(value is None and one is not None for value, one in zip(values, inputs, strict=True)):
+    values = [constant(x) for x in inputs]
+    if any(value is None and x is not None for value, x in zip(values, inputs, strict=True)):
         return None
     given = [value for value in values if value is not None]
-    if sum(value.size for value in given) > _MOST_ELEMENTS or not _stays_small(operator, given):
+    if sum(value.size for value in given) > _MAX_ELEMENTS or not _stays_small(operator, given):
         return None
     names = ["" if value is None else f"i{number}" for number, value in enumerate(values)]
     results = [f"o{number}" for number in range(outputs)]
-    plain = {name: value for name, value in attributes.items() if name != "tvm_custom"}
-    node = onnx.helper.make_node(operator, names, results, **plain)
+    own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+    node = onnx.helper.make_node(operator, names, results, **own_attributes)
     try:
-        made = _evaluate(node, {n: v for n, v in zip(names, values, strict=True) if v is not None}, opset)
+        computed = _evaluate(node, {n: v for n, v in zip(names, values, strict=True) if v is not None}, opset)
     except Exception:  # noqa: BLE001  (TVM's converter may still do it, or say what is wrong)
         return None
-    if any(not isinstance(one, np.ndarray | np.generic) for one in made):
+    if any(not isinstance(value, np.ndarray | np.generic) for value in computed):
         return None
-    constants = [const(np.ascontiguousarray(one).reshape(one.shape)) for one in made]
+    constants = [const(np.ascontiguousarray(value).reshape(value.shape)) for value in computed]
     return constants[0] if len(constants) == 1 else relax.Tuple(constants)
 
 
@@ -115,11 +115,11 @@ def _evaluate(node: onnx.NodeProto, feeds: dict[str, NDArray[Any]], opset: int) 
 def _stays_small(operator: str, given: Sequence[NDArray[Any]]) -> bool:
     """Whether the result cannot be much larger than the inputs: a few bytes may ask for gigabytes."""
     if operator == "ConstantOfShape":
-        return math.prod(int(one) for one in given[0].reshape(-1)) <= _MOST_ELEMENTS
+        return math.prod(int(size) for size in given[0].reshape(-1)) <= _MAX_ELEMENTS
     if operator in ("Expand", "Tile"):
-        factor = math.prod(int(one) for one in given[1].reshape(-1))
-        return given[0].size * abs(factor) <= _MOST_ELEMENTS
+        factor = math.prod(int(size) for size in given[1].reshape(-1))
+        return given[0].size * abs(factor) <= _MAX_ELEMENTS
     if operator == "Range":
-        start, limit, delta = (float(one.reshape(-1)[0]) for one in given)
-        return delta != 0 and abs(limit - start) / abs(delta) <= _MOST_ELEMENTS
+        start, limit, delta = (float(value.reshape(-1)[0]) for value in given)
+        return delta != 0 and abs(limit - start) / abs(delta) <= _MAX_ELEMENTS
     return True

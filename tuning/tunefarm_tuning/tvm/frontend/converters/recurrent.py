@@ -1,6 +1,6 @@
-"""`LSTM`, `GRU` and `RNN`: one product with the inputs of all steps, and a kernel of our own for what follows step by step.
+"""Converters of `LSTM`, `GRU` and `RNN`: one product with the inputs of all steps, and a kernel of ours for the recurrence.
 
-TVM's importer knows none of them. The number of steps is known, as every size is.
+TVM's importer knows none of them. The number of steps is fixed, as every size is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from tvm import relax, tirx
 
-from tunefarm_tuning.tvm.frontend.scope import (
-    Scope,
+from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
+    NodeContext,
     UnsupportedFormError,
     const,
     constant,
@@ -25,30 +26,29 @@ from tunefarm_tuning.tvm.frontend.scope import (
 from tunefarm_tuning.tvm.kernels.recurrent import Activation, Recurrence, recurrent_kernel, tiled
 
 _USUAL = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-_CANDIDATE = 2  # its place among a GRU's gates
+_CANDIDATE = 2  # the index of the candidate state among a GRU's gates
 
 
-def convert_recurrent(kind: str) -> Callable[[Scope, Sequence[Any], dict[str, Any]], Any]:
-    """Make the converter of an operator.
+def convert_recurrent(kind: str) -> Converter:
+    """Return the converter of an operator.
 
     Args:
         kind: ``"LSTM"``, ``"GRU"`` or ``"RNN"``.
     """
 
-    def convert(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
-        return _Layer(scope, kind, inputs, attributes).convert()
+    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        return _Layer(context, kind, inputs, attributes).convert()
 
     return convert
 
 
-CONVERTERS = {kind: convert_recurrent(kind) for kind in _USUAL}
-
-
 class _Layer:
-    """One node at hand."""
+    """A node that is being converted."""
 
-    def __init__(self, scope: Scope, kind: str, inputs: Sequence[Any], attributes: dict[str, Any]) -> None:
-        self._scope = scope
+    def __init__(
+        self, context: NodeContext, kind: str, inputs: Sequence[Any], attributes: dict[str, Any]
+    ) -> None:
+        self._context = context
         self._attributes = attributes
         x, w, r, b, lengths, first_h, first_c, peepholes = [*inputs, *[None] * 8][:8]
         self._dtype = dtype_of(x)
@@ -92,35 +92,37 @@ class _Layer:
         cells = [
             replace(self._usual, reverse=reverse, activations=next(activations)) for reverse in backwards
         ]
-        made = self._run(cells)
+        results = self._run(cells)
         # [steps, batch, hidden] and [batch, hidden], each with the directions before the batch.
         axes = (1, *[0] * len(self._first))
         outputs = [
             self._side_by_side(list(parts), axis)
-            for parts, axis in zip(zip(*made, strict=True), axes, strict=True)
+            for parts, axis in zip(zip(*results, strict=True), axes, strict=True)
         ]
-        outputs = outputs[: max(1, self._scope.outputs)]
+        outputs = outputs[: max(1, self._context.outputs)]
         return outputs[0] if len(outputs) == 1 else relax.Tuple(outputs)
 
     def _run(self, cells: Sequence[Recurrence]) -> list[list[Any]]:
         """Return the results of each direction."""
-        arguments = [one for number, cell in enumerate(cells) for one in self._arguments(number, cell)]
-        kernel = self._scope.bb.add_func(recurrent_kernel(*cells), cells[0].kind.lower())
+        arguments = [
+            argument for number, cell in enumerate(cells) for argument in self._arguments(number, cell)
+        ]
+        kernel = self._context.bb.add_func(recurrent_kernel(*cells), cells[0].kind.lower())
         state = [cells[0].batch, cells[0].hidden]
         shapes = [[cells[0].steps, *state], *[state] * len(self._first)]
         types = [relax.TensorType(shape, self._dtype) for _ in cells for shape in shapes]
-        made = self._emit(relax.call_tir(kernel, arguments, out_ty=types))
-        results = [self._emit(relax.TupleGetItem(made, place)) for place in range(len(types))]
+        outputs = self._emit(relax.call_tir(kernel, arguments, out_ty=types))
+        results = [self._emit(relax.TupleGetItem(outputs, index)) for index in range(len(types))]
         return [results[first : first + len(shapes)] for first in range(0, len(results), len(shapes))]
 
     def _arguments(self, number: int, cell: Recurrence) -> list[Any]:
-        """Return what the kernel takes for one direction."""
+        """Return the arguments of the kernel for one direction."""
         of_inputs, of_states = np.split(self._b[number], 2)
         bias = of_inputs + of_states
         candidate = slice(_CANDIDATE * cell.hidden, None)
         if cell.reset_after:
             bias[candidate] = of_inputs[candidate]
-        product = self._scope.node("MatMul", self._x, const(np.ascontiguousarray(self._w[number].T)))
+        product = self._context.node("MatMul", self._x, const(np.ascontiguousarray(self._w[number].T)))
         product = self._emit(relax.op.add(product, const(bias.reshape(1, 1, -1))))
         ends = np.cumsum(cell.products)[:-1] * cell.hidden
         arguments = [product, *(const(tiled(part)) for part in np.split(self._r[number], ends))]
@@ -137,8 +139,8 @@ class _Layer:
         shape = (cell.batch, cell.hidden)
         if first is None:
             return const(np.zeros(shape, cell.dtype))
-        one = self._emit(relax.op.strided_slice(first, [0], [number], [number + 1]))
-        return self._emit(relax.op.reshape(one, shape))
+        of_direction = self._emit(relax.op.strided_slice(first, [0], [number], [number + 1]))
+        return self._emit(relax.op.reshape(of_direction, shape))
 
     def _side_by_side(self, parts: Sequence[Any], axis: int) -> Any:
         return (
@@ -148,7 +150,7 @@ class _Layer:
         )
 
     def _open_lengths(self, lengths: Any, steps: int) -> Any:
-        """Return the sequences' lengths; None where all have as many steps as there are."""
+        """Return the lengths of the sequences; None if all sequences have all steps."""
         if lengths is None:
             return None
         known = constant(lengths)
@@ -157,11 +159,11 @@ class _Layer:
         return lengths if dtype_of(lengths) == "int32" else self._emit(relax.op.astype(lengths, "int32"))
 
     def _emit(self, expression: Any) -> Any:
-        return self._scope.emit(expression)
+        return self._context.emit(expression)
 
 
 def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iterator[tuple[Activation, ...]]:
-    """Yield each direction's activations. Those that take numbers take them from the lists of numbers, one after the other."""
+    """Yield the activations of each direction. Activations with parameters take the next of the lists of alphas and betas."""
     usual = _USUAL[kind]
     names = [
         name.decode() if isinstance(name, bytes) else str(name) for name in attributes.get("activations", ())
@@ -170,9 +172,9 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
     if len(names) != len(usual) * directions:
         raise UnsupportedFormError(f"it has {len(names)} activations, and not {len(usual) * directions}")
     alphas, betas = (iter(attributes.get(f"activation_{which}", ())) for which in ("alpha", "beta"))
-    made = []
+    activations = []
     for name in names:
-        known = {one.lower(): one for one in _ACTIVATIONS}.get(name.lower())
+        known = {known_name.lower(): known_name for known_name in _ACTIVATIONS}.get(name.lower())
         if known is None:
             raise UnsupportedFormError(f"its activation {name} is not supported")
         make, defaults = _ACTIVATIONS[known]
@@ -181,9 +183,9 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> Iter
             raise UnsupportedFormError(
                 f"its activation {name} is given no alpha or beta, where runtimes differ"
             )
-        made.append(make(*numbers))
-    for first in range(0, len(made), len(usual)):
-        yield tuple(made[first : first + len(usual)])
+        activations.append(make(*numbers))
+    for first in range(0, len(activations), len(usual)):
+        yield tuple(activations[first : first + len(usual)])
 
 
 def _like(x: Any, value: float) -> Any:
@@ -213,4 +215,4 @@ _ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float | None, ...
     "Tanh": (lambda: tirx.tanh, ()),
     "ThresholdedRelu": (lambda alpha: lambda x: tirx.Select(x >= _like(x, alpha), x, _like(x, 0)), (None,)),
 }
-"""How each is made, and the numbers that it takes, alpha and beta: what they are by default; None where ONNX and ONNX Runtime differ."""
+"""By name: the constructor, and the defaults of its parameters alpha and beta; None where ONNX and ONNX Runtime differ."""

@@ -1,4 +1,4 @@
-"""What a converter of ONNX nodes sees: the block builder, the opset, and a way to convert further nodes."""
+"""The context in which a converter converts an ONNX node, and what converters ask of tensors, constants and attributes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ class UnsupportedFormError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
-    """Where a node is converted.
+class NodeContext:
+    """The context in which a node is converted.
 
     Attributes:
         bb: TVM's block builder.
         opset: Of the default domain.
         outputs: How many outputs the node lists.
-        convert: Converts another node at this place: operator, inputs, attributes, opset.
+        convert: Converts another node here, given its operator, inputs, attributes and opset. The operator of the node itself means
+            TVM's converter.
     """
 
     bb: Any
@@ -43,25 +44,30 @@ class Scope:
         return self.bb.emit(expression)
 
 
+Converter = Callable[[NodeContext, Sequence[Any], dict[str, Any]], Any]
+"""Takes the context of a node, its inputs (None for one that is left out) and its attributes. Returns the node's value; None to leave
+it to TVM's converter."""
+
+
 def constant(x: Any) -> NDArray[Any] | None:
-    """Return the value of a constant; None for what is known at run time only, and for what is left out."""
+    """Return the value of a constant; None for a tensor known at run time only, and for an input that is left out."""
     return np.asarray(x.value.numpy()) if isinstance(x, tvm.ir.GenericConst) else None
 
 
-def needed_constant(x: Any, what: str) -> NDArray[Any]:
-    """Return the value of a constant.
+def needed_constant(x: Any, name: str) -> NDArray[Any]:
+    """Return the value of a constant, which messages call by `name`.
 
     Raises:
         UnsupportedFormError: If it is known at run time only.
     """
     value = constant(x)
     if value is None:
-        raise UnsupportedFormError(f"its {what} must be a constant")
+        raise UnsupportedFormError(f"its {name} must be a constant")
     return value
 
 
 def fixed_shape(x: Any) -> tuple[int, ...] | None:
-    """Return a tensor's shape; None where it is not known, or is no tensor's."""
+    """Return a tensor's shape; None if it is not known, or `x` is no tensor."""
     kind = getattr(x, "ty", None)
     if not isinstance(kind, relax.TensorType) or not isinstance(kind.shape, relax.ShapeExpr):
         return None
@@ -87,13 +93,13 @@ def dtype_of(x: Any) -> str:
 
 
 def const(value: Any) -> Any:
-    """Return a constant of an array, of its dtype: left to itself, TVM makes 32 bits of 64."""
+    """Return an array as a constant of its dtype; by default, TVM narrows 64 bits to 32."""
     array = np.asarray(value)
     return relax.const(array, str(array.dtype))
 
 
 def full_rank(value: Any, rank: int, dtype: str) -> Any:
-    """Return a constant of one element that broadcasts to a rank; TVM's layout rules want the ranks equal."""
+    """Return a constant of one element with a given rank: TVM's layout rules want operands of equal rank."""
     return const(np.full((1,) * rank, value, dtype=dtype))
 
 
@@ -104,7 +110,7 @@ def text(attributes: dict[str, Any], name: str, default: str) -> str:
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return an axis counted from the front.
+    """Return an axis, perhaps counted from the end, as counted from the front.
 
     Raises:
         UnsupportedFormError: If there is no such axis.

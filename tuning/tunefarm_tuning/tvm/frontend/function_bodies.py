@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines by others (`Attention`, `RotaryEmbedding`, ...), where TVM's importer does not know them."""
+"""Operators that ONNX defines by a body of other operators (`Attention`, `RotaryEmbedding`, ...), for those unknown to TVM's importer."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ import onnx
 import onnx.defs
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.scope import UnsupportedFormError, dtype_of, needed_shape
+from tunefarm_tuning.tvm.frontend.node_context import UnsupportedFormError, dtype_of, needed_shape
 
 
 def function_body(
     operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int, outputs: int
 ) -> onnx.FunctionProto | None:
-    """Return the nodes that define an operator for such inputs; None where ONNX has none.
-
-    Attributes that the nodes refer to are filled in.
-    """
+    """Return the body that defines an operator for given inputs, its attributes filled in; None if ONNX defines none."""
     try:
         schema = onnx.defs.get_schema(operator, opset, "")
     except onnx.defs.SchemaError:
@@ -27,7 +24,7 @@ def function_body(
     node = _node(operator, inputs, attributes, outputs)
     if schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-        types = [_type(one) for one in inputs]
+        types = [_type(x) for x in inputs]
         if not versions:
             return None
         data = schema.get_context_dependent_function_with_opset_version(
@@ -48,12 +45,12 @@ def function_body(
 
 
 def body_opset(body: onnx.FunctionProto, opset: int) -> int:
-    """Return the opset that a body is written in."""
-    return next((one.version for one in body.opset_import if one.domain in ("", "ai.onnx")), opset)
+    """Return the opset that a body is written in; by default, that of the model."""
+    return next((entry.version for entry in body.opset_import if entry.domain in ("", "ai.onnx")), opset)
 
 
 def expandable_operators() -> frozenset[str]:
-    """Return the names of the default domain's operators that some opset defines by others."""
+    """Return the names of the default domain's operators that some opset defines by a body."""
     return frozenset(
         schema.name
         for schema in onnx.defs.get_all_schemas_with_history()
@@ -62,9 +59,11 @@ def expandable_operators() -> frozenset[str]:
 
 
 def _node(operator: str, inputs: Sequence[Any], attributes: dict[str, Any], outputs: int) -> onnx.NodeProto:
-    names = ["" if one is None else f"i{number}" for number, one in enumerate(inputs)]
-    plain = {name: value for name, value in attributes.items() if name != "tvm_custom"}
-    return onnx.helper.make_node(operator, names, [f"o{number}" for number in range(outputs)], **plain)
+    names = ["" if x is None else f"i{number}" for number, x in enumerate(inputs)]
+    own_attributes = {name: value for name, value in attributes.items() if name != "tvm_custom"}
+    return onnx.helper.make_node(
+        operator, names, [f"o{number}" for number in range(outputs)], **own_attributes
+    )
 
 
 def _type(x: Any) -> bytes:
@@ -73,8 +72,8 @@ def _type(x: Any) -> bytes:
     if not isinstance(getattr(x, "ty", None), relax.TensorType):
         raise UnsupportedFormError("one of its inputs is no tensor")
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype_of(x)))
-    made: bytes = onnx.helper.make_tensor_type_proto(element, needed_shape(x)).SerializeToString()
-    return made
+    serialized: bytes = onnx.helper.make_tensor_type_proto(element, needed_shape(x)).SerializeToString()
+    return serialized
 
 
 def _fill_in(
@@ -84,12 +83,12 @@ def _fill_in(
         kept = []
         for attribute in node.attribute:
             if attribute.ref_attr_name:
-                wanted = given.get(attribute.ref_attr_name)
-                if wanted is None:
-                    wanted = schema.attributes[attribute.ref_attr_name].default_value
-                if not wanted.name:
+                value = given.get(attribute.ref_attr_name)
+                if value is None:
+                    value = schema.attributes[attribute.ref_attr_name].default_value
+                if not value.name:
                     continue  # optional, and left out
-                filled = onnx.AttributeProto.FromString(wanted.SerializeToString())
+                filled = onnx.AttributeProto.FromString(value.SerializeToString())
                 filled.name = attribute.name
                 attribute = filled
             kept.append(attribute)

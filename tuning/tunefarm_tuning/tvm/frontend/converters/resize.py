@@ -1,24 +1,23 @@
-"""`Resize` and `Upsample`, of all opsets.
+"""Converters of `Resize` and `Upsample`, of all opsets.
 
-TVM resizes to the size that comes out, where ONNX computes coordinates with the scale that was given: 5 columns made
-of 7 by a scale of 0.8 are other columns than 5 of 7. TVM also knows neither antialiasing, nor axes, nor aspect
-policies. What TVM does rightly is left to its `resize2d`, which has a layout rule; all else becomes, axis by axis, a
-weighted sum of picked rows, whose positions and weights are computed here.
+TVM computes coordinates from the sizes, ONNX from the given scale: to resize 7 columns to 5 by a scale of 0.8 picks other columns than
+by 5/7. TVM also knows neither antialiasing, nor axes, nor aspect policies. The forms that TVM computes rightly become its `resize2d`,
+which has a layout rule. Others become, axis by axis, a weighted sum of picked rows, whose positions and weights are computed here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from tunefarm_tuning.tvm.frontend.scope import (
-    Scope,
+from tunefarm_tuning.tvm.frontend.node_context import (
+    NodeContext,
     UnsupportedFormError,
     axis_of,
     const,
@@ -30,7 +29,7 @@ from tunefarm_tuning.tvm.frontend.scope import (
 )
 
 _TVM_COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
-_MOST_PICKS = 4
+_MAX_PICKS = 4
 
 Floats = NDArray[np.float64]
 
@@ -66,57 +65,66 @@ class Method:
     antialias: bool
 
 
-def convert_resize(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+def convert_resize(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Resize` of any opset."""
     x = inputs[0]
     shape = needed_shape(x)
     given = [*inputs[1:], None, None, None]
-    if scope.opset < 11:
+    if context.opset < 11:
         roi, scales, sizes = None, given[0], None
         method = _method(attributes, coordinates="asymmetric", nearest="simple")
     else:
         roi, scales, sizes = given[:3]
         method = _method(attributes, coordinates="half_pixel", nearest="round_prefer_floor")
     axes = [axis_of(int(axis), len(shape)) for axis in attributes.get("axes", range(len(shape)))]
-    wanted = _wanted(shape, axes, scales, sizes, text(attributes, "keep_aspect_ratio_policy", "stretch"))
+    resized = _resized_axes(
+        shape, axes, scales, sizes, text(attributes, "keep_aspect_ratio_policy", "stretch")
+    )
     if method.coordinates == "tf_crop_and_resize":
         crops = needed_constant(roi, "region of interest").reshape(2, -1).tolist()
-        wanted = {
-            axis: Axis(before=one.before, after=one.after, scale=one.scale, start=start, end=end)
-            for (axis, one), start, end in zip(wanted.items(), *crops, strict=True)
+        resized = {
+            axis: replace(change, start=start, end=end)
+            for (axis, change), start, end in zip(resized.items(), *crops, strict=True)
         }
-    return resize(scope, x, wanted, method, float(attributes.get("extrapolation_value", 0.0)))
+    return resize(context, x, resized, method, float(attributes.get("extrapolation_value", 0.0)))
 
 
-def convert_upsample(scope: Scope, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+def convert_upsample(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
     """Convert `Upsample`, whose scales are an attribute before opset 9 and an input in it."""
     shape = needed_shape(inputs[0])
     scales = attributes.get("scales")
     scales = const(np.array(scales, np.float32)) if scales is not None else inputs[1]
-    wanted = _wanted(shape, list(range(len(shape))), scales, None, "stretch")
-    return resize(
-        scope, inputs[0], wanted, _method(attributes, coordinates="asymmetric", nearest="simple"), 0.0
-    )
+    resized = _resized_axes(shape, list(range(len(shape))), scales, None, "stretch")
+    method = _method(attributes, coordinates="asymmetric", nearest="simple")
+    return resize(context, inputs[0], resized, method, 0.0)
 
 
-def resize(scope: Scope, x: Any, wanted: dict[int, Axis], method: Method, outside: float) -> Any:
-    """Resize some axes of a tensor of fixed shape."""
+def resize(context: NodeContext, x: Any, resized: dict[int, Axis], method: Method, outside: float) -> Any:
+    """Resize some axes of a tensor of fixed shape.
+
+    Args:
+        context: Where it is done.
+        x: The tensor.
+        resized: How each axis is resized; others stay.
+        method: How rows are mixed.
+        outside: The value of rows outside of a crop.
+    """
     shape = needed_shape(x)
     dtype = dtype_of(x)
     changed = {
-        axis: one
-        for axis, one in wanted.items()
-        if one.before != one.after or one.scale != 1.0 or (one.start, one.end) != (0.0, 1.0)
+        axis: change
+        for axis, change in resized.items()
+        if change.before != change.after or change.scale != 1.0 or (change.start, change.end) != (0.0, 1.0)
     }
     if not changed:
         return x
-    if any(one.after < 1 for one in changed.values()):
+    if any(change.after < 1 for change in changed.values()):
         raise UnsupportedFormError("it makes a tensor without elements")
     if method.mode != "nearest" and not dtype.startswith("float"):
         raise UnsupportedFormError(f"mode {method.mode} of {dtype} is not supported: cast to float before it")
     if _is_for_tvm(shape, changed, method):
         sizes = [changed[axis].after if axis in changed else shape[axis] for axis in (2, 3)]
-        return scope.emit(
+        return context.emit(
             relax.op.image.resize2d(
                 x,
                 size=relax.ShapeExpr(sizes),
@@ -129,15 +137,15 @@ def resize(scope: Scope, x: Any, wanted: dict[int, Axis], method: Method, outsid
             )
         )
     inside: NDArray[np.bool_] | None = None
-    for axis, one in changed.items():
-        positions = _positions(one, method)
-        x = _mix(scope, x, axis, _weights(positions, one, method))
+    for axis, change in changed.items():
+        positions = _positions(change, method)
+        x = _mix(context, x, axis, _weights(positions, change, method))
         if method.coordinates == "tf_crop_and_resize":
-            valid = (positions >= 0) & (positions <= one.before - 1)
+            valid = (positions >= 0) & (positions <= change.before - 1)
             valid = valid.reshape([-1 if i == axis else 1 for i in range(len(shape))])
             inside = valid if inside is None else inside & valid
     if inside is not None and not inside.all():
-        x = scope.emit(relax.op.where(const(inside), x, full_rank(outside, len(shape), dtype)))
+        x = context.emit(relax.op.where(const(inside), x, full_rank(outside, len(shape), dtype)))
     return x
 
 
@@ -157,20 +165,21 @@ def _method(attributes: dict[str, Any], *, coordinates: str, nearest: str) -> Me
     )
 
 
-def _wanted(
+def _resized_axes(
     shape: Sequence[int], axes: Sequence[int], scales: Any, sizes: Any, policy: str
 ) -> dict[int, Axis]:
+    """Return how each axis is resized, from either `scales` or `sizes`."""
     scale_values = _given(scales, "scales")
     size_values = _given(sizes, "sizes")
     if (scale_values is None) == (size_values is None):
         raise UnsupportedFormError("it needs either scales or sizes")
     before = [shape[axis] for axis in axes]
     if scale_values is not None:
-        factors = [float(one) for one in scale_values.astype(np.float32)]
+        factors = [float(scale) for scale in scale_values.astype(np.float32)]
         after = [int(np.floor(np.float32(b) * np.float32(f))) for b, f in zip(before, factors, strict=True)]
     else:
         assert size_values is not None
-        after = [int(one) for one in size_values]
+        after = [int(size) for size in size_values]
         factors = [float(np.float32(a) / np.float32(b)) for a, b in zip(after, before, strict=True)]
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
@@ -182,10 +191,11 @@ def _wanted(
     }
 
 
-def _given(x: Any, what: str) -> NDArray[Any] | None:
+def _given(x: Any, name: str) -> NDArray[Any] | None:
+    """Return the value of an input; None if it is left out or empty."""
     if x is None:
         return None
-    value = needed_constant(x, what)
+    value = needed_constant(x, name)
     return value if value.size else None
 
 
@@ -195,15 +205,12 @@ def _is_for_tvm(shape: Sequence[int], changed: dict[int, Axis], method: Method) 
         return False
     if method.antialias or (method.mode == "cubic" and method.exclude_outside):
         return False
-    for one in changed.values():
-        if (
-            one.after == 1
-            or one.before == 1
-            or not math.isclose(one.scale * one.before, one.after, rel_tol=1e-6)
-        ):
+    for change in changed.values():
+        is_exact = math.isclose(change.scale * change.before, change.after, rel_tol=1e-6)
+        if change.after == 1 or change.before == 1 or not is_exact:
             return False
-        # Ties between two rows fall as the rounding of 32-bit floats has it, unless the scale is a whole number.
-        if method.mode == "nearest" and (one.scale < 1 or one.scale != int(one.scale)):
+        # How a tie between two rows falls depends on the rounding of 32-bit floats, unless the scale is an integer.
+        if method.mode == "nearest" and (change.scale < 1 or change.scale != int(change.scale)):
             return False
     return True
 
@@ -238,9 +245,9 @@ _NEAREST: dict[str, Callable[[Floats, float], Floats]] = {
 
 
 def _positions(axis: Axis, method: Method) -> Floats:
-    """Return where each new row lies among the old ones, computed in 32-bit floats as ONNX Runtime does: ties depend on it."""
-    made = _COORDINATES[method.coordinates](np.arange(axis.after, dtype=np.float32), axis)
-    return np.asarray(made, dtype=np.float32).astype(np.float64)
+    """Return the position of each new row among the old ones, in the 32-bit floats of ONNX Runtime: ties depend on them."""
+    positions = _COORDINATES[method.coordinates](np.arange(axis.after, dtype=np.float32), axis)
+    return np.asarray(positions, dtype=np.float32).astype(np.float64)
 
 
 def _weights(positions: Floats, axis: Axis, method: Method) -> Floats:
@@ -275,30 +282,24 @@ def _kernel(distance: Floats, method: Method) -> Floats:
     return np.asarray(np.where(d <= 1, near, np.where(d < 2, far, 0.0)))
 
 
-def _mix(scope: Scope, x: Any, axis: int, weights: Floats) -> Any:
+def _mix(context: NodeContext, x: Any, axis: int, weights: Floats) -> Any:
     """Replace the rows of an axis by weighted sums of them."""
     rank, dtype = len(needed_shape(x)), dtype_of(x)
     most = int(np.count_nonzero(weights, axis=1).max())
-    if most > _MOST_PICKS:
+    if most > _MAX_PICKS:
         matrix = const(weights.T.astype(dtype))
         order = [i for i in range(rank) if i != axis] + [axis]
         back = [order.index(i) for i in range(rank)]
-        turned = x if axis == rank - 1 else scope.emit(relax.op.permute_dims(x, order))
-        mixed = scope.emit(relax.op.matmul(turned, matrix))
-        return mixed if axis == rank - 1 else scope.emit(relax.op.permute_dims(mixed, back))
+        turned = x if axis == rank - 1 else context.emit(relax.op.permute_dims(x, order))
+        mixed = context.emit(relax.op.matmul(turned, matrix))
+        return mixed if axis == rank - 1 else context.emit(relax.op.permute_dims(mixed, back))
     rows = np.argsort(-np.abs(weights), axis=1, kind="stable")[:, :most]
     shares = np.take_along_axis(weights, rows, axis=1)
     total = None
     for pick in range(most):
-        part = scope.emit(relax.op.take(x, const(rows[:, pick].astype(np.int64)), axis=axis))
+        part = context.emit(relax.op.take(x, const(rows[:, pick].astype(np.int64)), axis=axis))
         if not np.array_equal(shares[:, pick], np.ones(len(shares))):
             share = shares[:, pick].astype(dtype).reshape([-1 if i == axis else 1 for i in range(rank)])
-            part = scope.emit(relax.op.multiply(part, const(share)))
-        total = part if total is None else scope.emit(relax.op.add(total, part))
+            part = context.emit(relax.op.multiply(part, const(share)))
+        total = part if total is None else context.emit(relax.op.add(total, part))
     return total
-
-
-CONVERTERS: dict[str, Callable[[Scope, Sequence[Any], dict[str, Any]], Any]] = {
-    "Resize": convert_resize,
-    "Upsample": convert_upsample,
-}

@@ -1,26 +1,15 @@
-"""The tables that ship in place of TVM are what the pinned TVM says."""
+"""The table of targets that ships in place of TVM is what the pinned TVM says."""
 
 from __future__ import annotations
 
 import json
 
-import onnx
 import pytest
 
 from tunefarm_tuning.core.errors import UnknownTargetError
-from tunefarm_tuning.frontend.onnx import operators
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.tvm.base.dump_target_tags import TABLE_PATH, table_text
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.frontend.importer import contributed_operators, supported_operators
-
-
-def test_operators() -> None:
-    standard = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain}
-    assert supported_operators() & standard == operators.STANDARD
-    # ONNX Runtime's own, by names that TVM knows without their domain.
-    assert supported_operators() - standard == {"AllClassNMS"}
-    assert contributed_operators() == operators.CONTRIBUTED
 
 
 def test_targets() -> None:

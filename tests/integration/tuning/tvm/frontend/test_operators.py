@@ -1,0 +1,21 @@
+"""The list of supported operators that ships in place of TVM is what the importer supports."""
+
+from __future__ import annotations
+
+import onnx
+
+from tunefarm_tuning.frontend.onnx import operators
+from tunefarm_tuning.tvm.frontend.converters.table import CONVERTERS
+from tunefarm_tuning.tvm.frontend.importer import contributed_operators, supported_operators
+
+
+def test_the_list_is_what_the_importer_supports() -> None:
+    standard = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if not schema.domain}
+    assert supported_operators() & standard == operators.STANDARD
+    # ONNX Runtime's own, by names that TVM knows without their domain.
+    assert supported_operators() - standard == {"AllClassNMS"}
+    assert contributed_operators() == operators.CONTRIBUTED
+
+
+def test_converters_are_listed_by_name() -> None:
+    assert list(CONVERTERS) == sorted(CONVERTERS)

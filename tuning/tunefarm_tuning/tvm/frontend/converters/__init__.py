@@ -1,0 +1,1 @@
+"""Our converters of ONNX operators; `table` lists them by operator."""

@@ -1,0 +1,108 @@
+"""Converters of operators on images: pools, transposed convolutions, regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import relax
+
+from tunefarm_tuning.tvm.frontend.node_context import (
+    Converter,
+    NodeContext,
+    UnsupportedFormError,
+    dtype_of,
+    full_rank,
+    needed_shape,
+    text,
+)
+
+
+def convert_conv_transpose(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `ConvTranspose` with an `output_shape`, which TVM's converter ignores."""
+    output_shape = attributes.get("output_shape")
+    if output_shape is None:
+        return None
+    sizes = needed_shape(inputs[0])[2:]
+    kernel = attributes.get("kernel_shape", needed_shape(inputs[1])[2:])
+    ones = (1,) * len(sizes)
+    strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
+    extra = list(attributes.get("output_padding", (0,) * len(sizes)))
+    upper = text(attributes, "auto_pad", "NOTSET") == "SAME_UPPER"
+    before, after = [], []
+    for axis, size in enumerate(sizes):
+        full = strides[axis] * (size - 1) + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        total = full - output_shape[len(output_shape) - len(sizes) + axis]
+        if total < 0:
+            extra[axis] -= total
+            total = 0
+        first = total // 2 if upper else total - total // 2
+        before.append(first)
+        after.append(total - first)
+    others = {key: value for key, value in attributes.items() if key not in ("auto_pad", "output_shape")}
+    others |= {"pads": (*before, *after), "output_padding": tuple(extra)}
+    return context.convert("ConvTranspose", inputs, others, context.opset)
+
+
+def convert_non_max_suppression(
+    _context: NodeContext, _inputs: Sequence[Any], _attributes: dict[str, Any]
+) -> Any:
+    """Refuse `NonMaxSuppression`: TVM pads what it returns, or returns nothing where the limit is an input."""
+    raise UnsupportedFormError(
+        "it returns as many rows as boxes are left, which is not known before the model runs"
+    )
+
+
+def convert_pool(operator: str) -> Converter:
+    """Return the converter of a pool with automatic padding, of which TVM's converter makes some results one row short."""
+
+    def convert(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+        mode = text(attributes, "auto_pad", "NOTSET")
+        if mode not in ("SAME_UPPER", "SAME_LOWER"):
+            return None
+        sizes = needed_shape(inputs[0])[2:]
+        kernel = attributes["kernel_shape"]
+        strides = attributes.get("strides", (1,) * len(sizes))
+        dilations = attributes.get("dilations", (1,) * len(sizes))
+        before, after = [], []
+        for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+            total = max((math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
+            first = total // 2 if mode == "SAME_UPPER" else total - total // 2
+            before.append(first)
+            after.append(total - first)
+        others = {key: value for key, value in attributes.items() if key not in ("auto_pad", "ceil_mode")}
+        return context.convert(operator, inputs, {**others, "pads": (*before, *after)}, context.opset)
+
+    return convert
+
+
+def convert_roi_align(context: NodeContext, inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Convert `RoiAlign`: TVM's converter moves regions by half a pixel before it scales them, and has another maximum."""
+    if text(attributes, "mode", "avg") != "avg":
+        raise UnsupportedFormError(
+            "mode max is not supported: TVM takes the maximum of other values than ONNX"
+        )
+    default = "half_pixel" if context.opset >= 16 else "output_half_pixel"
+    aligned = text(attributes, "coordinate_transformation_mode", default) == "half_pixel"
+    scale = float(attributes.get("spatial_scale", 1.0))
+    regions, dtype = inputs[1], dtype_of(inputs[1])
+    if aligned:
+        regions = context.emit(relax.op.subtract(regions, full_rank(0.5 / scale, 2, dtype)))
+    batch = context.emit(relax.op.astype(context.emit(relax.op.expand_dims(inputs[2], 1)), dtype))
+    return relax.op.vision.roi_align(
+        inputs[0],
+        context.emit(relax.op.concat([batch, regions], axis=1)),
+        pooled_size=(attributes.get("output_height", 1), attributes.get("output_width", 1)),
+        spatial_scale=scale,
+        sample_ratio=attributes.get("sampling_ratio", 0),
+        aligned=aligned,
+        layout="NCHW",
+        mode="avg",
+    )
+
+
+def convert_space_to_depth(_context: NodeContext, _inputs: Sequence[Any], attributes: dict[str, Any]) -> Any:
+    """Refuse the `mode` that opset 26 adds: TVM's converter ignores it."""
+    if text(attributes, "mode", "DCR") != "DCR":
+        raise UnsupportedFormError("mode CRD is not supported")

@@ -1,0 +1,82 @@
+"""The converters of ours, by ONNX operator: where TVM's are wrong, make slow kernels, or do not exist.
+
+To support another operator, write a converter in a module of this package, add a row here, and add the operator to the list of
+supported ones in `tunefarm_tuning.frontend.onnx.operators`, which a test compares with this. `docs/known-limits.md` says what is
+wrong with TVM's converters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tunefarm_tuning.tvm.frontend.converters import (
+    arithmetic,
+    images,
+    normalization,
+    quantized,
+    recurrent,
+    resize,
+    tensors,
+)
+from tunefarm_tuning.tvm.frontend.node_context import Converter
+
+MICROSOFT = "com.microsoft."
+"""The prefix of ONNX Runtime's own operators; those of ONNX have none."""
+
+CONVERTERS: Mapping[str, Converter] = {
+    "AveragePool": images.convert_pool("AveragePool"),
+    "BatchNormalization": normalization.convert_batch_norm,
+    "Clip": arithmetic.convert_clip,
+    "Constant": tensors.convert_constant,
+    "ConvInteger": quantized.convert_conv_integer,
+    "ConvTranspose": images.convert_conv_transpose,
+    "DequantizeLinear": quantized.convert_dequantize,
+    "Dropout": normalization.convert_dropout,
+    "Elu": arithmetic.convert_elu,
+    "EyeLike": tensors.convert_eye_like,
+    "GRU": recurrent.convert_recurrent("GRU"),
+    "HardSigmoid": arithmetic.convert_hard_sigmoid,
+    "HardSwish": arithmetic.convert_hard_swish,
+    "IsInf": arithmetic.convert_is_inf,
+    "LSTM": recurrent.convert_recurrent("LSTM"),
+    "LayerNormalization": normalization.convert_layer_norm,
+    "LeakyRelu": arithmetic.convert_leaky_relu,
+    "LpNormalization": normalization.convert_lp_norm,
+    "LpPool": images.convert_pool("LpPool"),
+    "Max": arithmetic.convert_max,
+    "MaxPool": images.convert_pool("MaxPool"),
+    "Min": arithmetic.convert_min,
+    "NonMaxSuppression": images.convert_non_max_suppression,
+    "OneHot": tensors.convert_one_hot,
+    "Pad": tensors.convert_pad,
+    "Pow": arithmetic.convert_pow,
+    "QLinearConv": quantized.convert_q_conv,
+    "QLinearMatMul": quantized.convert_q_matmul,
+    "QuantizeLinear": quantized.convert_quantize,
+    "RMSNormalization": normalization.convert_rms_norm,
+    "RNN": recurrent.convert_recurrent("RNN"),
+    "ReduceLogSumExp": arithmetic.convert_log_sum_exp,
+    "ReduceMax": arithmetic.convert_bool_reduction("ReduceMax"),
+    "ReduceMin": arithmetic.convert_bool_reduction("ReduceMin"),
+    "Resize": resize.convert_resize,
+    "RoiAlign": images.convert_roi_align,
+    "Selu": arithmetic.convert_selu,
+    "Shape": tensors.convert_shape,
+    "Size": tensors.convert_size,
+    "Slice": tensors.convert_slice,
+    "SpaceToDepth": images.convert_space_to_depth,
+    "Squeeze": tensors.convert_squeeze,
+    "ThresholdedRelu": arithmetic.convert_thresholded_relu,
+    "TopK": tensors.convert_top_k,
+    "Upsample": resize.convert_upsample,
+    f"{MICROSOFT}QGemm": quantized.convert_q_gemm,
+    f"{MICROSOFT}QLinearAdd": quantized.convert_q_binary("Add"),
+    f"{MICROSOFT}QLinearAveragePool": quantized.convert_q_unary("AveragePool"),
+    f"{MICROSOFT}QLinearConcat": quantized.convert_q_concat,
+    f"{MICROSOFT}QLinearGlobalAveragePool": quantized.convert_q_unary("GlobalAveragePool"),
+    f"{MICROSOFT}QLinearLeakyRelu": quantized.convert_q_unary("LeakyRelu"),
+    f"{MICROSOFT}QLinearMul": quantized.convert_q_binary("Mul"),
+    f"{MICROSOFT}QLinearSigmoid": quantized.convert_q_unary("Sigmoid"),
+    f"{MICROSOFT}QLinearSoftmax": quantized.convert_q_unary("Softmax"),
+}
+"""A converter returns None for a form of the operator that TVM's converter handles."""
