@@ -11,9 +11,9 @@ from zipfile import BadZipFile
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -172,18 +172,21 @@ def _print(
         (
             (
                 row["name"],
-                show.shape(tuple(row["shape"])),
+                quantities.shape(tuple(row["shape"])),
                 row["dtype"],
-                *(show.NONE if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max")),
-                row["file"] or show.NONE,
+                *(
+                    quantities.NONE if row[key] is None else f"{row[key]:.6g}"
+                    for key in ("min", "mean", "max")
+                ),
+                row["file"] or quantities.NONE,
             )
             for row in rows
         ),
     )
     if timing is not None:
         out.text(
-            f"{show.latency(median(samples_sec))} per inference (median of {len(samples_sec)} samples, "
-            f"{show.latency(min(samples_sec))} to {show.latency(max(samples_sec))}, {model.threads} threads)"
+            f"{quantities.latency(median(samples_sec))} per inference (median of {len(samples_sec)} samples, "
+            f"{quantities.latency(min(samples_sec))} to {quantities.latency(max(samples_sec))}, {model.threads} threads)"
         )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tunefarm.cli import show
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import (
@@ -57,11 +57,11 @@ class DevicePast:
             ("calibrated", "outcome", ">took", ">should take", ">at most", "reason"),
             (
                 (
-                    show.when(one.created_at),
+                    quantities.local_time(one.created_at),
                     one.outcome,
-                    show.latency(one.time_sec),
-                    show.latency(one.reference_sec),
-                    show.latency(one.limit_sec),
+                    quantities.latency(one.time_sec),
+                    quantities.latency(one.reference_sec),
+                    quantities.latency(one.limit_sec),
                     one.reason,
                 )
                 for one in self.calibrations
@@ -71,18 +71,21 @@ class DevicePast:
             ("measured", "kernel", "job", "outcome", ">time per call"),
             (
                 (
-                    show.when(one.measured_at),
+                    quantities.local_time(one.measured_at),
                     one.name or one.workload_key,
-                    one.job_id or show.NONE,
+                    one.job_id or quantities.NONE,
                     one.outcome,
-                    show.latency(one.cost_sec),
+                    quantities.latency(one.cost_sec),
                 )
                 for one in self.records
             ),
         )
         out.table(
             ("changed", "state", "reason"),
-            ((show.when(one.created_at), one.state, one.reason or one.event) for one in self.changes),
+            (
+                (quantities.local_time(one.created_at), one.state, one.reason or one.event)
+                for one in self.changes
+            ),
         )
 
     def _facts(self, span: str) -> list[tuple[str, str]]:
@@ -91,20 +94,20 @@ class DevicePast:
         told = info.get("versions") if isinstance(info, dict) else None
         versions = list(told.items())[:_VERSIONS_SHOWN] if isinstance(told, dict) else []
         temperatures = [one.temperature_celsius for one in intervals if one.temperature_celsius is not None]
-        hottest = f"{show.temperature(max(temperatures))} at most" if temperatures else ""
+        hottest = f"{quantities.temperature(max(temperatures))} at most" if temperatures else ""
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in self.totals.outcomes.items())
         return [
             ("id", device.id),
             ("pool", f"{device.device_key}, {device.device_model}"),
-            ("state since", show.when(device.state_since)),
+            ("state since", quantities.local_time(device.state_since)),
             ("at work", self._lease()),
-            ("last seen", show.when(device.last_seen_at)),
+            ("last seen", quantities.local_time(device.last_seen_at)),
             *_peak(device.peak),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
             (f"use, {span}", self._use()),
             ("", "".join(_bar(one.used) for one in intervals)),
             ("temperature", hottest),
-            ("measured", f"{self.totals.trials:,} trials in {show.duration(self.totals.measured_sec)}"),
+            ("measured", f"{self.totals.trials:,} trials in {quantities.duration(self.totals.measured_sec)}"),
             ("outcomes", outcomes),
         ]
 
@@ -113,7 +116,7 @@ class DevicePast:
         if device.work is None:
             return ""
         what = f"{device.work} step of {device.job_id}" if device.job_id else device.work
-        return f"{what}, since {show.when(device.leased_at)}, good until {show.when(device.lease_until)}"
+        return f"{what}, since {quantities.local_time(device.leased_at)}, good until {quantities.local_time(device.lease_until)}"
 
     def _use(self) -> str:
         whole = sum(one.sec for one in self.intervals) or 1.0
@@ -138,7 +141,7 @@ def _peak(peak: DevicePeak | None) -> list[tuple[str, str]]:
     if peak.memory_bytes_per_sec is not None:
         rates.append(("memory", peak.memory_bytes_per_sec, "B/s"))
     told = [
-        (name, f"{show.rate(one, unit)} on one core, {show.rate(every, unit)} on {peak.threads}")
+        (name, f"{quantities.rate(one, unit)} on one core, {quantities.rate(every, unit)} on {peak.threads}")
         for name, (one, every), unit in rates
     ]
     return [*told, ("no peak", peak.missing)]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_device, complete_pool
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.device_past import DevicePast
 from tunefarm.cli.farm.roles import become, option
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def make_token(
     if out.json:
         out.data(made.raw)
         return
-    out.note(f"good for one device until {show.when(made.expires_at)}")
+    out.note(f"good for one device until {quantities.local_time(made.expires_at)}")
     out.text(made.token)
 
 
@@ -241,11 +241,11 @@ def list_devices(
                 device.device_key,
                 device.device_model,
                 device.state,
-                show.latency(device.calibration_sec),
-                show.rate(_float32(device), "FLOP/s"),
-                show.rate(_memory(device), "B/s"),
-                show.temperature(device.temperature_celsius),
-                show.when(device.last_seen_at),
+                quantities.latency(device.calibration_sec),
+                quantities.rate(_float32(device), "FLOP/s"),
+                quantities.rate(_memory(device), "B/s"),
+                quantities.temperature(device.temperature_celsius),
+                quantities.local_time(device.last_seen_at),
                 device.reason,
             )
             for device in devices

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_job
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.report import show_report
+from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import ClientError, Job, JobTask
@@ -51,8 +51,8 @@ def list_jobs(
                 job.tuner,
                 job.trials,
                 job.failures,
-                show.latency(job.best_latency_sec),
-                show.when(job.created_at),
+                quantities.latency(job.best_latency_sec),
+                quantities.local_time(job.created_at),
             )
             for job in jobs
         ),
@@ -123,12 +123,12 @@ def list_job_tasks(
                 task.weight,
                 task.trials,
                 task.failures,
-                show.latency(task.best_cost_sec),
-                show.latency(task.untuned_cost_sec),
+                quantities.latency(task.best_cost_sec),
+                quantities.latency(task.untuned_cost_sec),
                 _share(task, tasks),
-                show.rate(task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"),
-                show.percent(task.roofline.share_of_peak if task.roofline else None),
-                show.percent(task.roofline.share_of_bound if task.roofline else None),
+                quantities.rate(task.roofline.flops_per_sec if task.roofline else None, "FLOP/s"),
+                quantities.percent(task.roofline.share_of_peak if task.roofline else None),
+                quantities.percent(task.roofline.share_of_bound if task.roofline else None),
                 ", ".join(f"{count} {outcome}" for outcome, count in task.outcomes.items()),
             )
             for task in tasks
@@ -155,7 +155,14 @@ def list_trials(
     out.table(
         (">kernel", ">round", "outcome", ">time per call", "measured", "message"),
         (
-            (t.position, t.round, t.outcome, show.latency(t.cost_sec), show.when(t.measured_at), t.message)
+            (
+                t.position,
+                t.round,
+                t.outcome,
+                quantities.latency(t.cost_sec),
+                quantities.local_time(t.measured_at),
+                t.message,
+            )
             for t in trials
         ),
     )
@@ -209,7 +216,7 @@ def get_artifact(
     if out.json:
         out.data({"artifact": str(path), "size_bytes": path.stat().st_size})
     else:
-        out.text(f"{path}  {show.size(path.stat().st_size)}")
+        out.text(f"{path}  {quantities.size(path.stat().st_size)}")
 
 
 @command(app, "report")
@@ -245,7 +252,7 @@ def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
     counting = (each for each in tasks if each.counts and each.best_cost_sec is not None)
     total = sum(each.weight * (each.best_cost_sec or 0.0) for each in counting)
     if task.best_cost_sec is None or not task.counts or not total:
-        return show.NONE
+        return quantities.NONE
     return f"{task.weight * task.best_cost_sec / total:.0%}"
 
 
@@ -269,14 +276,14 @@ def show_state(out: Output, job: Job) -> None:
         ("tuner", f"{job.tuner}, seed {job.seed}"),
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
         ("budget", " or ".join(limits)),
-        ("searched", f"{show.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
+        ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
-        ("best", f"{show.latency(job.best_latency_sec)} (sum over kernels)"),
+        ("best", f"{quantities.latency(job.best_latency_sec)} (sum over kernels)"),
         ("priority", f"{job.priority}"),
-        ("waiting", job.waiting or show.NONE),
-        ("stopped by", job.stop_reason or show.NONE),
-        ("created", show.when(job.created_at)),
-        ("ended", show.when(job.finished_at)),
+        ("waiting", job.waiting or quantities.NONE),
+        ("stopped by", job.stop_reason or quantities.NONE),
+        ("created", quantities.local_time(job.created_at)),
+        ("ended", quantities.local_time(job.finished_at)),
     ]
     for name, value in rows:
         out.text(f"{name:<11} {value}")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit, Shape
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.parsing import parse_shapes
+from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import Model, ModelTask
@@ -45,10 +45,10 @@ def list_models(
                 model.id,
                 model.name,
                 model.state,
-                show.size(model.size_bytes),
-                f"{model.num_params:,}" if model.num_params is not None else show.NONE,
-                ", ".join(f"{t.name} {show.shape(t.shape)}" for t in model.inputs),
-                show.when(model.created_at),
+                quantities.size(model.size_bytes),
+                f"{model.num_params:,}" if model.num_params is not None else quantities.NONE,
+                ", ".join(f"{t.name} {quantities.shape(t.shape)}" for t in model.inputs),
+                quantities.local_time(model.created_at),
             )
             for model in models
         ),
@@ -175,7 +175,7 @@ def list_tasks(
                 task.position,
                 task.name,
                 task.weight,
-                show.flops(task.flops),
+                quantities.flops(task.flops),
                 _arguments(task),
                 task.workload_key[:16],
             )
@@ -200,7 +200,7 @@ def delete_model(
 
 
 def _arguments(task: ModelTask) -> str:
-    return ", ".join(show.shape(tensor.shape) for tensor in task.args)
+    return ", ".join(quantities.shape(tensor.shape) for tensor in task.args)
 
 
 def _show(out: Output, model: Model) -> None:
@@ -208,7 +208,9 @@ def _show(out: Output, model: Model) -> None:
         out.data(model.raw)
         return
     out.text(f"{model.id}  {model.name}  {model.state}", style="bold")
-    out.text(f"{show.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {show.when(model.created_at)}")
+    out.text(
+        f"{quantities.size(model.size_bytes)}, sha256 {model.sha256}, uploaded {quantities.local_time(model.created_at)}"
+    )
     if model.error:
         out.text(f"{model.error.code}: {model.error.message}", style="red")
     if model.state != "ready":
@@ -217,5 +219,6 @@ def _show(out: Output, model: Model) -> None:
     out.text("operators: " + ", ".join(f"{count} {name}" for name, count in model.operators))
     rows = [("input", t) for t in model.inputs] + [("output", t) for t in model.outputs]
     out.table(
-        ("", "name", "shape", "dtype"), ((kind, t.name, show.shape(t.shape), t.dtype) for kind, t in rows)
+        ("", "name", "shape", "dtype"),
+        ((kind, t.name, quantities.shape(t.shape), t.dtype) for kind, t in rows),
     )

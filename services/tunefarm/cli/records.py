@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_job
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.whole_file import write_whole
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ def _print(out: Output, records: list[Record]) -> None:
                 r.device_model,
                 r.toolchain,
                 r.outcome,
-                show.latency(r.cost_sec),
+                quantities.latency(r.cost_sec),
                 r.tuner,
-                show.when(r.measured_at),
+                quantities.local_time(r.measured_at),
             )
             for r in records
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tunefarm.cli import show
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 
 _NAMES = 4
 _ROWS = (
@@ -81,16 +81,18 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
             missing = latency.get(f"{key}_missing")
             if key == "torch_compile" and not missing:  # not asked for, as on CPUs
                 continue
-            rows.append((name, show.NONE, show.NONE, show.NONE, str(missing or "not measured")))
+            rows.append(
+                (name, quantities.NONE, quantities.NONE, quantities.NONE, str(missing or "not measured"))
+            )
             continue
         samples = one.get("samples_sec") or [one["median_sec"]]
         rows.append(
             (
                 name,
-                show.latency(one["median_sec"]),
-                f"{show.latency(min(samples))} to {show.latency(max(samples))}",
-                str(one.get("threads") or show.NONE),
-                show.ratio(one["median_sec"], tuned),
+                quantities.latency(one["median_sec"]),
+                f"{quantities.latency(min(samples))} to {quantities.latency(max(samples))}",
+                str(one.get("threads") or quantities.NONE),
+                quantities.ratio(one["median_sec"] / tuned if tuned else None),
             )
         )
     out.table(("", ">median latency", ">samples", ">threads", ">time, tuned = 1"), rows)

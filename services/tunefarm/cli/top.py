@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output, make_table
 from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Watcher
+from tunefarm_text import quantities
 from tunefarm_tuning.core.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _table(columns: Sequence[_Column[L]], lines: Sequence[L], width: int | None)
 
 def _percent(line: JobLine) -> str:
     share = _share(line)
-    return show.NONE if share is None else f"{share:.0%}"
+    return quantities.NONE if share is None else f"{share:.0%}"
 
 
 def _bar(line: JobLine) -> str:
@@ -165,18 +165,18 @@ _JOB_COLUMNS: tuple[_Column[JobLine], ...] = (
     _Column(">failed", lambda line: line.job.failures, 140),
     _Column(
         ">per min",
-        lambda line: show.NONE if line.trials_per_min is None else f"{line.trials_per_min:.0f}",
+        lambda line: quantities.NONE if line.trials_per_min is None else f"{line.trials_per_min:.0f}",
         90,
     ),
-    _Column(">best", lambda line: show.latency(line.job.best_latency_sec)),
-    _Column("devices", lambda line: line.job.waiting or ", ".join(line.devices) or show.NONE),
+    _Column(">best", lambda line: quantities.latency(line.job.best_latency_sec)),
+    _Column("devices", lambda line: line.job.waiting or ", ".join(line.devices) or quantities.NONE),
 )
 _DEVICE_COLUMNS: tuple[_Column[DeviceLine], ...] = (
     _Column("device", lambda line: line.device.name),
     _Column("pool", lambda line: line.device.device_key),
     _Column("model", lambda line: line.device.device_model, 110),
     _Column("state", lambda line: line.device.state),
-    _Column("at work for", lambda line: line.work or line.device.reason or show.NONE),
+    _Column("at work for", lambda line: line.work or line.device.reason or quantities.NONE),
 )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.completion import complete_pool
 from tunefarm.cli.base.connect import Server
@@ -30,6 +29,7 @@ from tunefarm.cli.base.parsing import parse_shapes
 from tunefarm.cli.report import show_report
 from tunefarm.cli.views import View, view
 from tunefarm.live.board import Board
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def tune_model(
             return
     show_report(out, report)
     out.text()
-    out.text(f"{got.artifact}  {show.size(got.artifact.stat().st_size)}", style="bold")
+    out.text(f"{got.artifact}  {quantities.size(got.artifact.stat().st_size)}", style="bold")
     out.text(f"{got.report}")
     out.text(f"{got.report_page}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tunefarm.cli import show
+from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import Job, Model
@@ -66,7 +66,7 @@ class Board:
     """The server did not answer when it was last asked."""
 
     def on_upload(self, sent: int, total: int) -> None:
-        self._enter(Phase.UPLOAD, sent / total if total else None, show.size(total))
+        self._enter(Phase.UPLOAD, sent / total if total else None, quantities.size(total))
 
     def on_away(self) -> None:
         self.away = True
@@ -82,7 +82,7 @@ class Board:
             self._enter(Phase.IMPORT, None, "")
         elif model.state == "ready":
             operators = sum(count for _, count in model.operators)
-            text = f"{operators} operators, {show.count(model.num_params or 0)} parameters"
+            text = f"{operators} operators, {quantities.number(model.num_params or 0)} parameters"
             self._enter(Phase.IMPORT, None, text if operators else "")
             self._finish(Phase.IMPORT)
         else:
@@ -126,7 +126,7 @@ class Board:
         parts = [f"{job.trials} trials", f"{job.failures} failed"]
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
-        parts.append(f"best {show.latency(job.best_latency_sec)}")
+        parts.append(f"best {quantities.latency(job.best_latency_sec)}")
         if job.progress.phase == "confirming":
             parts.append("confirming the best")
         if job.state == "paused" or job.waiting:

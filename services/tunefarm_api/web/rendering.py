@@ -11,9 +11,9 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from tunefarm_api.auth import ADMIN, key_of
-from tunefarm_api.web import show
 from tunefarm_api.web.assets import asset_url
 from tunefarm_db.values import ApiKey
+from tunefarm_text import quantities
 
 
 def page(template: str, request: Request, **values: Any) -> HTMLResponse:
@@ -48,22 +48,22 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     environment.globals["version"] = version("tunefarm")
-    environment.globals["dash"] = show.NONE
+    environment.globals["dash"] = quantities.NONE
     for one in (
-        show.budget,
-        show.duration,
-        show.figures,
-        show.gflops,
-        show.iso,
-        show.latency,
-        show.number,
-        show.percent,
-        show.plural,
-        show.rate,
-        show.shape,
-        show.size,
-        show.speedup,
-        show.utc,
+        quantities.budget,
+        quantities.duration,
+        quantities.figures,
+        quantities.flops_per_sec,
+        quantities.iso,
+        quantities.latency,
+        quantities.number,
+        quantities.percent,
+        quantities.plural,
+        quantities.rate,
+        quantities.shape,
+        quantities.size,
+        quantities.ratio,
+        quantities.utc,
     ):
         environment.filters[one.__name__] = one
     return environment

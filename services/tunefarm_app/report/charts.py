@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tunefarm_app.report.document import JobReport, ReportBreakdown, ReportKernel
 from tunefarm_app.report.parts import ReportLatency, ReportTiming
-from tunefarm_app.report.quantities import count, percent, seconds, tick
+from tunefarm_text.quantities import plural, seconds, signed_percent, tick
 
 WIDTH = 720
 _LABEL = 132
@@ -177,7 +177,7 @@ def _stack(
     sizes = [(kernel.name, number, _times([kernel], which)[0]) for number, kernel in enumerate(largest)]
     others = sum(_times(timed, which)) - sum(size for _, _, size in sizes)
     if len(timed) > len(largest):
-        sizes.append((count(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
+        sizes.append((plural(len(timed) - len(largest), "other kernel"), -1, max(0.0, others)))
     sizes.append(("the rest", -2, max(0.0, rest_sec)))
     total = sum(size for _, _, size in sizes) or 1.0
     segments, x = [], 0.0
@@ -189,7 +189,7 @@ def _stack(
                 color=color,
                 x=round(x, 2),
                 width=round(width, 2),
-                share=percent(size / total),
+                share=signed_percent(size / total),
                 labelled=size / total >= _LEAST_SHARE_WITH_LABEL,
             )
         )

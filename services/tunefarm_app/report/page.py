@@ -14,9 +14,10 @@ from importlib import resources
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from tunefarm_app.report import charts, quantities, words
+from tunefarm_app.report import charts, words
 from tunefarm_app.report.document import JobReport, ReportKernel
 from tunefarm_app.storage.rows import file_stem
+from tunefarm_text import quantities
 from tunefarm_tuning.core.untrusted_text import clean
 
 _PACKAGE = "tunefarm_app.report"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.report.parts import ReportLatency, ReportPrecision, ReportStored, ReportTiming
-from tunefarm_app.report.quantities import count, error, percent, ratio, seconds, size
 from tunefarm_db.states.job import JobState
+from tunefarm_text.quantities import error, plural, ratio, seconds, signed_percent, size
 
 _ROUGH = 0.5
 """The spread from which on a latency is called rough."""
@@ -28,7 +28,7 @@ def summary(report: JobReport) -> list[str]:
         sentences.append(_precision(report.precision, report.precision.weights))
     if report.coverage is not None:
         sentences.append(
-            f"{report.coverage.covered} of {count(report.coverage.tasks, 'tuning task')} "
+            f"{report.coverage.covered} of {plural(report.coverage.tasks, 'tuning task')} "
             f"{'runs' if report.coverage.covered == 1 else 'run'} a tuned kernel."
         )
     return sentences
@@ -36,7 +36,7 @@ def summary(report: JobReport) -> list[str]:
 
 def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
     stored = (
-        f"{count(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
+        f"{plural(weights.stored, 'large weight')} of {weights.stored + weights.kept} "
         f"{'is' if weights.stored == 1 else 'are'} stored as {precision.name}, in {size(weights.bytes_after)} instead of "
         f"{size(weights.bytes_before)}"
     )
@@ -55,7 +55,7 @@ def _precision(precision: ReportPrecision, weights: ReportStored) -> str:
 
 
 def _end(report: JobReport) -> str:
-    trials = f"{count(report.job.trials, 'trial')}, {report.job.failures} of them failed"
+    trials = f"{plural(report.job.trials, 'trial')}, {report.job.failures} of them failed"
     searched = f"{seconds(report.job.tuned_sec)} of searching ({trials})"
     if report.job.state is JobState.SUCCEEDED:
         return f"The job succeeded: one artifact after {searched}."
@@ -108,7 +108,7 @@ def doubts(latency: ReportLatency | None) -> list[str]:
         "torch.compile": latency.torch_compile,
     }
     rough = [
-        f"{percent(timing.spread)} ({name})"
+        f"{signed_percent(timing.spread)} ({name})"
         for name, timing in named.items()
         if timing and timing.spread > _ROUGH
     ]
@@ -130,7 +130,7 @@ def not_measured(report: JobReport) -> list[str]:
         threads = latency.tuned.threads
         sentences.append(
             "Other shapes, batch sizes and numbers of threads than these"
-            + (f" ({count(threads, 'thread')})." if threads else ".")
+            + (f" ({plural(threads, 'thread')})." if threads else ".")
         )
         if latency.onnxruntime is None:
             sentences.append(f"ONNX Runtime's latency: {latency.onnxruntime_missing}.")
@@ -143,13 +143,13 @@ def not_measured(report: JobReport) -> list[str]:
         ]
     if report.breakdown is not None and report.breakdown.not_timed:
         sentences.append(
-            f"{count(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
+            f"{plural(report.breakdown.not_timed, 'kernel')} by itself: the checks had no time left for it, or it does not run "
             "alone. Its time is in the rest."
         )
     once = [one.name for one in report.kernels if _is_single(one.untuned)]
     if once:
         sentences.append(
-            f"The spread of {count(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
+            f"The spread of {plural(len(once), 'untuned kernel')}: much slower than its tuned form, or without one, it was "
             "called once."
         )
     if report.checks is not None:

@@ -12,7 +12,6 @@ import typer
 from tflite_writer import TfliteWriter
 from typer.testing import CliRunner
 
-from tunefarm.cli import show
 from tunefarm.cli.base.parsing import parse_shapes
 from tunefarm.cli.main import main, make_app
 from tunefarm_tuning.core.errors import InvalidInputError
@@ -145,22 +144,6 @@ def test_shapes_that_are_none(texts: list[str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse_shapes(texts)
     assert caught.value.code == "bad-shape"
-
-
-def test_numbers_have_units() -> None:
-    assert [show.latency(sec) for sec in (None, 1.5, 0.0123, 2.5e-5, 4e-9, 0.9996)] == [
-        "–",
-        "1.5 s",
-        "12.3 ms",
-        "25 µs",
-        "0.004 µs",
-        "1000 ms",
-    ]
-    assert [show.duration(sec) for sec in (3.2, 61, 3700)] == ["3 s", "1 min 01 s", "1 h 01 min"]
-    assert [show.size(n) for n in (12, 46_800_000, 3_000_000_000_000)] == ["12 B", "46.8 MB", "3000.0 GB"]
-    assert show.ratio(3.0, 2.0) == "1.50×"
-    assert show.ratio(3.0, None) == show.ratio(3.0, 0.0) == "–"
-    assert show.shape((), "int64") == "scalar int64"
 
 
 def test_a_program_of_pytorch_is_loaded_for_those_alone_who_trust_it(tmp_path: Path) -> None:

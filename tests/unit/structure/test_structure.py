@@ -13,6 +13,7 @@ from repository import ROOT
 PACKAGES = (
     "tunefarm_tuning",
     "tunefarm_convert",
+    "tunefarm_text",
     "tunefarm_db",
     "tunefarm_app",
     "tunefarm_api",

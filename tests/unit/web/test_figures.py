@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tunefarm_api.web import show
 from tunefarm_api.web.charts.curve import MOST_POINTS, Curve, Point, baselines, chart, thinned
 from tunefarm_api.web.charts.scatter import MOST_POINTS as MOST_TRIALS
 from tunefarm_api.web.charts.scatter import histogram, scatter
@@ -52,47 +51,6 @@ def task(**changed: Any) -> JobTask:
 
 def event(seq: int, at: float, kind: str, **data: Any) -> Event:
     return Event(job_id="job_1", seq=seq, kind=kind, data=data, created_at=at)
-
-
-@pytest.mark.parametrize(
-    ("shown", "text"),
-    [
-        (show.latency(None), "–"),
-        (show.latency(0.00812), "8.12 ms"),
-        (show.latency(1.5), "1.5 s"),
-        (show.latency(3e-8), "30 ns"),
-        (show.duration(0), "0 s"),
-        (show.duration(4.25), "4.2 s"),
-        (show.duration(59.7), "1 min 00 s"),
-        (show.duration(245), "4 min 05 s"),
-        (show.duration(7260), "2 h 01 min"),
-        (show.duration(200_000), "2 d 7 h"),
-        (show.size(192), "192 B"),
-        (show.size(44_700_000), "44.7 MB"),
-        (show.number(12_345), "12,345"),
-        (show.number(11_700_000), "11.7 M"),
-        (show.percent(0.123), "12 %"),
-        (show.percent(0.012), "1.2 %"),
-        (show.percent(0.0004), "< 0.1 %"),
-        (show.percent(0.0), "0.0 %"),
-        (show.gflops(2e9, 0.5), "4 GFLOP/s"),
-        (show.gflops(2e9, None), "–"),
-        (show.rate(272.4e9, "FLOP/s"), "272 GFLOP/s"),
-        (show.rate(1.234e12, "FLOP/s"), "1.23 TFLOP/s"),
-        (show.rate(25.6e9, "B/s"), "25.6 GB/s"),
-        (show.rate(1234.0, "B/s"), "1.23e+03 B/s"),
-        (show.rate(None, "B/s"), "–"),
-        (show.figures(31250.0), "31,250"),
-        (show.figures(0.5), "0.50"),
-        (show.plural(1, "trial"), "1 trial"),
-        (show.plural(1234, "trial"), "1,234 trials"),
-        (show.shape([1, 3], "float32"), "1×3 float32"),
-        (show.budget({"wall_sec": 600, "trials": 5}), "10 min 00 s, 5 trials"),
-        (show.iso(0.0), "1970-01-01T00:00:00Z"),
-    ],
-)
-def test_every_number_has_its_unit(shown: str, text: str) -> None:
-    assert shown == text
 
 
 def test_which_paths_are_pages() -> None:

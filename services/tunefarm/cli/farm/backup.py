@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.options import Home
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.base.quiet import without_log
 from tunefarm.cli.farm.database import DatabaseUrl
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def back_up(
     if out.json:
         out.data({"backup": str(file), "size_bytes": size_bytes, **made.to_json()})
         return
-    out.text(f"{file}  {show.size(size_bytes)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts")
+    out.text(
+        f"{file}  {quantities.size(size_bytes)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
+    )
     if made.missing:
         out.warning(f"{len(made.missing)} models or artifacts are not in the store, and not in the backup")
 
@@ -88,7 +90,7 @@ def restore(
         out.data({"restored": str(file), **made.to_json()})
         return
     out.text(
-        f"restored as of {show.when(made.created_at)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
+        f"restored as of {quantities.local_time(made.created_at)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
     )
     if made.missing:
         out.warning(f"{len(made.missing)} models or artifacts were not in the backup")

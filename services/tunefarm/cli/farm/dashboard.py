@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 
 
 def register(app: typer.Typer) -> None:
@@ -36,4 +36,4 @@ def dashboard(
         out.data({"url": link.url, "expires_at": link.expires_at})
     else:
         out.text(link.url)
-        out.note(f"good once, until {show.when(link.expires_at)}")
+        out.note(f"good once, until {quantities.local_time(link.expires_at)}")

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.options import Home
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 app = group("db", "The database: upgrade its schema, check it, back it up.")
@@ -120,7 +120,7 @@ def back_up_database(
     if out.json:
         out.data({"backup": str(file), "size_bytes": file.stat().st_size})
     else:
-        out.text(f"{file}  {show.size(file.stat().st_size)}")
+        out.text(f"{file}  {quantities.size(file.stat().st_size)}")
 
 
 def _url(database_url: str | None, home: Path | None) -> str:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 
 app = group("keys", "API keys: make them, list them, revoke them. Needs a key with the scope admin.")
 
@@ -73,9 +73,9 @@ def list_keys(out: Output, server: Server) -> None:
                 key.id,
                 key.name,
                 ", ".join(key.scopes),
-                show.when(key.created_at),
-                show.when(key.last_used_at),
-                show.when(key.revoked_at),
+                quantities.local_time(key.created_at),
+                quantities.local_time(key.last_used_at),
+                quantities.local_time(key.revoked_at),
             )
             for key in keys
         ),

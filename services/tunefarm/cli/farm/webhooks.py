@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli import show
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
+from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import TransientError
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def list_webhooks(out: Output, server: Server) -> None:
                 webhook.url,
                 ", ".join(webhook.kinds) or "everything",
                 webhook.job_id or "all",
-                show.when(webhook.created_at),
+                quantities.local_time(webhook.created_at),
                 webhook.failures,
-                webhook.disabled_reason or show.NONE,
+                webhook.disabled_reason or quantities.NONE,
             )
             for webhook in webhooks
         ),
@@ -144,7 +144,7 @@ def test_webhook(out: Output, server: Server, webhook_id: WebhookId) -> None:
     if out.json:
         out.data(delivery.raw)
     elif not delivery.error:
-        out.text(f"{delivery.id}: answered {delivery.status} in {show.latency(delivery.latency_sec)}")
+        out.text(f"{delivery.id}: answered {delivery.status} in {quantities.latency(delivery.latency_sec)}")
     if delivery.error:
         raise TransientError(
             f"the webhook cannot be told: {delivery.error}", code="webhook-failed", id=delivery.id
@@ -155,12 +155,12 @@ def _row(delivery: WebhookDelivery) -> tuple[object, ...]:
     return (
         delivery.id,
         delivery.kind,
-        delivery.job_id or show.NONE,
-        show.NONE if delivery.seq is None else delivery.seq,
-        show.when(delivery.created_at),
+        delivery.job_id or quantities.NONE,
+        quantities.NONE if delivery.seq is None else delivery.seq,
+        quantities.local_time(delivery.created_at),
         delivery.state,
         delivery.attempts,
-        show.NONE if delivery.status is None else delivery.status,
-        show.latency(delivery.latency_sec),
+        quantities.NONE if delivery.status is None else delivery.status,
+        quantities.latency(delivery.latency_sec),
         delivery.error,
     )

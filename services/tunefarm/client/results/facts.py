@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import singledispatch
 
-from tunefarm.cli import show
 from tunefarm.client.results.devices import Device
 from tunefarm.client.results.jobs import Event, Job, JobTask, Model, ModelTask, Record, Tensor, Trial
+from tunefarm_text import quantities
 
 
 @singledispatch
@@ -24,7 +24,7 @@ def _(model: Model) -> Mapping[str, str]:
         "state": model.state,
         "inputs": _tensors(model.inputs),
         "outputs": _tensors(model.outputs),
-        "size": show.size(model.size_bytes),
+        "size": quantities.size(model.size_bytes),
         "error": model.error.message if model.error else "",
     }
 
@@ -35,7 +35,7 @@ def _(task: ModelTask) -> Mapping[str, str]:
         "": task.name,
         "arguments": _tensors(task.args),
         "calls": str(task.weight),
-        "operations": show.flops(task.flops),
+        "operations": quantities.flops(task.flops),
     }
 
 
@@ -47,7 +47,7 @@ def _(job: Job) -> Mapping[str, str]:
         "target": job.target_key,
         "trials": f"{job.trials} ({job.failures} failed)",
         "kernels": f"{job.progress.tasks_with_record} of {job.progress.tasks_total}",
-        "best": show.latency(job.best_latency_sec),
+        "best": quantities.latency(job.best_latency_sec),
         "waits for": job.waiting or "",
         "error": job.error.message if job.error else "",
     }
@@ -59,9 +59,9 @@ def _(task: JobTask) -> Mapping[str, str]:
         "": task.name,
         "calls": str(task.weight),
         "trials": f"{task.trials} ({task.failures} failed)",
-        "best": show.latency(task.best_cost_sec),
+        "best": quantities.latency(task.best_cost_sec),
         # No ratio of the two: the search timed the one, the compiler the other. The report compares them side by side.
-        "untuned": show.latency(task.untuned_cost_sec),
+        "untuned": quantities.latency(task.untuned_cost_sec),
     }
 
 
@@ -71,7 +71,7 @@ def _(trial: Trial) -> Mapping[str, str]:
         "": str(trial.position),
         "round": str(trial.round),
         "outcome": trial.outcome,
-        "time": show.latency(trial.cost_sec),
+        "time": quantities.latency(trial.cost_sec),
         "message": trial.message,
     }
 
@@ -83,16 +83,21 @@ def _(record: Record) -> Mapping[str, str]:
         "target": record.target_key,
         "device": record.device_model,
         "outcome": record.outcome,
-        "time": show.latency(record.cost_sec),
+        "time": quantities.latency(record.cost_sec),
         "tuner": record.tuner,
-        "measured": show.when(record.measured_at),
+        "measured": quantities.local_time(record.measured_at),
     }
 
 
 @facts.register
 def _(event: Event) -> Mapping[str, str]:
     data = ", ".join(f"{name}={value}" for name, value in event.data.items())
-    return {"": str(event.seq), "kind": event.kind, "at": show.when(event.created_at), "data": data}
+    return {
+        "": str(event.seq),
+        "kind": event.kind,
+        "at": quantities.local_time(event.created_at),
+        "data": data,
+    }
 
 
 @facts.register
@@ -109,4 +114,6 @@ def _(device: Device) -> Mapping[str, str]:
 
 
 def _tensors(tensors: tuple[Tensor, ...]) -> str:
-    return ", ".join(f"{tensor.name} {show.shape(tensor.shape, tensor.dtype)}".strip() for tensor in tensors)
+    return ", ".join(
+        f"{tensor.name} {quantities.shape(tensor.shape, tensor.dtype)}".strip() for tensor in tensors
+    )

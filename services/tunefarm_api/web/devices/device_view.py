@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_api.web import show
 from tunefarm_app.devices.history import Span
 from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
+from tunefarm_text import quantities
 
 MOST_POINTS = 400
 _LONGEST = 200
@@ -108,7 +108,10 @@ def facts_of(device: Device) -> list[Fact]:
         ("GPU", ", ".join(_gpus(info))),
         ("Cores", _text(info.get("cores"))),
         ("Threads of a kernel", _text(device.target.get("num-cores") or info.get("cores"))),
-        ("Memory", show.size(memory) if isinstance(memory, int) and not isinstance(memory, bool) else ""),
+        (
+            "Memory",
+            quantities.size(memory) if isinstance(memory, int) and not isinstance(memory, bool) else "",
+        ),
         ("System", _text(info.get("system"))),
         ("Host", _text(info.get("hostname"))),
         ("Target", _target(device.target)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm_api.web import show
+from tunefarm_text import quantities
 from tunefarm_tuning.measure.peak import Peak, Rate
 
 
@@ -21,5 +21,5 @@ def peak_facts(peak: Peak | None) -> list[tuple[str, str]]:
 
 
 def _text(rate: Rate, unit: str, threads: int) -> str:
-    one = f"{show.rate(rate.one_core, unit)} on one core"
-    return one if threads == 1 else f"{one}, {show.rate(rate.all_cores, unit)} on {threads:,}"
+    one = f"{quantities.rate(rate.one_core, unit)} on one core"
+    return one if threads == 1 else f"{one}, {quantities.rate(rate.all_cores, unit)} on {threads:,}"

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_api.web.show import duration, plural
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Job, JobTask
+from tunefarm_text.quantities import duration, plural
 from tunefarm_tuning.search.task_groups import latency_sec
 
 ACTIVE = frozenset({JobState.QUEUED, JobState.EXTRACTING, JobState.TUNING, JobState.COMPILING})

@@ -12,10 +12,10 @@ from fastapi.responses import StreamingResponse
 from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.transfer.json_lines import json_lines
-from tunefarm_api.web import show
 from tunefarm_api.web.jobs.log_lines import log_line
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.values import Event
+from tunefarm_text import quantities
 from tunefarm_tuning.core.untrusted_text import clean
 
 router = APIRouter(include_in_schema=False)
@@ -62,7 +62,9 @@ def _lines(services: Services, job_id: str, write: Callable[[Event], str]) -> It
 
 def _text(event: Event) -> str:
     line = log_line(event)
-    return f"{line.seq:>5}  {show.utc(line.at)}  {line.kind:<13}  {clean(line.text, _LINE_CHARACTERS)}\n"
+    return (
+        f"{line.seq:>5}  {quantities.utc(line.at)}  {line.kind:<13}  {clean(line.text, _LINE_CHARACTERS)}\n"
+    )
 
 
 def _json(event: Event) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunefarm_api.web import show
 from tunefarm_app.report.words import STOPS
 from tunefarm_db.values import Event
+from tunefarm_text import quantities
 
 Data = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def log_line(event: Event) -> LogLine:
 
 def _round(data: Data) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in (data.get("outcomes") or {}).items())
-    best = f"; best {show.latency(data.get('best_cost_sec'))}" if data.get("best_cost_sec") else ""
+    best = f"; best {quantities.latency(data.get('best_cost_sec'))}" if data.get("best_cost_sec") else ""
     return f"{data.get('task', 'a task')}: {outcomes or 'nothing left to try'}{best}"
 
 
@@ -57,7 +57,7 @@ def _retry(data: Data) -> str:
 
 def _confirmed(data: Data) -> str:
     before, after = data.get("best_cost_before_sec"), data.get("best_cost_sec")
-    return f"{data.get('task', 'a task')}: its best were measured again, {show.latency(before)} → {show.latency(after)}"
+    return f"{data.get('task', 'a task')}: its best were measured again, {quantities.latency(before)} → {quantities.latency(after)}"
 
 
 def _finished(data: Data) -> str:
@@ -65,7 +65,7 @@ def _finished(data: Data) -> str:
 
 
 def _budget(data: Data) -> str:
-    return f"budget {show.budget(data.get('before') or {})} → {show.budget(data.get('budget') or {})}"
+    return f"budget {quantities.budget(data.get('before') or {})} → {quantities.budget(data.get('budget') or {})}"
 
 
 def _unknown(data: Data) -> str:

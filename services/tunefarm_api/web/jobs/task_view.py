@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tunefarm_api.web import show
 from tunefarm_api.web.charts.sparkline import staircase
 from tunefarm_api.web.jobs.job_view import Speedup, first_cost_sec
 from tunefarm_app.report.evidence import Evidence, Timings
 from tunefarm_app.report.words import REASONS
 from tunefarm_app.storage.rows import grouped
 from tunefarm_db.values import JobTask, ModelTask
+from tunefarm_text import quantities
 from tunefarm_tuning.measure.roofline import Roofline
 from tunefarm_tuning.search.task_groups import counting
 
@@ -104,7 +104,7 @@ def task_speedup(
 
 def shapes_text(args: Iterable[dict[str, Any]]) -> str:
     """Return the kernel's arguments, its outputs last."""
-    return ", ".join(show.shape(list(arg.get("shape", ())), str(arg.get("dtype", ""))) for arg in args)
+    return ", ".join(quantities.shape(list(arg.get("shape", ())), str(arg.get("dtype", ""))) for arg in args)
 
 
 def _why(miss: Mapping[str, Any]) -> str:

@@ -1,0 +1,217 @@
+"""Quantities as people read them, each with its unit. Every part of tunefarm that writes numbers for people uses this module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+NONE = "–"
+"""Written where a value is not known."""
+
+
+def latency(sec: float | None) -> str:
+    """Return a time with at most three figures, in the unit that fits: ``"8.12 ms"``, ``"30 ns"``."""
+    if sec is None:
+        return NONE
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if sec * factor >= 1.0 or unit == "ns":
+            return f"{sec * factor:.3g} {unit}" if sec * factor < 999.5 else f"{sec * factor:.0f} {unit}"
+    return NONE
+
+
+def seconds(value: float | None) -> str:
+    """Return a time, or a difference of times, with exactly three figures: ``"74.8 ms"``, ``"−1.92 s"``.
+
+    Times in a report stand below each other and are compared; `latency` drops zeros, this does not.
+    """
+    if value is None:
+        return NONE
+    magnitude = abs(value)
+    if magnitude >= 600:
+        minutes, remainder = divmod(round(magnitude), 60)
+        return f"{'−' if value < 0 else ''}{minutes} min {remainder} s"
+    if magnitude == 0:
+        return "0 s"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if magnitude * factor >= 0.9995 or unit == "ns":
+            return f"{figures(value * factor)} {unit}"
+    return NONE
+
+
+def tick(value: float) -> str:
+    """Return a round number of seconds for an axis: ``"50 ms"``."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 0.9995:
+            return f"{value * factor:.4g} {unit}"
+    return f"{value * 1e9:.4g} ns" if value else "0"
+
+
+def duration(sec: float | None) -> str:
+    """Return how long something takes: ``"4.2 s"``, ``"4 min 05 s"``, ``"2 d 7 h"``."""
+    if sec is None:
+        return NONE
+    if sec < 59.5:
+        return f"{sec:.1f} s" if 0.05 <= sec < 9.95 else f"{sec:.0f} s"
+    minutes, remainder = divmod(round(sec), 60)
+    if minutes < 60:
+        return f"{minutes} min {remainder:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def local_time(unix_sec: float | None) -> str:
+    """Return a time in the time zone of this machine: ``"2027-01-15 09:00:00"``."""
+    if not unix_sec:
+        return NONE
+    return datetime.fromtimestamp(unix_sec).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def utc(unix_sec: float) -> str:
+    """Return a time in UTC: ``"2027-01-15 08:00:00 UTC"``."""
+    return datetime.fromtimestamp(unix_sec, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def utc_minute(unix_sec: float | None) -> str:
+    """Return a time in UTC, to the minute: ``"2027-01-15 08:00 UTC"``."""
+    return NONE if unix_sec is None else datetime.fromtimestamp(unix_sec, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def iso(unix_sec: float) -> str:
+    """Return a time as a browser's script reads it: ``"2027-01-15T08:00:00Z"``."""
+    return datetime.fromtimestamp(unix_sec, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def size(count_bytes: int | None) -> str:
+    """Return a size in bytes: ``"47.1 MB"``."""
+    if count_bytes is None:
+        return NONE
+    value = float(count_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return NONE
+
+
+def number(count: float | None) -> str:
+    """Return a count, rounded from a million on: ``"12,345"``, ``"11.7 M"``."""
+    if count is None:
+        return NONE
+    if count >= 1e9:
+        return f"{count / 1e9:.1f} G"
+    return f"{count / 1e6:.1f} M" if count >= 1_000_000 else f"{count:,.0f}"
+
+
+def whole_number(count: int | None) -> str:
+    """Return a count with all its digits: ``"11,689,512"``."""
+    return NONE if count is None else f"{count:,}"
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return ``"1 trial"`` or ``"1,234 trials"``.
+
+    Args:
+        count: How many.
+        one: The noun in the singular.
+        many: The plural, where it is not the singular with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def figures(value: float) -> str:
+    """Return a number with three figures at least, and never with an exponent: ``"31,250"``, ``"0.50"``, ``"−1.92"``."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def ratio(value: float | None) -> str:
+    """Return how many times as fast something is: ``"47.1×"``."""
+    return NONE if value is None else f"{figures(value)}×"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of 1 with two figures: ``"12 %"``, ``"1.2 %"``, ``"< 0.1 %"``."""
+    if share is None:
+        return NONE
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.0f} %" if share >= 0.0995 else f"{share * 100:.1f} %"
+
+
+def signed_percent(share: float | None) -> str:
+    """Return a share, or a difference of shares, with one decimal: ``"50.0 %"``, ``"−3.1 %"``."""
+    return NONE if share is None else f"{share * 100:.1f} %".replace("-", "−")
+
+
+def flops(count: float) -> str:
+    """Return a number of floating-point operations: ``"1.82 G"``."""
+    return f"{count / 1e6:.3g} M" if count < 1e9 else f"{count / 1e9:.3g} G"
+
+
+def rate(per_sec: float | None, unit: str) -> str:
+    """Return a rate: ``"272 GFLOP/s"``.
+
+    Args:
+        per_sec: How many of the unit's numerator per second.
+        unit: ``"FLOP/s"``, ``"B/s"``.
+    """
+    if per_sec is None:
+        return NONE
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if per_sec >= 0.9995 * factor:
+            return f"{figures(per_sec / factor)} {letter}{unit}"
+    return f"{figures(per_sec)} {unit}"
+
+
+def flops_per_sec(count: float | None, sec: float | None) -> str:
+    """Return the rate of `count` floating-point operations in `sec` seconds: ``"31.5 GFLOP/s"``."""
+    return NONE if not count or not sec else rate(count / sec, "FLOP/s")
+
+
+def error(value: float) -> str:
+    """Return a difference of numbers without a unit: ``"1.43e-5"``."""
+    return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0"
+
+
+def temperature(celsius: float | None) -> str:
+    """Return ``"47 °C"``."""
+    return NONE if celsius is None else f"{celsius:.0f} °C"
+
+
+def shape(dims: Sequence[int], dtype: str = "") -> str:
+    """Return ``"1×3×224×224 float32"``."""
+    return f"{'×'.join(map(str, dims)) or 'scalar'} {dtype}".rstrip()
+
+
+def tensor(spec: Mapping[str, object]) -> str:
+    """Return the shape and the element type of a report's tensor (``{"shape": [...], "dtype": ...}``)."""
+    return f"{_dims(spec)} {spec.get('dtype', '')}".rstrip()
+
+
+def kernel_shapes(specs: Sequence[Mapping[str, object]]) -> str:
+    """Return a kernel's arguments and, after an arrow, its result; the element type once where all have the same."""
+    dtypes = {str(spec.get("dtype", "")) for spec in specs}
+    texts = [_dims(spec) if len(dtypes) == 1 else tensor(spec) for spec in specs]
+    joined = " → ".join(part for part in (", ".join(texts[:-1]), *texts[-1:]) if part)
+    return f"{joined} {dtypes.pop()}".rstrip() if len(dtypes) == 1 else joined
+
+
+def budget(limits: Mapping[str, Any]) -> str:
+    """Return a job's budget in words: ``"10 min 00 s, 200 trials"``."""
+    parts = []
+    if limits.get("wall_sec"):
+        parts.append(duration(limits["wall_sec"]))
+    if limits.get("trials"):
+        parts.append(plural(limits["trials"], "trial"))
+    if limits.get("patience_trials"):
+        parts.append(f"until {plural(limits['patience_trials'], 'trial')} bring nothing")
+    if limits.get("min_gain_per_min"):
+        parts.append(f"while a minute wins {percent(limits['min_gain_per_min'])}")
+    return ", ".join(parts) or NONE
+
+
+def _dims(spec: Mapping[str, object]) -> str:
+    dims = spec.get("shape")
+    return shape(dims) if isinstance(dims, list | tuple) else "scalar"
