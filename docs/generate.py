@@ -93,10 +93,11 @@ def _command_page(command: Any, path: str) -> Iterator[str]:
 
 def _client() -> str:
     from tunefarm import client, embedded
-    from tunefarm.client.farm import Devices, Records
+    from tunefarm.client.devices import Devices
     from tunefarm.client.jobs import Jobs
     from tunefarm.client.keys import Keys
     from tunefarm.client.models import Models
+    from tunefarm.client.records import Records
     from tunefarm.client.webhooks import Webhooks
 
     parts = [

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from tunefarm_api.schemas.base import Page
 from tunefarm_api.schemas.job import Job
+from tunefarm_app.jobs.progress import eta_sec
 from tunefarm_app.leases.wait_reason import why_waiting, without_wait
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db import values
@@ -33,7 +34,7 @@ def _jobs(repos: Repositories, jobs: Sequence[values.Job]) -> list[Job]:
 
 
 def _job(job: values.Job, waiting: str | None, tasks_total: int, tasks_with_record: int) -> Job:
-    fields = {**asdict(job), "waiting": waiting}
+    fields = {**asdict(job), "waiting": waiting, "eta_sec": eta_sec(job)}
     fields["progress"] = {
         "phase": job.state.value,
         **without_wait(job.progress),

@@ -1,1 +1,1 @@
-"""How tunefarm writes things for people. The client, the command, the pages and the report share it; it imports nothing."""
+"""What every part of tunefarm says alike: quantities, and the terms of a job. It imports the standard library alone."""

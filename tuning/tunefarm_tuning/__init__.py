@@ -96,11 +96,11 @@ if TYPE_CHECKING:
     from tunefarm_tuning.target.target import Target as Target
     from tunefarm_tuning.target.toolchain import toolchain_key as toolchain_key
     from tunefarm_tuning.target.toolchain import versions as versions
+    from tunefarm_tuning.tuner import TUNERS as TUNERS
     from tunefarm_tuning.tuner.base import TrialResult as TrialResult
     from tunefarm_tuning.tuner.base import Tuner as Tuner
     from tunefarm_tuning.tuner.baselines import GridSearchTuner as GridSearchTuner
     from tunefarm_tuning.tuner.baselines import RandomTuner as RandomTuner
-    from tunefarm_tuning.tuner.choice import TUNERS as TUNERS
     from tunefarm_tuning.tuner.choice import make_tuner as make_tuner
     from tunefarm_tuning.tuner.evolutionary import EvolutionaryTuner as EvolutionaryTuner
     from tunefarm_tuning.tuner.ga import GATuner as GATuner
@@ -178,7 +178,7 @@ _HOMES = {
     "tune": "search.tune",
     "TrialResult": "tuner.base",
     "Tuner": "tuner.base",
-    "TUNERS": "tuner.choice",
+    "TUNERS": "tuner",
     "make_tuner": "tuner.choice",
     "EvolutionaryTuner": "tuner.evolutionary",
     "GATuner": "tuner.ga",

@@ -277,6 +277,7 @@ def show_state(out: Output, job: Job) -> None:
         ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
         ("budget", " or ".join(limits)),
         ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
+        ("time left", quantities.duration(job.eta_sec)),
         ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
         ("best", f"{quantities.latency(job.best_latency_sec)} (sum over kernels)"),
         ("priority", f"{job.priority}"),

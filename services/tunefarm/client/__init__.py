@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from tunefarm.client.async_client import AsyncClient
-from tunefarm.client.checks import FarmCheck, FarmChecks
-from tunefarm.client.client import Client
-from tunefarm.client.device_past import (
-    DeviceCalibration,
-    DeviceChange,
-    DeviceInterval,
-    DeviceRecord,
-    DeviceTotals,
-)
+from tunefarm.client.client import AsyncClient, Client, FarmCheck, FarmChecks
 from tunefarm.client.errors import (
     AuthenticationError,
     ClientError,
@@ -28,22 +19,22 @@ from tunefarm.client.errors import (
     WaitTimeoutError,
 )
 from tunefarm.client.handle import AsyncJobHandle, Download, JobHandle
+from tunefarm.client.http.paging import Page
 from tunefarm.client.http.retry import NO_RETRY, RetryPolicy
 from tunefarm.client.keys import ApiKey, NewApiKey, SignInLink
-from tunefarm.client.results.devices import Device, EnrolmentToken
-from tunefarm.client.results.jobs import (
-    Event,
-    Job,
-    JobTask,
-    Model,
-    ModelTask,
-    Page,
-    Record,
-    Tensor,
-    Trial,
+from tunefarm.client.results.devices import (
+    Device,
+    DeviceCalibration,
+    DeviceChange,
+    DeviceInterval,
+    DevicePeak,
+    DeviceRecord,
+    DeviceTotals,
+    EnrolmentToken,
 )
-from tunefarm.client.results.peaks import DevicePeak, Roofline
-from tunefarm.client.results.report_page import ReportPage
+from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Roofline, Trial
+from tunefarm.client.results.models import Model, ModelTask, Tensor
+from tunefarm.client.results.shown import ReportPage
 from tunefarm.client.webhooks import NewWebhook, Webhook, WebhookDelivery
 
 __all__ = [

@@ -1,24 +1,164 @@
-"""The client: one object for one server."""
+"""The two clients, `Client` and `AsyncClient`: each is one object for one server."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, Self, Unpack
 
-from tunefarm.client.farm import Devices, Records
-from tunefarm.client.handle import JobHandle
+from tunefarm.client.devices import AsyncDevices, Devices
+from tunefarm.client.errors import InvalidRequestError
+from tunefarm.client.handle import AsyncJobHandle, JobHandle
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_as
-from tunefarm.client.http.links import BlockingLink
+from tunefarm.client.http.connection import find_server
+from tunefarm.client.http.links import AsyncLink, BlockingLink, Link
+from tunefarm.client.http.retry import RetryPolicy
+from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport
-from tunefarm.client.jobs import Jobs
-from tunefarm.client.keys import Keys
-from tunefarm.client.making import MadeClient
-from tunefarm.client.models import Models
-from tunefarm.client.server import AsyncServer
-from tunefarm.client.webhooks import Webhooks
+from tunefarm.client.http.waiting import each_of
+from tunefarm.client.job_terms import JobTerms, budget_json, takes_terms
+from tunefarm.client.jobs import AsyncJobs, Jobs
+from tunefarm.client.keys import AsyncKeys, Keys
+from tunefarm.client.models import AsyncModels, Models, Shapes
+from tunefarm.client.records import AsyncRecords, Records
+from tunefarm.client.results.reading import Result
+from tunefarm.client.webhooks import AsyncWebhooks, Webhooks
+from tunefarm.live.waiting import OF_A_MODEL, live_view, somebody_watches
 
 
-class Client(MadeClient, Blocking[AsyncServer]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarmCheck(Result):
+    """A check of the farm. `verdict` is ``ok``, ``warning`` or ``failed``; `advice` says what to do about it."""
+
+    check: str
+    verdict: str
+    message: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FarmChecks(Result):
+    """How the whole farm does. `ok` says that nothing failed; `time` is the server's clock, Unix seconds."""
+
+    ok: bool = False
+    time: float
+    checks: tuple[FarmCheck, ...] = ()
+    raw: Mapping[str, Any] = field(repr=False)
+
+
+class AsyncServer:
+    """A tunefarm server.
+
+    Args:
+        transport: Leads to it.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.models = AsyncModels(transport)
+        self.jobs = AsyncJobs(transport)
+        self.devices = AsyncDevices(transport)
+        self.records = AsyncRecords(transport)
+        self.keys = AsyncKeys(transport)
+        self.webhooks = AsyncWebhooks(transport)
+
+    async def close(self) -> None:
+        """Close the connections; the client cannot be used after it."""
+        await self._transport.link.close()
+
+    async def checks(self) -> FarmChecks:
+        """Have the server examine the farm: database, broker, tracker, devices, store and so on. Takes some seconds."""
+        return FarmChecks.read(await self._transport.get("checks"))
+
+    async def job(self, job_id: str) -> AsyncJobHandle:
+        """Return a handle of a job that exists."""
+        return AsyncJobHandle(self.jobs, await self.jobs.get(job_id))
+
+    @takes_terms(JobTerms)
+    async def tune(
+        self,
+        model: Path | str,
+        *,
+        shapes: Shapes | None = None,
+        name: str | None = None,
+        import_timeout_sec: float | None = None,
+        on_upload: ByteProgress | None = None,
+        progress_bar: bool | None = None,
+        **terms: Unpack[JobTerms],
+    ) -> AsyncJobHandle:
+        """Upload a model, wait until it is imported, and start a job on it.
+
+        It needs a limit: `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends the search.
+
+        Args:
+            model: The ONNX or TFLite file.
+            shapes: Shapes of inputs with dynamic dimensions (``{"x": (1, 3, 224, 224)}``).
+            name: What to call the model; the file's name where it is left out.
+            import_timeout_sec: How long to wait for the import; None for ever.
+            on_upload: Called with the bytes sent and the bytes in all.
+            progress_bar: Draw how upload and import go on. Left out: in a terminal and in a notebook, where there is
+                no `on_upload`.
+            **terms
+
+        Raises:
+            ModelFailedError: If the model cannot be imported.
+            InvalidRequestError: If the request is wrong.
+        """
+        if not budget_json(terms):
+            raise InvalidRequestError(
+                "the budget is empty: give at least one of trials, seconds, minutes, patience, min_gain",
+                code="invalid-budget",
+            )
+        await self.jobs.check(**terms)  # a typo shall not cost an upload
+        is_drawn = on_upload is None and somebody_watches() if progress_bar is None else progress_bar
+        with live_view(is_drawn, OF_A_MODEL, Path(model).name) as view:
+            on_progress = each_of(view.on_upload, on_upload)
+            uploaded = await self.models.upload(model, name=name, shapes=shapes, on_progress=on_progress)
+            await self.models.wait(uploaded.id, timeout_sec=import_timeout_sec, on_progress=view.on_model)
+        return AsyncJobHandle(self.jobs, await self.jobs.create(uploaded.id, **terms))
+
+
+class _Connected:
+    """How both clients are connected. A subclass says with which link, and what it opens over it."""
+
+    _make_link: ClassVar[Callable[..., Link]]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout_sec: float = 60.0,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Connects when it is first used.
+
+        Args:
+            url: Where the API answers. Left out: ``TUNEFARM_URL``, else the farm that `tunefarm serve` runs for this
+                user on this machine.
+            api_key: ``tfk_…``. Left out: ``TUNEFARM_API_KEY``, else the key of the farm on this machine, where that is meant.
+            timeout_sec: Longest silence of the server in one request.
+            retry: When a failed request is sent again.
+
+        Raises:
+            InvalidRequestError: ``no-server`` if none is named and none runs here.
+        """
+        transport = Transport(
+            self._make_link, *find_server(url, api_key), timeout_sec=timeout_sec, retry=retry or RetryPolicy()
+        )
+        self.url = transport.url
+        self._open(transport)
+
+    def _open(self, transport: Transport) -> None:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<tunefarm.{type(self).__name__} {self.url}>"
+
+
+class Client(_Connected, Blocking[AsyncServer]):
     """A tunefarm server, from Python.
 
     ::
@@ -59,3 +199,34 @@ class Client(MadeClient, Blocking[AsyncServer]):
     checks = blocking(AsyncServer.checks)
     job = blocking_as(JobHandle, AsyncServer.job)
     tune = blocking_as(JobHandle, AsyncServer.tune)
+
+
+class AsyncClient(_Connected, AsyncServer):
+    """A tunefarm server, from Python that awaits. Its arguments and methods are those of `tunefarm.Client`.
+
+    ::
+
+        async with tunefarm.AsyncClient() as client:
+            job = await client.tune("model.onnx", minutes=10)
+            await job.wait()
+            print((await job.download("out")).artifact)
+
+    Progress is told to plain functions, in the event loop: they shall return soon.
+
+    Concurrency: any number of tasks of one event loop (asyncio) at once.
+    Failure: methods raise `tunefarm.client.ClientError` and nothing else for what the server or the network did;
+        reads and repeatable requests were tried again with backoff before that.
+    """
+
+    _make_link = AsyncLink
+
+    def _open(self, transport: Transport) -> None:
+        AsyncServer.__init__(self, transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tunefarm.client.errors import ClientError, JobCancelledError, JobFailedError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.waiting import AWAY_SEC, each_of, wait_until
+from tunefarm.client.job_terms import JobChanges, takes_terms
 from tunefarm.client.jobs import AsyncJobs
 from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
-from tunefarm.client.results.report_page import ReportPage
-from tunefarm.client.results.shown import line
+from tunefarm.client.results.shown import ReportPage, line
 from tunefarm.live.waiting import OF_A_JOB, live_view, somebody_watches
 
 JobProgress = Callable[[Job], None]
@@ -109,26 +109,14 @@ class AsyncJobHandle:
         self.job = await self._jobs.cancel(self.id)
         return self.job
 
-    async def change(
-        self,
-        *,
-        trials: int | None = None,
-        seconds: float | None = None,
-        minutes: float | None = None,
-        patience: int | None = None,
-        min_gain: float | None = None,
-        priority: int | str | None = None,
-    ) -> Job:
-        """Change budget or priority of a job that has not ended; what is not named stays (see `Jobs.change`)."""
-        self.job = await self._jobs.change(
-            self.id,
-            trials=trials,
-            seconds=seconds,
-            minutes=minutes,
-            patience=patience,
-            min_gain=min_gain,
-            priority=priority,
-        )
+    @takes_terms(JobChanges)
+    async def change(self, **changes: Unpack[JobChanges]) -> Job:
+        """Change the job, which has not ended (see `Jobs.change`). Terms that are left out stay as they are.
+
+        Args:
+            **terms
+        """
+        self.job = await self._jobs.change(self.id, **changes)
         return self.job
 
     async def retry(self) -> Job:

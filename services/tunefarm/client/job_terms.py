@@ -1,54 +1,126 @@
-"""What a job is asked for, as the server takes it."""
+"""The terms of a job: what the client's methods take by keyword, and how the server takes it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from textwrap import fill
+from typing import Any, ForwardRef, TypedDict, TypeVar, get_type_hints
+
+from tunefarm_text.job_terms import API_LIMITS, HELP
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def terms_of(
-    target: str | Mapping[str, Any] | None,
-    device_key: str | None,
-    trials: int | None,
-    seconds: float | None,
-    patience: int | None,
-    min_gain: float | None,
-    tuner: str | None,
-    seed: int | None,
-    priority: int | str | None,
-    options: Mapping[str, Any] | None,
-    precision: str | None,
-) -> dict[str, Any]:
-    """Return what is asked for as the server takes it, without what is left out."""
-    if precision is not None:
+class JobLimits(TypedDict, total=False):
+    """How much a job may spend: the limit that is reached first ends the search."""
+
+    trials: int | None
+    seconds: float | None
+    minutes: float | None
+    patience: int | None
+    min_gain: float | None
+
+
+class JobChanges(JobLimits, total=False):
+    """What can be changed of a job that has not ended."""
+
+    priority: int | str | None
+
+
+class JobTerms(JobChanges, total=False):
+    """What can be asked for when a job is created. A term that is None is the same as one that is left out."""
+
+    target: str | Mapping[str, Any] | None
+    device_key: str | None
+    tuner: str | None
+    seed: int | None
+    precision: str | None
+    options: Mapping[str, Any] | None
+
+
+def takes_terms(kind: type[JobTerms] | type[JobChanges]) -> Callable[[F], F]:
+    """Name the terms in the signature and in the docstring of a method that takes them as ``**terms``.
+
+    ``help``, an editor and the reference then show each term, and what it means.
+
+    Args:
+        kind: Which terms the method takes.
+    """
+    hints: Mapping[str, ForwardRef] = kind.__annotations__
+
+    def show(method: F) -> F:
+        shown = inspect.signature(method)
+        named = [
+            parameter
+            for parameter in shown.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        terms = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__
+            )
+            for name, hint in hints.items()
+        ]
+        method.__signature__ = shown.replace(parameters=[*named, *terms])  # type: ignore[attr-defined]
+        lines = [
+            fill(
+                f"{name}: {HELP.get(name, 'Further options of the server.')}",
+                108,
+                initial_indent=" " * 12,
+                subsequent_indent=" " * 16,
+            )
+            for name in hints
+        ]
+        method.__doc__ = (method.__doc__ or "").replace(" " * 12 + "**terms", "\n".join(lines))
+        return method
+
+    return show
+
+
+def job_json(terms: JobTerms) -> dict[str, Any]:
+    """Return terms as the server takes them, without those that are left out.
+
+    Raises:
+        TypeError: If there is no such term.
+    """
+    _check_names(terms, JobTerms)
+    options = terms.get("options")
+    if (precision := terms.get("precision")) is not None:
         options = {**(options or {}), "precision": precision}
     optional = {
-        "target": target,
-        "device_key": device_key,
-        "tuner": tuner,
-        "seed": seed,
-        "priority": priority,
+        "target": terms.get("target"),
+        "device_key": terms.get("device_key"),
+        "tuner": terms.get("tuner"),
+        "seed": terms.get("seed"),
+        "priority": terms.get("priority"),
         "options": options,
     }
-    return {
-        "budget": budget_of(trials, seconds, patience, min_gain),
-        **{name: value for name, value in optional.items() if value is not None},
-    }
+    return {"budget": budget_json(terms), **_given(optional)}
 
 
-def budget_of(
-    trials: int | None, seconds: float | None, patience: int | None, min_gain: float | None
-) -> dict[str, float]:
-    """Return the limits that are set, by the server's names."""
-    budget = {
-        "trials": trials,
-        "wall_sec": seconds,
-        "patience_trials": patience,
-        "min_gain_per_min": min_gain,
-    }
-    return {name: limit for name, limit in budget.items() if limit is not None}
+def change_json(changes: JobChanges) -> dict[str, Any]:
+    """Return changes as the server takes them, without those that are left out.
+
+    Raises:
+        TypeError: If there is no such term, or it cannot be changed.
+    """
+    _check_names(changes, JobChanges)
+    return _given({"priority": changes.get("priority"), "budget": budget_json(changes) or None})
 
 
-def wall_sec_of(seconds: float | None, minutes: float | None) -> float | None:
-    """Return the time that both give together; None where neither is given."""
-    return None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
+def budget_json(limits: JobLimits) -> dict[str, float]:
+    """Return the limits that are set, by the server's names; minutes and seconds are one limit."""
+    seconds, minutes = limits.get("seconds"), limits.get("minutes")
+    wall_sec = None if seconds is None and minutes is None else (seconds or 0.0) + 60.0 * (minutes or 0.0)
+    named = {**limits, "seconds": wall_sec}
+    return _given({sent: named.get(name) for name, sent in API_LIMITS.items()})
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _check_names(terms: Mapping[str, object], kind: Any) -> None:
+    if unknown := sorted(set(terms) - set(get_type_hints(kind))):
+        raise TypeError(f"got an unexpected keyword argument {unknown[0]!r}")

@@ -6,17 +6,17 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tunefarm.client.errors import ConflictError, InvalidRequestError, ProtocolError, WaitTimeoutError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.links import Link
-from tunefarm.client.http.paging import get_all, get_page, walk
+from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress, file_name
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.job_terms import budget_of, terms_of, wall_sec_of
-from tunefarm.client.results.jobs import Event, Job, JobTask, Page, Record, Trial
-from tunefarm.client.results.report_page import ReportPage
+from tunefarm.client.job_terms import JobChanges, JobTerms, change_json, job_json, takes_terms
+from tunefarm.client.results.jobs import Event, Job, JobTask, Record, Trial
+from tunefarm.client.results.shown import ReportPage
 
 _SOURCE_POLL_SEC = 0.5
 
@@ -32,101 +32,36 @@ class AsyncJobs:
         """What lets time pass between two requests."""
         return self._transport.link
 
+    @takes_terms(JobTerms)
     async def create(
-        self,
-        model_id: str,
-        *,
-        target: str | Mapping[str, Any] | None = None,
-        device_key: str | None = None,
-        trials: int | None = None,
-        seconds: float | None = None,
-        minutes: float | None = None,
-        patience: int | None = None,
-        min_gain: float | None = None,
-        tuner: str | None = None,
-        seed: int | None = None,
-        priority: int | str | None = None,
-        precision: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
+        self, model_id: str, *, idempotency_key: str | None = None, **terms: Unpack[JobTerms]
     ) -> Job:
-        """Create a job. It needs a limit of `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends it.
+        """Create a job. It needs a limit: `trials`, `seconds` or `minutes`, `patience` or `min_gain`; the first reached ends it.
 
         Args:
             model_id: A model that was imported.
-            target: What to compile for; the devices' own target where it is left out.
-            device_key: The pool that measures.
-            trials: Candidates to try, over all tasks.
-            seconds: Wall-clock to search.
-            minutes: The same in minutes; added to `seconds`.
-            patience: Stop after so many trials without a better kernel.
-            min_gain: Stop when a minute of search is expected to make the model less than this share faster
-                (0.01: one percent).
-            tuner: Search strategy (``xgb``, ``ga``, ``random``, ``grid``, ``evolutionary``).
-            seed: Seed of the search.
-            priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
-            precision: How large weights are stored: ``as-model``, ``float16-weights``, ``bfloat16-weights``, ``int8-weights``.
-            options: Further options of the server.
             idempotency_key: Equal keys make one job, however often they are sent; a fresh one where it is left out.
+            **terms
 
         Raises:
             InvalidRequestError: If the server refuses the request; the code says what is wrong with it.
             ConflictError: If the model is not ready.
         """
-        wall_sec = wall_sec_of(seconds, minutes)
-        terms = terms_of(
-            target,
-            device_key,
-            trials,
-            wall_sec,
-            patience,
-            min_gain,
-            tuner,
-            seed,
-            priority,
-            options,
-            precision,
-        )
-        body = {"model_id": model_id, **terms}
+        body = {"model_id": model_id, **job_json(terms)}
         return Job.read(await self._transport.post("jobs", body, key=idempotency_key or uuid.uuid4().hex))
 
-    async def check(
-        self,
-        *,
-        target: str | Mapping[str, Any] | None = None,
-        device_key: str | None = None,
-        trials: int | None = None,
-        seconds: float | None = None,
-        minutes: float | None = None,
-        patience: int | None = None,
-        min_gain: float | None = None,
-        tuner: str | None = None,
-        seed: int | None = None,
-        priority: int | str | None = None,
-        precision: str | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Let the server check what `create` would be given, all but the model: before that is uploaded in vain.
+    @takes_terms(JobTerms)
+    async def check(self, **terms: Unpack[JobTerms]) -> None:
+        """Let the server check the terms of a job before its model is uploaded. Nothing is created.
+
+        Args:
+            **terms
 
         Raises:
             InvalidRequestError: If the server would refuse the request; the code says what is wrong with it.
             ConflictError: If no device has been registered yet.
         """
-        wall_sec = wall_sec_of(seconds, minutes)
-        terms = terms_of(
-            target,
-            device_key,
-            trials,
-            wall_sec,
-            patience,
-            min_gain,
-            tuner,
-            seed,
-            priority,
-            options,
-            precision,
-        )
-        await self._transport.post("jobs/check", terms, repeatable=True)
+        await self._transport.post("jobs/check", job_json(terms), repeatable=True)
 
     async def get(self, job_id: str) -> Job:
         return Job.read(await self._transport.get(f"jobs/{segment(job_id)}"))
@@ -167,37 +102,22 @@ class AsyncJobs:
         """
         return Job.read(await self._transport.post(f"jobs/{segment(job_id)}/resume", repeatable=True))
 
-    async def change(
-        self,
-        job_id: str,
-        *,
-        trials: int | None = None,
-        seconds: float | None = None,
-        minutes: float | None = None,
-        patience: int | None = None,
-        min_gain: float | None = None,
-        priority: int | str | None = None,
-    ) -> Job:
-        """Change what is named of a job that has not ended; the rest stays.
+    @takes_terms(JobChanges)
+    async def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
+        """Change a job that has not ended. Terms that are left out stay as they are.
+
+        Limits are for the whole job, and count from the end of the present round on. A search that a limit has ended goes
+        on if that limit is raised.
 
         Args:
             job_id: The job.
-            trials: Candidates to try in all. This and the other limits are as in `create`, and count from the end of
-                the present round on; a search that a limit has ended goes on if that is raised.
-            seconds: Wall-clock to search in all.
-            minutes: The same in minutes; added to `seconds`.
-            patience: Stop after so many trials without a better kernel.
-            min_gain: Stop when a minute of search is expected to win less than this share.
-            priority: ``low``, ``normal``, ``high`` or a number: jobs with a higher one get devices first.
+            **terms
 
         Raises:
             ConflictError: If it has ended, or (``search-ended``) the budget can change nothing any more.
             InvalidRequestError: If there is no such priority or budget.
         """
-        budget = budget_of(trials, wall_sec_of(seconds, minutes), patience, min_gain)
-        changes = {"priority": priority, "budget": budget or None}
-        named = {name: value for name, value in changes.items() if value is not None}
-        return Job.read(await self._transport.patch(f"jobs/{segment(job_id)}", named))
+        return Job.read(await self._transport.patch(f"jobs/{segment(job_id)}", change_json(changes)))
 
     async def retry(self, job_id: str) -> Job:
         """Let a failed job go on with the step that failed; nothing that was done is done again.

@@ -4,50 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from tunefarm.client.http.blocking import Blocking, blocking
 from tunefarm.client.http.paging import get_all
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.reading import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey:
-    """A key of the API, without its secret."""
+class ApiKey(Result):
+    """A key of the API, without its secret. Times are Unix seconds, None where it was never used or is not revoked."""
 
     id: str
-    name: str
-    scopes: tuple[str, ...]
-    created_at: float
-    last_used_at: float | None
-    revoked_at: float | None
+    name: str = ""
+    scopes: tuple[str, ...] = ()
+    created_at: float = 0.0
+    last_used_at: float | None = None
+    revoked_at: float | None = None
     raw: Mapping[str, Any] = field(repr=False)
-
-    @classmethod
-    def read(cls, data: object) -> Self:
-        f = Fields(data, "key")
-        return cls(**_key_fields(f))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApiKey(ApiKey):
-    """A key that was just made. `key` is the key itself: the server does not know it any more."""
+    """A key that was just made. `key` is its text: the server keeps a hash alone."""
 
     key: str = field(repr=False)
 
-    @classmethod
-    def read(cls, data: object) -> Self:
-        f = Fields(data, "key")
-        return cls(**_key_fields(f), key=f.text("key"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignInLink:
-    """A link that signs one browser in to the dashboard, once."""
+class SignInLink(Result):
+    """A link that signs one browser in to the dashboard, once; good until `expires_at`, Unix seconds."""
 
     url: str = field(repr=False)
-    expires_at: float
+    expires_at: float = 0.0
 
 
 class AsyncKeys:
@@ -83,8 +73,10 @@ class AsyncKeys:
 
     async def sign_in_link(self) -> SignInLink:
         """Make a link that lets a browser do what this client's key may do. It needs the scope ``read`` only."""
-        f = Fields(await self._transport.post("sign-in-links"), "link")
-        return SignInLink(url=self._transport.url + f.text("path"), expires_at=f.number("expires_at", 0.0))
+        answer = await self._transport.post("sign-in-links")
+        if isinstance(answer, dict) and isinstance(answer.get("path"), str):
+            answer = {**answer, "url": self._transport.url + answer["path"]}
+        return SignInLink.read(answer)
 
 
 class Keys(Blocking[AsyncKeys]):
@@ -94,15 +86,3 @@ class Keys(Blocking[AsyncKeys]):
     list = blocking(AsyncKeys.list)
     revoke = blocking(AsyncKeys.revoke)
     sign_in_link = blocking(AsyncKeys.sign_in_link)
-
-
-def _key_fields(f: Fields) -> dict[str, Any]:
-    return {
-        "id": f.text("id"),
-        "name": f.text("name", ""),
-        "scopes": tuple(str(scope) for scope in f.items("scopes")),
-        "created_at": f.number("created_at", 0.0),
-        "last_used_at": f.optional_number("last_used_at"),
-        "revoked_at": f.optional_number("revoked_at"),
-        "raw": f.data,
-    }

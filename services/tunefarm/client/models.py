@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tunefarm.client.errors import ModelFailedError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
-from tunefarm.client.http.paging import get_all, get_page, walk
+from tunefarm.client.http.paging import Page, get_all, get_page, walk
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Query, Transport, segment
 from tunefarm.client.http.waiting import wait_until
-from tunefarm.client.results.jobs import Model, ModelTask, Page
+from tunefarm.client.results.models import Model, ModelTask
 from tunefarm.client.uploads import PARTED_BYTES, PartedUpload
 
 Shapes = Mapping[str, Sequence[int]]

@@ -6,15 +6,18 @@ import os
 import random
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 from tunefarm.client.errors import ClientError, InvalidRequestError, ProtocolError, UnavailableError
 from tunefarm.client.http.links import CHUNK_BYTES
+from tunefarm.client.http.paging import get_page
 from tunefarm.client.http.streams import ByteProgress
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.models import Problem
+from tunefarm.client.results.reading import Result
 
 PARTED_BYTES = 4 << 20
 """Files of more than this go in parts: a smaller one is soon sent again."""
@@ -25,6 +28,20 @@ PART_BYTES = 64 << 20
 _LOOK_AGAIN = frozenset({"upload-locked", "upload-offset", "upload-not-found"})
 _LOCKED_WAIT_SEC = 2.0
 _LOCKED_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Upload(Result):
+    """An upload in parts, as the server describes it."""
+
+    id: str
+    name: str = ""
+    state: str = ""
+    sha256: str | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    offset_bytes: int | None = None
+    model_id: str | None = None
+    error: Problem | None = None
 
 
 class PartedUpload:
@@ -105,15 +122,13 @@ class PartedUpload:
             # Dropped by somebody; or another process is sending the same file, and would be in our way.
             await self._begin(metadata)
             return
-        upload = Fields(await self._transport.get(f"uploads/{segment(self._id)}"), "upload")
-        if upload.text("state") == "failed":
-            error = Fields(upload.mapping("error"), "error")
-            raise InvalidRequestError(
-                error.text("message", "the server refused the file"),
-                code=error.text("code", "upload-failed"),
-                fields=error.mapping("fields"),
-            )
-        self._offset = upload.integer("offset_bytes")
+        upload = _Upload.read(await self._transport.get(f"uploads/{segment(self._id)}"))
+        if upload.state == "failed":
+            error = upload.error or Problem(code="upload-failed", message="the server refused the file")
+            raise InvalidRequestError(error.message, code=error.code, fields=error.fields)
+        if upload.offset_bytes is None:
+            raise ProtocolError("the server does not say how far the upload is", code="bad-answer")
+        self._offset = upload.offset_bytes
 
     async def _send_part(self, source: IO[bytes]) -> None:
         start, end = self._offset, min(self._offset + PART_BYTES, self._total)
@@ -126,14 +141,17 @@ class PartedUpload:
         self._offset = int(said)
 
     async def _find(self, digest: str) -> bool:
-        page = Fields(await self._transport.get("uploads"), "list of uploads")
-        shapes = sorted(self._shapes)
-        for item in page.items("items"):
-            upload = Fields(item, "upload")
-            told = [f"{key}={','.join(map(str, dims))}" for key, dims in upload.mapping("shapes").items()]
-            same = (upload.optional_text("sha256"), upload.text("name"), sorted(told))
-            if upload.text("state") == "open" and same == (digest, self._name, shapes):
-                self._id, self._offset, self._found = upload.text("id"), upload.integer("offset_bytes"), True
+        """Look for an upload of the same file that was begun before; return whether there is one."""
+        uploads = await get_page(self._transport, "uploads", {}, _Upload.read)
+        for upload in uploads:
+            shapes = [f"{key}={','.join(map(str, dims))}" for key, dims in upload.shapes.items()]
+            is_same = (upload.sha256, upload.name, sorted(shapes)) == (
+                digest,
+                self._name,
+                sorted(self._shapes),
+            )
+            if upload.state == "open" and is_same and upload.offset_bytes is not None:
+                self._id, self._offset, self._found = upload.id, upload.offset_bytes, True
                 return True
         return False
 
@@ -142,11 +160,13 @@ class PartedUpload:
         headers = {"Upload-Length": str(self._total), "Upload-Metadata": ",".join(pairs)}
         # Sent twice, it leaves an empty upload behind, which expires.
         begun = await self._transport.post("uploads", headers=headers, repeatable=True)
-        self._id, self._offset, self._found = Fields(begun, "upload").text("id"), 0, False
+        self._id, self._offset, self._found = _Upload.read(begun).id, 0, False
 
     async def _model_id(self) -> str:
-        upload = Fields(await self._transport.get(f"uploads/{segment(self._id)}"), "upload")
-        return upload.text("model_id")
+        upload = _Upload.read(await self._transport.get(f"uploads/{segment(self._id)}"))
+        if upload.model_id is None:
+            raise ProtocolError("the server does not say which model the upload became", code="bad-answer")
+        return upload.model_id
 
 
 def _digest(source: IO[bytes]) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from tunefarm.client.errors import WaitTimeoutError
 from tunefarm.client.http.blocking import Blocking, blocking, blocking_each
 from tunefarm.client.http.paging import get_all, walk
 from tunefarm.client.http.transport import Transport, segment
-from tunefarm.client.results.fields import Fields
+from tunefarm.client.results.reading import Result
 
 _POLL_SEC = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(Result):
     """A URL that is told of what happens to jobs, without its secret.
 
     Attributes:
@@ -28,18 +28,14 @@ class Webhook:
 
     id: str
     url: str
-    kinds: tuple[str, ...]
-    job_id: str | None
-    failures: int
-    failing_since: float | None
-    disabled_at: float | None
-    disabled_reason: str
-    created_at: float
+    kinds: tuple[str, ...] = ()
+    job_id: str | None = None
+    failures: int = 0
+    failing_since: float | None = None
+    disabled_at: float | None = None
+    disabled_reason: str = ""
+    created_at: float = 0.0
     raw: Mapping[str, Any] = field(repr=False)
-
-    @classmethod
-    def read(cls, data: object) -> Self:
-        return cls(**_webhook_fields(Fields(data, "webhook")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +44,9 @@ class NewWebhook(Webhook):
 
     secret: str = field(repr=False)
 
-    @classmethod
-    def read(cls, data: object) -> Self:
-        f = Fields(data, "webhook")
-        return cls(**_webhook_fields(f), secret=f.text("secret"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookDelivery:
+class WebhookDelivery(Result):
     """One event for one webhook, and how it went.
 
     Attributes:
@@ -66,35 +57,17 @@ class WebhookDelivery:
     """
 
     id: str
-    job_id: str | None
-    seq: int | None
+    job_id: str | None = None
+    seq: int | None = None
     kind: str
     state: str
-    attempts: int
-    status: int | None
-    latency_sec: float | None
-    error: str
-    created_at: float
-    finished_at: float | None
+    attempts: int = 0
+    status: int | None = None
+    latency_sec: float | None = None
+    error: str = ""
+    created_at: float = 0.0
+    finished_at: float | None = None
     raw: Mapping[str, Any] = field(repr=False)
-
-    @classmethod
-    def read(cls, data: object) -> Self:
-        f = Fields(data, "delivery")
-        return cls(
-            id=f.text("id"),
-            job_id=f.optional_text("job_id"),
-            seq=None if f.optional_number("seq") is None else f.integer("seq"),
-            kind=f.text("kind"),
-            state=f.text("state"),
-            attempts=f.integer("attempts", 0),
-            status=None if f.optional_number("status") is None else f.integer("status"),
-            latency_sec=f.optional_number("latency_sec"),
-            error=f.text("error", ""),
-            created_at=f.number("created_at", 0.0),
-            finished_at=f.optional_number("finished_at"),
-            raw=f.data,
-        )
 
 
 class AsyncWebhooks:
@@ -178,18 +151,3 @@ class Webhooks(Blocking[AsyncWebhooks]):
     disable = blocking(AsyncWebhooks.disable)
     test = blocking(AsyncWebhooks.test)
     deliveries = blocking_each(AsyncWebhooks.deliveries)
-
-
-def _webhook_fields(f: Fields) -> dict[str, Any]:
-    return {
-        "id": f.text("id"),
-        "url": f.text("url"),
-        "kinds": tuple(str(kind) for kind in f.items("kinds")),
-        "job_id": f.optional_text("job_id"),
-        "failures": f.integer("failures", 0),
-        "failing_since": f.optional_number("failing_since"),
-        "disabled_at": f.optional_number("disabled_at"),
-        "disabled_reason": f.text("disabled_reason", ""),
-        "created_at": f.number("created_at", 0.0),
-        "raw": f.data,
-    }

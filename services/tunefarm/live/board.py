@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
-    from tunefarm.client import Job, Model
+    from tunefarm.client.results.jobs import Job
+    from tunefarm.client.results.models import Model
 
 
 class Phase(StrEnum):
@@ -127,6 +128,8 @@ class Board:
         if job.progress.tasks_total:
             parts.append(f"{job.progress.tasks_with_record} of {job.progress.tasks_total} kernels")
         parts.append(f"best {quantities.latency(job.best_latency_sec)}")
+        if job.eta_sec is not None:
+            parts.append(f"{quantities.duration(job.eta_sec)} left")
         if job.progress.phase == "confirming":
             parts.append("confirming the best")
         if job.state == "paused" or job.waiting:

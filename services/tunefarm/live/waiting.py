@@ -17,7 +17,8 @@ from tunefarm.live.stage import Stage
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tunefarm.client import Job, Model
+    from tunefarm.client.results.jobs import Job
+    from tunefarm.client.results.models import Model
 
 OF_A_MODEL = (Phase.UPLOAD, Phase.IMPORT)
 OF_A_JOB = tuple(phase for phase in PHASES if phase not in OF_A_MODEL)

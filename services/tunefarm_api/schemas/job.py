@@ -10,29 +10,19 @@ from tunefarm_api.schemas.base import Input, Output
 from tunefarm_api.schemas.peak import Roofline
 from tunefarm_api.schemas.problem import StoredError
 from tunefarm_db.states.job import JobState
-from tunefarm_tuning.workload.precision import Precision
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
 
 Whole = Annotated[int, Field(strict=True)]
 Priority = Whole | Literal["low", "normal", "high"]
-_PRIORITY = (
-    "Jobs with a higher one get devices first, from the next round on; those of one priority share them. A whole "
-    "number from -100 to 100, or low (-10), normal (0) or high (10)."
-)
 
 
 class BudgetIn(Input):
     """How much the job may spend: the limit that is reached first ends the search. At least one is needed."""
 
-    trials: Whole | None = Field(None, description="Candidates, measured or failed, over all tasks.")
-    wall_sec: Annotated[float, Field(strict=True)] | None = Field(
-        None, description="Seconds of searching; waiting for a device is not counted."
-    )
-    patience_trials: Whole | None = Field(None, description="Trials in a row without a better kernel.")
-    min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(
-        None,
-        description="Stop when a minute of searching is expected to take less than this share off the model's "
-        "latency; 0.01 is one percent.",
-    )
+    trials: Whole | None = Field(None, description=HELP["trials"])
+    wall_sec: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["seconds"])
+    patience_trials: Whole | None = Field(None, description=HELP["patience"])
+    min_gain_per_min: Annotated[float, Field(strict=True)] | None = Field(None, description=HELP["min_gain"])
 
 
 _TERMS: dict[str, Any] = {
@@ -50,12 +40,7 @@ class JobOptions(Input):
     round_size: Whole | None = Field(
         None, description="Candidates of one tuning step; the server's default where it is left out."
     )
-    precision: str | None = Field(
-        None,
-        max_length=100,
-        description=f"How large weights are stored: {', '.join(Precision)}. Arithmetic stays float32; for CPUs. As in the "
-        "model where it is left out.",
-    )
+    precision: str | None = Field(None, max_length=100, description=f"{HELP['precision']} For CPUs.")
 
 
 class JobCheck(Input):
@@ -65,16 +50,12 @@ class JobCheck(Input):
 
     budget: BudgetIn = Field(description="How much the search may spend.")
     target: Annotated[str, Field(max_length=2000)] | dict[str, Any] | None = Field(
-        None,
-        description="What to compile for: a name, TVM's text or JSON. Left out or `host`: what the devices of the "
-        "pool report about themselves.",
+        None, description=HELP["target"]
     )
-    device_key: str | None = Field(
-        None, max_length=200, description="The pool that measures; may be left out where there is only one."
-    )
-    tuner: str = Field("xgb", max_length=100, description="xgb, ga, random, grid or evolutionary.")
-    seed: Whole = Field(0, description="Seed of the search.")
-    priority: Priority = Field(0, description=_PRIORITY)
+    device_key: str | None = Field(None, max_length=200, description=HELP["device_key"])
+    tuner: str = Field(DEFAULT_TUNER, max_length=100, description=HELP["tuner"])
+    seed: Whole = Field(0, description=HELP["seed"])
+    priority: Priority = Field(0, description=HELP["priority"])
     options: JobOptions = Field(
         JobOptions(round_size=None, precision=None), description="How the search goes about it."
     )
@@ -87,7 +68,7 @@ class JobChange(Input):
         json_schema_extra={"examples": [{"priority": "high", "budget": {"wall_sec": 1200}}]}
     )
 
-    priority: Priority | None = Field(None, description=_PRIORITY)
+    priority: Priority | None = Field(None, description=HELP["priority"])
     budget: BudgetIn | None = Field(
         None, description="Limits to change; null removes one, what is left out stays."
     )
@@ -171,6 +152,7 @@ class Job(Output):
                     "failures": 9,
                     "trials_since_improvement": 12,
                     "best_latency_sec": 0.0081,
+                    "eta_sec": 528.5,
                     "stop_reason": None,
                     "progress": {
                         "phase": "tuning",
@@ -220,6 +202,11 @@ class Job(Output):
     trials_since_improvement: int = Field(description="Trials since a kernel was last improved.")
     best_latency_sec: float | None = Field(
         description="The kernels' best times, by how often each runs; null until each task has one."
+    )
+    eta_sec: float | None = Field(
+        None,
+        description="For how many more seconds it is expected to search: what is left of the limit that comes first, at the "
+        "mean pace so far. null unless it searches, and where it has no limit of time or trials.",
     )
     stop_reason: str | None = Field(
         description="The limit that ended the search, or `exhausted`; null before."

@@ -18,12 +18,12 @@ from tunefarm_api.web.jobs.job_line import JobLine, job_lines
 from tunefarm_api.web.jobs.task_view import shapes_text
 from tunefarm_api.web.paths import UPLOADS
 from tunefarm_api.web.rendering import page
-from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, submit_job
+from tunefarm_app.jobs.submit import submit_job
 from tunefarm_app.models.removal import delete_model
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import Model
-from tunefarm_tuning.workload.precision import Precision
+from tunefarm_text import job_terms
 
 router = APIRouter(include_in_schema=False)
 
@@ -66,9 +66,7 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
         shapes_text=shapes_text,
         lines=lines,
         pools=pools,
-        tuners=TUNERS,
-        default_tuner=DEFAULT_TUNER,
-        precisions=[precision.value for precision in Precision],
+        terms=job_terms,
     )
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
+from tunefarm_text.job_terms import MAX_PRIORITY, PRIORITIES
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
-
-PRIORITIES: Mapping[str, int] = MappingProxyType({"low": -10, "normal": 0, "high": 10})
-MAX_PRIORITY = 100
 
 
 def parse_priority(asked: int | str) -> int:

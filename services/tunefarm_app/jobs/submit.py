@@ -16,6 +16,7 @@ from tunefarm_app.jobs.priority import parse_priority
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES, Device, Job, Model, ModelState, StepKind
+from tunefarm_text.job_terms import DEFAULT_TUNER, TUNERS
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.search.budget import Budget
@@ -26,8 +27,6 @@ from tunefarm_tuning.workload.precision import Precision, parse_precision
 
 log = structlog.stdlib.get_logger(__name__)
 
-TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
-DEFAULT_TUNER = "xgb"
 MAX_SEED = (1 << 63) - 1
 MAX_ROUND_SIZE = 256
 MAX_TRIALS = (1 << 31) - 1

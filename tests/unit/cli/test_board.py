@@ -10,7 +10,8 @@ from rich.console import Console
 
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.views import view
-from tunefarm.client.results.jobs import Job, Model
+from tunefarm.client.results.jobs import Job
+from tunefarm.client.results.models import Model
 from tunefarm.live.bars import Bars
 from tunefarm.live.board import Board, Phase, Status, budget_used
 

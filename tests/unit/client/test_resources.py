@@ -22,7 +22,8 @@ from tunefarm.client import (
 )
 from tunefarm.client.http.retry import RetryPolicy
 from tunefarm.client.http.streams import file_name
-from tunefarm.client.results.jobs import Job, Model
+from tunefarm.client.results.jobs import Job
+from tunefarm.client.results.models import Model
 
 MODEL = {
     "id": "mdl_1",

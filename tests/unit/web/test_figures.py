@@ -13,9 +13,7 @@ from tunefarm_api.web.jobs.job_view import (
     Speedup,
     latency_of,
     progress_words,
-    share_done,
     speedup_so_far,
-    time_left,
 )
 from tunefarm_api.web.jobs.log_lines import log_line
 from tunefarm_api.web.jobs.phases import phases_of
@@ -64,28 +62,6 @@ def test_which_paths_are_pages() -> None:
     assert not is_public("/jobs")
     assert is_local("/jobs?x=1#y")
     assert not any(map(is_local, ["//x", "x", "https://x", "/\\x", "/\nx", ""]))
-
-
-def test_what_is_left_is_the_limit_that_comes_first() -> None:
-    assert time_left(job(budget={"wall_sec": 100.0}, tuned_sec=40.0)).soonest_sec == 60
-    both = time_left(job(budget={"wall_sec": 100.0, "trials": 50}, tuned_sec=40.0, trials=40))
-    assert both.soonest_sec == pytest.approx(10)
-    ranged = time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40), rates=[0.5, 2.0])
-    assert (ranged.soonest_sec, ranged.latest_sec) == (30, 120)
-    assert ranged.is_range
-    early = time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40), rates=[])
-    assert (early.soonest_sec, early.latest_sec) == pytest.approx((40, 60 / 0.7))
-    assert not time_left(job(budget={"trials": 100}, tuned_sec=40.0, trials=40)).is_range
-    assert time_left(job(budget={"patience_trials": 5}, tuned_sec=1.0, trials=4)) is None
-    assert time_left(job(budget={"wall_sec": 1.0}, state=JobState.COMPILING)) is None
-    assert time_left(job(budget={"trials": 9})) is None
-
-
-def test_the_share_that_is_done() -> None:
-    assert share_done(job(budget={"wall_sec": 100.0, "trials": 10}, tuned_sec=40.0, trials=9)) == 0.9
-    assert share_done(job(budget={"trials": 10}, trials=12)) == 1.0
-    assert share_done(job(budget={"patience_trials": 5})) is None
-    assert share_done(job(budget={}, state=JobState.SUCCEEDED)) == 1.0
 
 
 def test_progress_is_held_against_the_limits_that_there_are() -> None:

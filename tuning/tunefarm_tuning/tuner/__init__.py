@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tunefarm_text.job_terms import DEFAULT_TUNER, TUNERS
 from tunefarm_tuning.tuner.base import TrialResult, Tuner, result_of_record
-from tunefarm_tuning.tuner.choice import DEFAULT_TUNER, TUNERS, check_tuner_name, make_tuner, task_seed
+from tunefarm_tuning.tuner.choice import check_tuner_name, make_tuner, task_seed
 
 __all__ = [
     "DEFAULT_TUNER",

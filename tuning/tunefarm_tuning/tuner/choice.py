@@ -5,16 +5,12 @@ from __future__ import annotations
 import hashlib
 from difflib import get_close_matches
 
+from tunefarm_text.job_terms import TUNERS
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.tuner.base import Tuner
 from tunefarm_tuning.workload.task import TuningTask
-
-TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
-"""Names that `make_tuner` takes, the recommended one first."""
-
-DEFAULT_TUNER = TUNERS[0]
 
 
 def check_tuner_name(name: str) -> str:

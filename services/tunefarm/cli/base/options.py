@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from tunefarm_text.job_terms import HELP
+
 _PANEL = "Server"
-_BUDGET = "Budget: what is reached first ends the search"
+_BUDGET = "Budget: the limit that is reached first ends the search"
 
 Url = Annotated[
     str | None,
@@ -59,27 +61,22 @@ Shape = Annotated[
     ),
 ]
 Minutes = Annotated[
-    float | None, typer.Option("--minutes", "-m", help="Minutes of search.", rich_help_panel=_BUDGET)
+    float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
 ]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", help="Seconds of search.", rich_help_panel=_BUDGET)
-]
+Seconds = Annotated[float | None, typer.Option("--seconds", help=HELP["seconds"], rich_help_panel=_BUDGET)]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", help="Candidates to try, over all kernels.", rich_help_panel=_BUDGET),
+    typer.Option("--trials", help=HELP["trials"], rich_help_panel=_BUDGET),
 ]
 Patience = Annotated[
     int | None,
-    typer.Option(
-        "--patience", help="Stop after so many trials without a better kernel.", rich_help_panel=_BUDGET
-    ),
+    typer.Option("--patience", help=HELP["patience"], rich_help_panel=_BUDGET),
 ]
 MinGain = Annotated[
     float | None,
     typer.Option(
         "--min-gain",
-        help="Stop when a minute of search is expected to make the model less than this share faster "
-        "(0.01: one percent).",
+        help=HELP["min_gain"],
         rich_help_panel=_BUDGET,
     ),
 ]
@@ -88,7 +85,7 @@ Priority = Annotated[
     typer.Option(
         "--priority",
         metavar="PRIORITY",
-        help="low, normal, high, or a whole number from -100 to 100: jobs with a higher one get devices first.",
+        help=HELP["priority"],
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]

@@ -2,13 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from tunefarm.client.http.transport import Query, Transport
-from tunefarm.client.results.jobs import Page, Whole
+from tunefarm.client.results.reading import Result
+from tunefarm.client.results.shown import html_table
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Part of a list; `next_cursor` gets the next part, None where this is the last.
+
+    Iterating yields this part's items; the lists' `all` methods go on to the end.
+    """
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, position: int) -> T:
+        return self.items[position]
+
+    def _repr_html_(self) -> str:
+        more = "" if self.next_cursor is None else "<p>… and more: this is the first part</p>"
+        return html_table(self.items) + more
+
+    @classmethod
+    def read(cls, data: object, item: Callable[[object], T]) -> Page[T]:
+        """Return the page that the server's JSON holds.
+
+        Args:
+            data: The answer.
+            item: Reads one item.
+
+        Raises:
+            ProtocolError: ``bad-answer`` if the JSON is no page.
+        """
+        page = _JsonPage.read(data)
+        return Page(items=tuple(item(entry) for entry in page.items), next_cursor=page.next_cursor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JsonPage(Result):
+    items: tuple[Any, ...] = ()
+    next_cursor: str | None = None
+
+
+class CompleteList(tuple[T, ...]):
+    """The items of all pages. A notebook shows them as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
 
 
 async def get_page(transport: Transport, path: str, query: Query, read: Callable[[object], T]) -> Page[T]:
@@ -34,4 +89,4 @@ async def get_all(
     transport: Transport, path: str, query: Query, read: Callable[[object], T]
 ) -> tuple[T, ...]:
     """Return the items of all pages."""
-    return Whole([item async for item in walk(transport, path, query, read)])
+    return CompleteList([item async for item in walk(transport, path, query, read)])

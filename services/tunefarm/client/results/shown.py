@@ -1,8 +1,9 @@
-"""What a REPL and a notebook show of a value: a line, and a small table. The facts are in `tunefarm.client.results.facts`."""
+"""How a REPL and a notebook show a value: as a line, and as a small table. Each class says what, in `summary`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from html import escape
 
 _MOST_TEXT = 200
@@ -10,9 +11,16 @@ _LEFT = ' style="text-align: left"'
 
 
 class Shown:
-    """A value that is shown by a few facts. The rest is in its attributes, and all of it in `raw`."""
+    """A value that is shown by a few facts. Its attributes hold the others, and `raw` all of them."""
 
     __slots__ = ()
+
+    def summary(self) -> Mapping[str, str]:
+        """Return the few facts, by name, the most telling first. The fact without a name is the value's own name.
+
+        An empty fact is not shown.
+        """
+        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {line(self)}>"
@@ -30,9 +38,9 @@ class Shown:
 def line(value: Shown) -> str:
     """Return a value's facts in one line."""
     facts = _plain(value)
-    called = facts.pop("", "")
-    rest = ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact)
-    return ": ".join(part for part in (called, rest) if part)
+    title = facts.pop("", "")
+    named = ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact)
+    return ": ".join(part for part in (title, named) if part)
 
 
 def html_table(items: Iterable[object]) -> str:
@@ -41,9 +49,9 @@ def html_table(items: Iterable[object]) -> str:
     if not shown:
         return "<em>none</em>"
     facts = [_plain(item) for item in shown]
-    names = [name for name in facts[0] if any(one.get(name) for one in facts)]
+    names = [name for name in facts[0] if any(row.get(name) for row in facts)]
     head = "".join(_cell("th", name or type(shown[0]).__name__) for name in names)
-    rows = [f"<tr>{''.join(_cell('td', one.get(name, '')) for name in names)}</tr>" for one in facts]
+    rows = [f"<tr>{''.join(_cell('td', row.get(name, '')) for name in names)}</tr>" for row in facts]
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
@@ -52,11 +60,23 @@ def _cell(tag: str, text: str) -> str:
 
 
 def _plain(value: Shown) -> dict[str, str]:
-    """Return a value's facts without anything that a terminal would obey: names in them are a stranger's."""
-    from tunefarm.client.results.facts import facts
-
-    found: Mapping[str, str] = facts(value)
+    """Return a value's facts without control characters: strangers choose the names in them."""
     return {
         name: "".join(letter if letter.isprintable() else " " for letter in fact[:_MOST_TEXT])
-        for name, fact in found.items()
+        for name, fact in value.summary().items()
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPage:
+    """The report of a job as one HTML page, complete in itself. A notebook shows it."""
+
+    html: str
+
+    def __repr__(self) -> str:
+        return f"<ReportPage of {len(self.html.encode()) / 1000:.0f} kB: a notebook shows it, `html` is its text>"
+
+    def _repr_html_(self) -> str:
+        # In a frame of its own, so that its styles do not meet the notebook's; it needs no script.
+        style = "width: 100%; height: 36em; border: 1px solid #8888"
+        return f'<iframe sandbox title="report" style="{style}" srcdoc="{escape(self.html)}"></iframe>'

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunefarm_api.web.forms import Form, number_of
-from tunefarm_app.jobs.submit import DEFAULT_TUNER, JobRequest
+from tunefarm_app.jobs.submit import JobRequest
 from tunefarm_db.unit_of_work import Repositories
 from tunefarm_db.values import UP_STATES
+from tunefarm_text.job_terms import DEFAULT_TUNER
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.search.budget import Budget
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from tunefarm_api.web.jobs.job_view import (
     ACTIVE,
     Latency,
-    Left,
     Speedup,
     latency_of,
     measured_speedup,
     progress_words,
-    share_done,
     speedup_so_far,
-    time_left,
 )
+from tunefarm_app.jobs.progress import TimeLeft, share_done, time_left
 from tunefarm_app.leases.wait_reason import why_waiting
 from tunefarm_db.repositories.farm.overview import ListedJob
 from tunefarm_db.unit_of_work import Repositories
@@ -32,7 +30,7 @@ class JobLine:
     waiting: str | None
     share: float | None
     done_words: str
-    left: Left | None
+    left: TimeLeft | None
     latency: Latency
     speedup: Speedup | None
 

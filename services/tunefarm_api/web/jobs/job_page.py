@@ -17,15 +17,14 @@ from tunefarm_api.web.jobs.job_view import (
     latency_of,
     measured_speedup,
     progress_words,
-    share_done,
     speedup_so_far,
-    time_left,
 )
 from tunefarm_api.web.jobs.log_lines import log_line, words
 from tunefarm_api.web.jobs.phases import phases_of
 from tunefarm_api.web.jobs.report_view import latency_lines
 from tunefarm_api.web.jobs.task_view import task_lines
 from tunefarm_api.web.rendering import page
+from tunefarm_app.jobs.progress import share_done, time_left
 from tunefarm_app.leases.wait_reason import why_waiting
 from tunefarm_app.records.rooflines import job_rooflines
 from tunefarm_db.states.job import JobState

@@ -23,61 +23,6 @@ class Speedup:
     than: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """How many seconds of searching are left: from the soonest to the latest."""
-
-    soonest_sec: float
-    latest_sec: float
-
-    @property
-    def is_range(self) -> bool:
-        return self.latest_sec > 1.15 * self.soonest_sec + 2
-
-
-def share_done(job: Job) -> float | None:
-    """Return how much of the search is done: of the limit that is nearest; None where nobody knows."""
-    if job.state in (JobState.SUCCEEDED, JobState.COMPILING) or job.stop_reason is not None:
-        return 1.0
-    shares = []
-    if limit := job.budget.get("trials"):
-        shares.append(job.trials / limit)
-    if limit := job.budget.get("wall_sec"):
-        shares.append(job.tuned_sec / limit)
-    return min(max(shares), 1.0) if shares else None
-
-
-_UNKNOWN_PACE = (0.7, 1.5)
-"""How far the pace to come may lie from the mean so far, as long as too little was measured to tell."""
-_FEW_RATES = 2
-
-
-def time_left(job: Job, rates: Sequence[float] | None = None) -> Left | None:
-    """Return how long the search goes on; None where no limit of time or trials says so.
-
-    Args:
-        job: The job.
-        rates: Trials per second, measured over stretches of the search: they make the range. Only the mean is told where
-            it is None.
-    """
-    if job.state is not JobState.TUNING or job.stop_reason is not None:
-        return None
-    soonest: list[float] = []
-    latest: list[float] = []
-    if limit := job.budget.get("wall_sec"):
-        soonest.append(max(limit - job.tuned_sec, 0.0))
-        latest.append(soonest[-1])
-    if (limit := job.budget.get("trials")) and job.trials and job.tuned_sec:
-        left = max(limit - job.trials, 0)
-        mean = job.trials / job.tuned_sec
-        paces = [mean, *(rate for rate in rates or () if rate > 0)]
-        if rates is not None and len(paces) <= _FEW_RATES:
-            paces += [share * mean for share in _UNKNOWN_PACE]
-        soonest.append(left / max(paces))
-        latest.append(left / min(paces))
-    return Left(soonest_sec=min(soonest), latest_sec=min(latest)) if soonest else None
-
-
 def progress_words(job: Job) -> str:
     """Return how far the search is, held against its limits: ``"48 of 60 trials, 28 s of 30 s"``."""
     trials, wall_sec = job.budget.get("trials"), job.budget.get("wall_sec")

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.submit import DEFAULT_TUNER, TUNERS, JobRequest, submit_job
+from tunefarm_app.jobs.submit import JobRequest, submit_job
 from tunefarm_app.models.removal import delete_model
+from tunefarm_text import job_terms
 from tunefarm_tuning import tuner
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TunefarmError
 from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.workload.precision import Precision
 
 
-def test_the_names_of_tuners_are_the_engines() -> None:
-    """Kept apart because the API process has no numpy to import the tuners with."""
-    assert TUNERS == tuner.TUNERS
-    assert DEFAULT_TUNER == tuner.DEFAULT_TUNER
+def test_the_terms_name_what_the_engine_knows() -> None:
+    """The text is apart from the engine because the client has no engine."""
+    assert job_terms.TUNERS == tuner.TUNERS
+    assert tuple(precision.value for precision in Precision) == job_terms.PRECISIONS
+    assert set(job_terms.API_LIMITS.values()) == {field.name for field in fields(Budget)}
 
 
 def refused(farm, model_id: str, **asked) -> TunefarmError:

@@ -1,0 +1,133 @@
+"""``client.devices``: the farm's machines, what people tell them, and what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tunefarm.client.http.blocking import Blocking, blocking
+from tunefarm.client.http.paging import Page, get_all, get_page
+from tunefarm.client.http.transport import Transport, segment
+from tunefarm.client.results.devices import (
+    Device,
+    DeviceCalibration,
+    DeviceChange,
+    DeviceInterval,
+    DeviceRecord,
+    DeviceTotals,
+    EnrolmentToken,
+)
+
+T = TypeVar("T")
+
+
+class AsyncDevices:
+    """The machines that measure."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def get(self, device_id: str) -> Device:
+        return Device.read(await self._transport.get(f"devices/{segment(device_id)}"))
+
+    async def list(self, *, device_key: str | None = None, state: str | None = None) -> tuple[Device, ...]:
+        """Return all devices, in the order they were first registered.
+
+        Args:
+            device_key: Only devices of this pool.
+            state: Only devices in this state.
+        """
+        query = {"limit": 500, "device_key": device_key, "state": state}
+        return await get_all(self._transport, "devices", query, Device.read)
+
+    async def create_token(
+        self, *, device_key: str | None = None, name: str | None = None, valid_sec: float = 900.0
+    ) -> EnrolmentToken:
+        """Make a token that lets one machine become a device, once (`tunefarm device join --token`).
+
+        Args:
+            device_key: The pool that it may join; None for any.
+            name: The device that may use it; None for any new one.
+            valid_sec: How long it is good.
+        """
+        body = {"device_key": device_key, "name": name, "valid_sec": valid_sec}
+        return EnrolmentToken.read(await self._transport.post("devices/tokens", body))
+
+    async def drain(self, device_id: str, *, reason: str = "") -> Device:
+        """Let the device finish its round, and give it no further one until it is released."""
+        return await self._command(device_id, "drain", reason)
+
+    async def quarantine(self, device_id: str, *, reason: str = "") -> Device:
+        """Give the device no work until it is released."""
+        return await self._command(device_id, "quarantine", reason)
+
+    async def release(self, device_id: str, *, reason: str = "") -> Device:
+        """End draining or quarantine: the device is calibrated as if it had just come.
+
+        Raises:
+            ConflictError: ``device-state`` if it is neither drained nor quarantined.
+        """
+        return await self._command(device_id, "release", reason)
+
+    async def remove(self, device_id: str) -> None:
+        """Forget the device, and revoke its credential. Its records stay."""
+        await self._transport.delete(f"devices/{segment(device_id)}")
+
+    async def intervals(self, device_id: str, *, span: str = "day") -> tuple[DeviceInterval, ...]:
+        """Return the device's use, temperature, load and clock over time, oldest first.
+
+        Args:
+            device_id: The device.
+            span: How far back: ``hour``, ``day``, ``week`` or ``month``, in 60 to 97 intervals.
+        """
+        path = f"devices/{segment(device_id)}/intervals"
+        return (await get_page(self._transport, path, {"span": span}, DeviceInterval.read)).items
+
+    async def totals(self, device_id: str) -> DeviceTotals:
+        """Return what the device ever measured."""
+        return DeviceTotals.read(await self._transport.get(f"devices/{segment(device_id)}/totals"))
+
+    async def calibrations(
+        self, device_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[DeviceCalibration]:
+        """Return the device's calibrations, newest first."""
+        return await self._history(device_id, "calibrations", limit, cursor, DeviceCalibration.read)
+
+    async def changes(
+        self, device_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[DeviceChange]:
+        """Return the changes of the device's state, newest first; checks that it passed are left out."""
+        return await self._history(device_id, "changes", limit, cursor, DeviceChange.read)
+
+    async def records(
+        self, device_id: str, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[DeviceRecord]:
+        """Return what was measured on the device, newest first."""
+        return await self._history(device_id, "records", limit, cursor, DeviceRecord.read)
+
+    async def _history(
+        self, device_id: str, kind: str, limit: int, cursor: str | None, read: Callable[[object], T]
+    ) -> Page[T]:
+        query = {"limit": limit, "cursor": cursor}
+        return await get_page(self._transport, f"devices/{segment(device_id)}/{kind}", query, read)
+
+    async def _command(self, device_id: str, command: str, reason: str) -> Device:
+        path = f"devices/{segment(device_id)}/{command}"
+        return Device.read(await self._transport.post(path, {"reason": reason}))
+
+
+class Devices(Blocking[AsyncDevices]):
+    """The machines that measure."""
+
+    get = blocking(AsyncDevices.get)
+    list = blocking(AsyncDevices.list)
+    create_token = blocking(AsyncDevices.create_token)
+    drain = blocking(AsyncDevices.drain)
+    quarantine = blocking(AsyncDevices.quarantine)
+    release = blocking(AsyncDevices.release)
+    remove = blocking(AsyncDevices.remove)
+    intervals = blocking(AsyncDevices.intervals)
+    totals = blocking(AsyncDevices.totals)
+    calibrations = blocking(AsyncDevices.calibrations)
+    changes = blocking(AsyncDevices.changes)
+    records = blocking(AsyncDevices.records)

@@ -1,0 +1,87 @@
+"""How far a job's search is, and how long it will go on: the same figures for the API, the pages and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tunefarm_db.states.job import JobState
+from tunefarm_db.values import Job
+
+_UNKNOWN_PACE = (0.7, 1.5)
+"""How far the coming pace may lie from the mean pace, as long as too few rates were measured to tell."""
+_FEW_RATES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLeft:
+    """How many seconds of searching are left.
+
+    Attributes:
+        expected_sec: At the mean pace so far.
+        soonest_sec: At the fastest pace that was measured.
+        latest_sec: At the slowest.
+    """
+
+    expected_sec: float
+    soonest_sec: float
+    latest_sec: float
+
+    @property
+    def is_range(self) -> bool:
+        """Whether `soonest_sec` and `latest_sec` differ enough to show both."""
+        return self.latest_sec > 1.15 * self.soonest_sec + 2
+
+
+def share_done(job: Job) -> float | None:
+    """Return how much of the search is done, by the limit that is nearest; None without a limit of time or trials."""
+    if job.state in (JobState.SUCCEEDED, JobState.COMPILING) or job.stop_reason is not None:
+        return 1.0
+    shares = []
+    if limit := job.budget.get("trials"):
+        shares.append(job.trials / limit)
+    if limit := job.budget.get("wall_sec"):
+        shares.append(job.tuned_sec / limit)
+    return min(max(shares), 1.0) if shares else None
+
+
+def time_left(job: Job, rates: Sequence[float] | None = None) -> TimeLeft | None:
+    """Return how long the search goes on; None if the job does not search, or no limit of time or trials says so.
+
+    Args:
+        job: The job.
+        rates: Trials per second, measured over stretches of the search: they make the range. Left out, all three times
+            are those at the mean pace.
+    """
+    if job.state is not JobState.TUNING or job.stop_reason is not None:
+        return None
+    limits: list[TimeLeft] = []
+    if wall_sec := job.budget.get("wall_sec"):
+        left_sec = max(wall_sec - job.tuned_sec, 0.0)
+        limits.append(TimeLeft(expected_sec=left_sec, soonest_sec=left_sec, latest_sec=left_sec))
+    if (trials := job.budget.get("trials")) and job.trials and job.tuned_sec:
+        trials_left = max(trials - job.trials, 0)
+        mean = job.trials / job.tuned_sec
+        paces = [mean, *(rate for rate in rates or () if rate > 0)]
+        if rates is not None and len(paces) <= _FEW_RATES:
+            paces += [share * mean for share in _UNKNOWN_PACE]
+        limits.append(
+            TimeLeft(
+                expected_sec=trials_left / mean,
+                soonest_sec=trials_left / max(paces),
+                latest_sec=trials_left / min(paces),
+            )
+        )
+    if not limits:
+        return None
+    return TimeLeft(
+        expected_sec=min(limit.expected_sec for limit in limits),
+        soonest_sec=min(limit.soonest_sec for limit in limits),
+        latest_sec=min(limit.latest_sec for limit in limits),
+    )
+
+
+def eta_sec(job: Job) -> float | None:
+    """Return for how many more seconds the job is expected to search, at its mean pace; None as in `time_left`."""
+    left = time_left(job)
+    return None if left is None else left.expected_sec

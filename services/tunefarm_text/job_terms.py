@@ -1,0 +1,49 @@
+"""The terms of a job: what can be asked for, and what each term means. The client, the command, the API and the form say it alike.
+
+The names are those of the client and, with dashes, of the command. The API calls some of them otherwise (`API_LIMITS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TUNERS = ("xgb", "ga", "random", "grid", "evolutionary")
+"""Names of the search strategies, the recommended one first."""
+
+DEFAULT_TUNER = TUNERS[0]
+
+PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights", "int8-weights")
+"""How large weights can be stored; `tunefarm_tuning.workload.precision.Precision` says what each is."""
+
+PRIORITIES: Mapping[str, int] = {"low": -10, "normal": 0, "high": 10}
+"""Names of priorities, each with its number."""
+
+MAX_PRIORITY = 100
+"""A priority is a whole number between minus this and this."""
+
+API_LIMITS: Mapping[str, str] = {
+    "trials": "trials",
+    "seconds": "wall_sec",
+    "patience": "patience_trials",
+    "min_gain": "min_gain_per_min",
+}
+"""Names of the limits in the API's `budget`, by the names of the client and the command."""
+
+HELP: Mapping[str, str] = {
+    "target": "What to compile for: a name (cuda/sm_90), TVM's text (llvm -mcpu=znver5 -num-cores=8) or JSON. "
+    "Left out or `host`: what the devices of the pool report about themselves.",
+    "device_key": "The pool of devices that measures; it may be left out where there is only one.",
+    "trials": "Candidates to try, measured or failed, over all kernels.",
+    "seconds": "Seconds of search; waiting for a device is not counted.",
+    "minutes": "Minutes of search; added to the seconds.",
+    "patience": "Stop after this many trials in a row without a better kernel.",
+    "min_gain": "Stop when a minute of search is expected to take less than this share off the model's latency "
+    "(0.01: one percent).",
+    "tuner": f"Search strategy: {', '.join(TUNERS[:-1])} or {TUNERS[-1]}.",
+    "seed": "Seed of the search.",
+    "priority": f"{', '.join(PRIORITIES)}, or a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}: jobs with a higher "
+    "priority get devices first, those of one priority share them.",
+    "precision": f"How large weights are stored: {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]} (those of a quantised "
+    "model). Arithmetic stays float32; the report says what it costs in accuracy.",
+}
+"""What each term means, in a sentence."""

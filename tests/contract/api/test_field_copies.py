@@ -1,0 +1,216 @@
+"""One field, its copies: database value, API schema, client result. One term of a job, its copies: client, command, API, form.
+
+Each copy is one line, and this test says which is missing: `docs/adr` on adding a field. A field that is left out on purpose
+is listed here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from tunefarm import client
+from tunefarm.cli.tune import tune_model
+from tunefarm.client.client import FarmCheck, FarmChecks
+from tunefarm.client.job_terms import JobTerms
+from tunefarm.client.results.jobs import Progress
+from tunefarm.client.results.models import Problem
+from tunefarm.client.results.reading import Result
+from tunefarm_api.schemas import api_key, device, device_past, health, job, model, peak, problem, record, webhook
+from tunefarm_app.jobs import submit
+from tunefarm_db import values
+from tunefarm_db.values import device_history
+from tunefarm_db.values import webhooks as webhook_values
+from tunefarm_text.job_terms import API_LIMITS, HELP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copies:
+    """A schema of the API, and its neighbours.
+
+    Attributes:
+        schema: What the API sends.
+        result: What the client reads of it; the fields `in_raw` are in `raw` alone.
+        worked_out: Fields of the client that it works out of others.
+        value: The database's value; None where there is not one alone.
+        not_sent: Its fields that are nobody's outside.
+        added: Fields of the schema that come from elsewhere.
+    """
+
+    schema: type[BaseModel]
+    result: type[Result]
+    in_raw: str = ""
+    worked_out: str = ""
+    value: Any = None
+    not_sent: str = ""
+    added: str = ""
+
+
+COPIES = (
+    Copies(
+        schema=job.Job,
+        result=client.Job,
+        in_raw="event_seq options started_tuning_at target trials_since_improvement updated_at",
+        value=values.Job,
+        not_sent="counted_until idempotency_key request_digest turn_sec",
+        added="eta_sec waiting",
+    ),
+    Copies(schema=job.Progress, result=Progress, in_raw="budget"),
+    Copies(
+        schema=job.JobTask,
+        result=client.JobTask,
+        in_raw="alternative confirmations exhausted history rounds",
+        value=values.JobTask,
+        not_sent="job_id space_key toolchain",
+        added="counts flops outcomes roofline",
+    ),
+    Copies(
+        schema=job.Trial,
+        result=client.Trial,
+        in_raw="asked_key build_sec config_key id ordinal record_id run_sec",
+        value=values.Trial,
+        not_sent="job_id",
+    ),
+    Copies(schema=job.Event, result=client.Event, value=values.Event, not_sent="job_id"),
+    Copies(
+        schema=record.Record,
+        result=client.Record,
+        in_raw="build_sec config confirmed created_at device_id extra id job_id message samples_sec space_key superseded",
+        value=values.Record,
+    ),
+    Copies(
+        schema=model.Model,
+        result=client.Model,
+        in_raw="updated_at",
+        value=values.Model,
+        not_sent="revision",
+    ),
+    Copies(
+        schema=model.ModelTask,
+        result=client.ModelTask,
+        in_raw="toolchain",
+        value=values.ModelTask,
+        not_sent="alternative model_id",
+    ),
+    Copies(schema=model.Tensor, result=client.Tensor),
+    Copies(
+        schema=device.Device,
+        result=client.Device,
+        in_raw="calibrate_at calibration created_at fence held info ready step_id target tracker_host tracker_port",
+        worked_out="calibration_sec temperature_celsius",
+        value=values.Device,
+        not_sent="rpc_key",
+        added="job_id peak step_id work",
+    ),
+    Copies(schema=device.EnrolmentToken, result=client.EnrolmentToken),
+    Copies(
+        schema=peak.DevicePeak,
+        result=client.DevicePeak,
+        in_raw="bandwidth key runs",
+        worked_out="memory_bytes_per_sec",
+    ),
+    Copies(schema=peak.Roofline, result=client.Roofline, in_raw="intensity"),
+    Copies(
+        schema=device_past.DeviceInterval, result=client.DeviceInterval, value=device_history.DeviceInterval
+    ),
+    Copies(schema=device_past.DeviceTotals, result=client.DeviceTotals),
+    Copies(
+        schema=device_past.DeviceCalibration,
+        result=client.DeviceCalibration,
+        in_raw="all_cores_reference_sec key",
+        value=device_history.Calibration,
+        not_sent="device_id",
+        added="limit_sec",
+    ),
+    Copies(
+        schema=device_past.DeviceChange,
+        result=client.DeviceChange,
+        value=device_history.DeviceChange,
+        not_sent="device_id",
+    ),
+    Copies(schema=device_past.DeviceRecord, result=client.DeviceRecord, in_raw="confirmed"),
+    Copies(
+        schema=webhook.Webhook,
+        result=client.Webhook,
+        value=webhook_values.Webhook,
+        not_sent="secret",
+    ),
+    Copies(
+        schema=webhook.WebhookDelivery,
+        result=client.WebhookDelivery,
+        in_raw="not_before",
+        value=webhook_values.Delivery,
+        not_sent="lease_until webhook_id",
+    ),
+    Copies(
+        schema=api_key.ApiKey,
+        result=client.ApiKey,
+        in_raw="device_key device_name expires_at",
+        value=values.ApiKey,
+        not_sent="secret_sha256",
+    ),
+    Copies(schema=problem.StoredError, result=Problem, in_raw="kind"),
+    Copies(schema=health.Checks, result=FarmChecks),
+    Copies(schema=health.Check, result=FarmCheck),
+)
+
+
+@pytest.mark.parametrize("copies", COPIES, ids=lambda copies: copies.schema.__name__)
+def test_the_client_reads_what_the_api_sends(copies: Copies) -> None:
+    sent = set(copies.schema.model_fields)
+    read = {field.name for field in fields(copies.result)} - {"raw"}  # type: ignore[arg-type]
+    assert read - set(copies.worked_out.split()) == sent - set(copies.in_raw.split())
+
+
+@pytest.mark.parametrize(
+    "copies", [copies for copies in COPIES if copies.value], ids=lambda copies: copies.schema.__name__
+)
+def test_the_api_sends_what_the_database_holds(copies: Copies) -> None:
+    held = {field.name for field in fields(copies.value)}
+    assert held - set(copies.not_sent.split()) == set(copies.schema.model_fields) - set(copies.added.split())
+
+
+def test_no_result_of_the_client_is_left_out() -> None:
+    compared = {copies.result for copies in COPIES}
+    public = {
+        kind
+        for name in client.__all__
+        if inspect.isclass(kind := getattr(client, name)) and issubclass(kind, Result)
+    }
+    made = {client.NewApiKey, client.NewWebhook, client.SignInLink}  # a copy with its secret; a link put together
+    assert public - compared == made
+
+
+def test_an_example_of_the_api_is_read_whole() -> None:
+    example = job.Job.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index, call-overload]
+    read = client.Job.read(example)
+    assert read.eta_sec == example["eta_sec"]
+    assert {name: getattr(read, name) for name in example if hasattr(read, name) and name != "progress"} == {
+        name: value for name, value in example.items() if hasattr(read, name) and name != "progress"
+    }
+    older = {name: value for name, value in example.items() if name != "eta_sec"}
+    assert client.Job.read(older).eta_sec is None
+
+
+def test_every_term_is_everywhere() -> None:
+    assert set(JobTerms.__annotations__) == {*HELP, "options"}
+    assert set(inspect.signature(tune_model).parameters) >= set(HELP)
+    in_api = {*job.BudgetIn.model_fields, *job.JobCheck.model_fields, *job.JobOptions.model_fields}
+    assert in_api - {"budget", "options", "round_size"} == {
+        API_LIMITS.get(name, name) for name in HELP if name != "minutes"
+    }
+    in_app = {field.name for field in fields(submit.JobTerms)}
+    assert in_app - {"budget", "round_size"} == set(HELP) - {"seconds", "minutes", *API_LIMITS}
+
+
+def test_a_default_is_the_same_everywhere() -> None:
+    asked = job.JobCheck(budget=job.BudgetIn(trials=1))
+    terms = submit.JobTerms(budget=submit.Budget(trials=1))
+    assert (asked.tuner, asked.seed, asked.priority) == (terms.tuner, terms.seed, terms.priority)
+    assert (asked.target, asked.device_key, asked.options.precision) == (None, None, None)
+    command = inspect.signature(tune_model).parameters
+    assert (command["tuner"].default, command["seed"].default) == (terms.tuner, terms.seed)
