@@ -20,11 +20,20 @@ from tunefarm.client.job_terms import JobTerms
 from tunefarm.client.results.jobs import Progress
 from tunefarm.client.results.models import Problem
 from tunefarm.client.results.reading import Result
-from tunefarm_api.schemas import api_key, device, device_past, health, job, model, peak, problem, record, webhook
+from tunefarm_api.schemas import (
+    api_key,
+    device,
+    device_past,
+    health,
+    job,
+    model,
+    peak,
+    problem,
+    record,
+    webhook,
+)
 from tunefarm_app.jobs import submit
 from tunefarm_db import values
-from tunefarm_db.values import device_history
-from tunefarm_db.values import webhooks as webhook_values
 from tunefarm_text.job_terms import API_LIMITS, HELP
 
 
@@ -114,36 +123,34 @@ COPIES = (
         worked_out="memory_bytes_per_sec",
     ),
     Copies(schema=peak.Roofline, result=client.Roofline, in_raw="intensity"),
-    Copies(
-        schema=device_past.DeviceInterval, result=client.DeviceInterval, value=device_history.DeviceInterval
-    ),
+    Copies(schema=device_past.DeviceInterval, result=client.DeviceInterval, value=values.DeviceInterval),
     Copies(schema=device_past.DeviceTotals, result=client.DeviceTotals),
     Copies(
         schema=device_past.DeviceCalibration,
         result=client.DeviceCalibration,
         in_raw="all_cores_reference_sec key",
-        value=device_history.Calibration,
+        value=values.Calibration,
         not_sent="device_id",
         added="limit_sec",
     ),
     Copies(
         schema=device_past.DeviceChange,
         result=client.DeviceChange,
-        value=device_history.DeviceChange,
+        value=values.DeviceChange,
         not_sent="device_id",
     ),
     Copies(schema=device_past.DeviceRecord, result=client.DeviceRecord, in_raw="confirmed"),
     Copies(
         schema=webhook.Webhook,
         result=client.Webhook,
-        value=webhook_values.Webhook,
+        value=values.Webhook,
         not_sent="secret",
     ),
     Copies(
         schema=webhook.WebhookDelivery,
         result=client.WebhookDelivery,
         in_raw="not_before",
-        value=webhook_values.Delivery,
+        value=values.Delivery,
         not_sent="lease_until webhook_id",
     ),
     Copies(
@@ -181,7 +188,11 @@ def test_no_result_of_the_client_is_left_out() -> None:
         for name in client.__all__
         if inspect.isclass(kind := getattr(client, name)) and issubclass(kind, Result)
     }
-    made = {client.NewApiKey, client.NewWebhook, client.SignInLink}  # a copy with its secret; a link put together
+    made = {
+        client.NewApiKey,
+        client.NewWebhook,
+        client.SignInLink,
+    }  # a copy with its secret; a link put together
     assert public - compared == made
 
 

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 import tunefarm
-from tunefarm.client import AsyncClient, AsyncJobHandle, Client, JobHandle, farm, jobs, keys, models, webhooks
+from tunefarm.client import (
+    AsyncClient,
+    AsyncJobHandle,
+    Client,
+    JobHandle,
+    devices,
+    jobs,
+    keys,
+    models,
+    records,
+    webhooks,
+)
 from tunefarm.client.http.blocking import each, finish
 
 LIMIT_SEC = 60.0
@@ -22,8 +33,8 @@ PAIRS = [
     (AsyncJobHandle, JobHandle),
     (jobs.AsyncJobs, jobs.Jobs),
     (models.AsyncModels, models.Models),
-    (farm.AsyncDevices, farm.Devices),
-    (farm.AsyncRecords, farm.Records),
+    (devices.AsyncDevices, devices.Devices),
+    (records.AsyncRecords, records.Records),
     (keys.AsyncKeys, keys.Keys),
     (webhooks.AsyncWebhooks, webhooks.Webhooks),
 ]
