@@ -166,8 +166,11 @@ def rate(per_sec: float | None, unit: str) -> str:
 
 
 def flops_per_sec(count: float | None, sec: float | None) -> str:
-    """Return the rate of `count` floating-point operations in `sec` seconds: ``"31.5 GFLOP/s"``."""
-    return NONE if not count or not sec else rate(count / sec, "FLOP/s")
+    """Return the rate of `count` floating-point operations in `sec` seconds, always in one unit: ``"31.5 GFLOP/s"``."""
+    if not count or not sec:
+        return NONE
+    rate_g = count / sec / 1e9
+    return f"{figures(rate_g) if rate_g >= 0.0995 else f'{rate_g:.3g}'} GFLOP/s"
 
 
 def error(value: float) -> str:

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log2
+from typing import TYPE_CHECKING
 
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.records.selection import without_superseded
-from tunefarm_tuning.space.config_space import ConfigSpace
+
+if TYPE_CHECKING:  # the API imports this module, and has no numpy
+    from tunefarm_tuning.space.config_space import ConfigSpace
 
 MAX_RECORDS = 600
 """Records given to a tuner, over all histories."""
