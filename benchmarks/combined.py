@@ -33,8 +33,8 @@ from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model, put_in
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
+from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
-from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
 from tunefarm_tuning.tvm.transform.pipeline import LoadedModel, load_relax
 

@@ -24,7 +24,7 @@ def walk(root: tvm_ffi.Object, *, leaving_out: Collection[str] = ()) -> Iterator
     """
     # The values keep the objects alive, so that no address is used twice.
     seen: dict[int, tvm_ffi.Object] = {}
-    stack = [root]  # of our own: expressions nest deeper than Python's allows
+    stack = [root]  # expressions nest deeper than Python's recursion allows
     while stack:
         value = stack.pop()
         if value.__chandle__() in seen:

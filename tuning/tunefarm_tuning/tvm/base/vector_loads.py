@@ -1,6 +1,6 @@
-"""Vectors whose elements lie near each other in another order than the vector's: read whole, and shuffled.
+"""Vector loads whose elements lie near each other: one contiguous load and a shuffle.
 
-TVM 0.27 reads such a vector element by element. In a convolution of groups of four channels, sixteen lanes read four places: with a
+TVM 0.27 reads such a vector element by element. In a convolution of groups of four channels, sixteen lanes read four addresses: with a
 load and a shuffle instead of sixteen loads it is fifteen times as fast. Kernels for GPUs have no such vectors.
 """
 
@@ -20,25 +20,25 @@ from tunefarm_tuning.tvm.base.tir import walk
 
 _PIPELINE = "s_tir"
 _INTEGERS = ("int32", "int64")
-_MOST_VECTORS = 2
-"""Of the vector that is asked for, so many may be read: a shuffle takes two."""
+_MAX_VECTORS = 2
+"""How many vectors may be read for one: a shuffle takes two."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """The elements of an index: a scalar, the same for all, and a constant for each lane."""
+class _LaneIndices:
+    """The index of each lane: a scalar base, and a constant offset for each lane."""
 
     base: Any
     offsets: tuple[int, ...]
 
 
 def register() -> None:
-    """Have every kernel that is built for a CPU in this process from now on read so."""
+    """Shuffle the loads of every kernel that this process builds for a CPU from now on."""
     tirx.register_tir_pipeline(_PIPELINE, _pipeline)
 
 
 def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """Return TVM's own pipeline, and the step behind it that only code for the host goes through."""
+    """Return TVM's pipeline with our pass in front of its last step for host code."""
     lower, finalize_host, finalize_device = s_tir_pipeline.default_s_tir_pipeline()
 
     def finalize() -> Any:
@@ -48,10 +48,10 @@ def _pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
 
 
 def shuffle_loads(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a kernel, its loops vectorised and its buffers flat, that reads whole vectors where it read their elements.
+    """Return a kernel that loads whole vectors where it loaded their elements; its loops are vectorised, its buffers flat.
 
-    What is read lies between elements that were read before, or in one aligned block with them, of which the buffer has
-    a whole number: never outside of it.
+    A load reads an aligned block that holds all elements. The size of the buffer is a multiple of that of the block, so nothing
+    outside of the buffer is read.
     """
     values, analyzer = _named(func.body)
     body = tvm_ffi.structural_map(
@@ -61,9 +61,9 @@ def shuffle_loads(func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _named(body: Any) -> tuple[dict[Any, Any], Any]:
-    """Return the vectors that have a name, and what is known of the integers that have one.
+    """Return the values of vector variables, and an analyzer that knows those of integer variables.
 
-    Only of what stays the same wherever it is computed again: of no loads, and of nothing that has two values.
+    Variables bound to a load or a call, or bound twice, are left out: their value depends on where it is computed.
     """
     bound: dict[Any, list[Any]] = {}
 
@@ -85,11 +85,11 @@ def _named(body: Any) -> tuple[dict[Any, Any], Any]:
 
 
 def _on_all(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    shuffled = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if isinstance(func, tirx.PrimFunc):
-            made.update_func(name, shuffle_loads(func))
-    return made
+            shuffled.update_func(name, shuffle_loads(func))
+    return shuffled
 
 
 _SHUFFLE_LOADS = tvm.transform.module_pass(_on_all, opt_level=0, name="ShuffleLoads")
@@ -102,33 +102,33 @@ def _shuffled(load: Any, values: Mapping[Any, Any], analyzer: Any) -> Any:
     lanes = int(dtype.lanes)
     if lanes < 2 or int(dtype.bits) < 8 or int(tvm.DataType(str(load.source.dtype)).lanes) > 1:
         return load
-    places = _places(load.indices[0], lanes, values, analyzer)
-    if places is None or len(set(places.offsets)) == 1:
+    indices = _lane_indices(load.indices[0], lanes, values, analyzer)
+    if indices is None or len(set(indices.offsets)) == 1:
         return load
-    block = _block(load, places, lanes, analyzer)
+    block = _block(load, indices, lanes, analyzer)
     if block is None:
         return load
     first, size = block
-    whole = tirx.BufferLoad(load.source, [tirx.Ramp(places.base + first, 1, size)])
+    block_load = tirx.BufferLoad(load.source, [tirx.Ramp(indices.base + first, 1, size)])
     # TVM wants as many lanes to choose from as are chosen.
     return tirx.Shuffle(
-        [whole] * -(-lanes // size), [tirx.IntImm("int32", one - first) for one in places.offsets]
+        [block_load] * -(-lanes // size), [tirx.IntImm("int32", offset - first) for offset in indices.offsets]
     )
 
 
-def _block(load: Any, places: _Places, lanes: int, analyzer: Any) -> tuple[int, int] | None:
-    """Return the offset of the first element to read, and how many; None where they are not known to be the buffer's."""
+def _block(load: Any, indices: _LaneIndices, lanes: int, analyzer: Any) -> tuple[int, int] | None:
+    """Return the offset of the block that holds all lanes, and its size; None if it may reach beyond the buffer."""
     source = load.source
     shape = source.shape
     if len(shape) != 1 or not isinstance(shape[0], tirx.IntImm):
         return None
     if len(source.strides) or not _is_number(source.elem_offset, 0):
         return None
-    known = analyzer.modular_set(places.base)
+    known = analyzer.modular_set(indices.base)
     coeff, residue = int(known.coeff), int(known.base)
-    low, high = min(places.offsets), max(places.offsets)
+    low, high = min(indices.offsets), max(indices.offsets)
     size = 2
-    while size <= _MOST_VECTORS * lanes:
+    while size <= _MAX_VECTORS * lanes:
         aligned = coeff % size == 0 and int(shape[0]) % size == 0
         if aligned and (residue + low) // size == (residue + high) // size:
             return low - (residue + low) % size, size
@@ -136,10 +136,10 @@ def _block(load: Any, places: _Places, lanes: int, analyzer: Any) -> tuple[int, 
     return None
 
 
-def _places(index: Any, lanes: int, values: Mapping[Any, Any], analyzer: Any) -> _Places | None:
-    """Return the elements of an index of so many lanes; None where they do not differ by constants."""
+def _lane_indices(index: Any, lanes: int, values: Mapping[Any, Any], analyzer: Any) -> _LaneIndices | None:
+    """Return the indices of all lanes; None if they do not differ by constants."""
     if isinstance(index, tirx.Var):
-        return _places(values[index], lanes, values, analyzer) if index in values else None
+        return _lane_indices(values[index], lanes, values, analyzer) if index in values else None
     if isinstance(index, tirx.Broadcast):
         return _plus(index.value, (0,) * lanes)
     if isinstance(index, tirx.Ramp):
@@ -148,32 +148,32 @@ def _places(index: Any, lanes: int, values: Mapping[Any, Any], analyzer: Any) ->
         return _plus(index.base, tuple(int(index.stride) * lane for lane in range(lanes)))
     if not isinstance(index, tirx.Add | tirx.Mul | tirx.FloorDiv | tirx.FloorMod):
         return None
-    left, right = (_places(one, lanes, values, analyzer) for one in (index.a, index.b))
+    left, right = (_lane_indices(operand, lanes, values, analyzer) for operand in (index.a, index.b))
     if left is None or right is None:
         return None
     if isinstance(index, tirx.Add):
         sums = tuple(a + b for a, b in zip(left.offsets, right.offsets, strict=True))
-        return _Places(left.base + right.base, sums)
+        return _LaneIndices(left.base + right.base, sums)
     factor = right.offsets[0]
     if not _is_number(right.base, 0) or len(set(right.offsets)) != 1 or factor < 1:
         return None
     if isinstance(index, tirx.Mul):
-        return _Places(left.base * factor, tuple(one * factor for one in left.offsets))
-    # What is the same for all is a multiple of the divisor, or would carry over.
+        return _LaneIndices(left.base * factor, tuple(offset * factor for offset in left.offsets))
+    # The base has to be a multiple of the divisor, or it would carry over into the offsets.
     known = analyzer.modular_set(left.base)
     if int(known.coeff) % factor or int(known.base) % factor:
         return None
     if isinstance(index, tirx.FloorDiv):
         base = analyzer.simplify(tirx.floordiv(left.base, factor))
-        return _Places(base, tuple(one // factor for one in left.offsets))
-    return _Places(tirx.const(0, _dtype(left.base)), tuple(one % factor for one in left.offsets))
+        return _LaneIndices(base, tuple(offset // factor for offset in left.offsets))
+    return _LaneIndices(tirx.const(0, _dtype(left.base)), tuple(offset % factor for offset in left.offsets))
 
 
-def _plus(base: Any, offsets: tuple[int, ...]) -> _Places:
-    """Return the places with the constant part of what is the same for all in the offsets."""
+def _plus(base: Any, offsets: tuple[int, ...]) -> _LaneIndices:
+    """Return lane indices, with a constant base moved into the offsets."""
     if isinstance(base, tirx.IntImm):
-        return _Places(tirx.const(0, _dtype(base)), tuple(int(base) + one for one in offsets))
-    return _Places(base, offsets)
+        return _LaneIndices(tirx.const(0, _dtype(base)), tuple(int(base) + offset for offset in offsets))
+    return _LaneIndices(base, offsets)
 
 
 def _is_number(value: Any, number: int) -> bool:

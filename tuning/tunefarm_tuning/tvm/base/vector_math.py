@@ -1,11 +1,11 @@
-"""``exp`` and ``erf`` in instructions that work on whole vectors.
+"""``exp`` and ``erf`` as polynomials, in vector instructions.
 
 LLVM has no vector form of them: it takes a vector apart and calls the C library for each element, 3 to 8 ns at a time. A GELU
 behind a small matmul then takes longer than the matmul. These rules replace both in every kernel for a CPU, when its
-loops are lowered. What TVM makes of ``exp`` (sigmoid, tanh, softmax) gains as well.
+loops are lowered. Operators that TVM builds on ``exp`` (sigmoid, tanh, softmax) gain as well.
 
 Errors for float32: ``exp`` within 3e-7 of its value, and 0 below 2^-125; ``erf`` within 4e-7 of its value. Infinities and NaN
-come out as of the C library. ``benchmarks/vector_math.py`` fits the coefficients and measures both.
+come out as in the C library. ``benchmarks/vector_math.py`` fits the coefficients and measures both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tvm
 from tvm import tirx
 
 _LEVEL = 99
-"""Above TVM's own rules."""
+"""The priority of our rules: above TVM's."""
 
 _EXP = (1.0, 1.0000000379432996, 0.5000000047401629, 0.16666414507167093, 0.041666351637827774, 0.008375210201056221, 0.0013941213136701546)  # fmt: skip
 """Of a polynomial on ±ln(2)/2."""
@@ -35,7 +35,7 @@ _ERF_MOST = 4.0
 
 
 def register() -> None:
-    """Have every kernel that is built for LLVM in this process from now on computed so."""
+    """Approximate both in every kernel that this process builds for LLVM from now on."""
     for name, approximate in (("tirx.exp", _exp), ("tirx.erf", _erf)):
         op = tvm.ir.Op.get(name)
         own = op.get_attr("llvm.FLowerIntrinsic") or op.get_attr("default.FLowerIntrinsic")
@@ -66,7 +66,7 @@ def _exp(x: Any) -> Any:
     bits = (whole + _like(whole, _EXPONENT_BIAS - 1)) << _like(whole, _MANTISSA_BITS)
     power = tirx.reinterpret(_dtype(x), bits)
     result = _polynomial(rest, _EXP) * power * _like(x, 2.0)
-    # In this order a NaN, with which nothing compares, goes through.
+    # In this order a NaN goes through: every comparison with it is false.
     result = tirx.Select(x < _like(x, _EXP_LEAST), _like(x, 0.0), result)
     return tirx.Select(x > _like(x, _EXP_MOST), _like(x, math.inf), result)
 

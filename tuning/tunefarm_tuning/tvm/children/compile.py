@@ -22,8 +22,8 @@ from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
 from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
+from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
-from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 from tunefarm_tuning.workload.precision import Precision
 

@@ -17,7 +17,7 @@ from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
-from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded
+from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 
 _FORMATS = {"llvm": "ll", "asm": "s"}
 

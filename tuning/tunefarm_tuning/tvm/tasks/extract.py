@@ -27,20 +27,22 @@ _CALLS_OUT = {
     )
 }
 _ROUNDS = frozenset({"round", "nearbyint", "floor", "ceil", "trunc"})
-"""Names of operators without what stands before them: TVM 0.27 has ``prim.ceil`` and ``tirx.floor``."""
-_PLACES = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
-"""Fields of TIR that say where something is read or written, and not what."""
+"""Names of rounding operators without their prefix: TVM 0.27 has ``prim.ceil`` and ``tirx.floor``."""
+_INDEX_FIELDS = frozenset({"indices", "reads", "writes", "iter_values", "predicate", "iter_vars"})
+"""Fields of TIR that say where a value is read or written, and not which value."""
 
 
 class NotTunable(StrEnum):
-    """Why a kernel is no tuning task. It is compiled as it stands, which counts neither as hit nor as miss."""
+    """Why a kernel is no tuning task. It is compiled by its default schedule, which counts neither as hit nor as miss."""
 
     SYMBOLIC_SHAPE = "symbolic-shape"
-    EXTERN_CALL = "extern-call"  # calls a library: there are no loops of ours
+    EXTERN_CALL = "extern-call"  # calls a library, and has no loops
     RESHAPE = "reshape"  # becomes a view of its input: nothing runs
     NO_LOOPS = "no-loops"  # a single element
-    BYTE_DOTS = "byte-dots"  # its instruction is in no design space: the schedule by rule is what there is
-    RECURRENT = "recurrent"  # step after step: its loops are written as they have to be
+    BYTE_DOTS = (
+        "byte-dots"  # int8 dot products: no design space has the instruction, only the default schedule
+    )
+    RECURRENT = "recurrent"  # computed step after step: its loops are written by hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +50,11 @@ class Kernel:
     """A PrimFunc that the module's main function calls.
 
     Attributes:
-        name: Its name in the module (the GlobalVar's).
-        workload_key: Two kernels of a module may have the same one.
+        name: Its name in the module.
+        workload_key: Kernels of a module may share one.
         module: Normalised: the PrimFunc alone, as ``main``, without graph attributes; what tuning schedules.
         weight: Calls per inference; the calls in both branches of an ``If`` count.
-        not_tunable: None for a tuning task.
+        not_tunable: Why it is no tuning task; None for a tuning task.
     """
 
     name: str
@@ -84,7 +86,7 @@ def tuning_tasks(mod: tvm.IRModule, target: Target) -> list[TuningTask]:
 
 
 def as_workload(kernel: Kernel) -> Workload:
-    """Return what a kernel computes."""
+    """Return the workload of a kernel."""
     return Workload(
         key=kernel.workload_key,
         name=kernel.name,
@@ -95,7 +97,7 @@ def as_workload(kernel: Kernel) -> Workload:
 
 
 def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
-    """Return the arguments of a normalised module whose shapes are all known."""
+    """Return the arguments of a normalised module of static shapes."""
     weights = weights_of(module["main"])
     return tuple(
         TensorSpec(
@@ -111,20 +113,20 @@ def kernel_args(module: tvm.IRModule) -> tuple[TensorSpec, ...]:
 def rounds_values(func: tirx.PrimFunc) -> bool:
     """Return whether a kernel rounds floats that it computes with to integers, by a function or by a cast.
 
-    Where it reads from is no such value: the places that a resize takes its neighbours from are rounded in every kernel of it.
+    Indices do not count: every resize rounds those of the pixels that it reads.
     """
     return any(
         (isinstance(node, tvm.ir.Op) and str(node.name).rpartition(".")[2] in _ROUNDS)
         or (isinstance(node, tirx.Cast) and _is_float(node.value) and not _is_float(node))
-        for node in walk(func.body, leaving_out=_PLACES)
+        for node in walk(func.body, leaving_out=_INDEX_FIELDS)
     )
 
 
 def rounding_of(func: tirx.PrimFunc) -> str:
-    """Return how a kernel rounds what it computes, as `comparison.compare_arrays` takes it; empty where it does not."""
+    """Return how a kernel rounds its results, as `comparison.compare_arrays` takes it; empty if it does not."""
     if any(
         isinstance(node, tirx.Cast) and str(node.ty.dtype) == BFLOAT16
-        for node in walk(func.body, leaving_out=_PLACES)
+        for node in walk(func.body, leaving_out=_INDEX_FIELDS)
     ):
         return BFLOAT16
     return TIES if rounds_values(func) else ""
@@ -136,7 +138,7 @@ def kernel_flops(module: tvm.IRModule) -> float:
 
 
 def as_kernel(name: str, func: tirx.PrimFunc, weight: int) -> Kernel:
-    """Return a PrimFunc as a kernel of a module that calls it so often per inference."""
+    """Return a PrimFunc as a kernel that a module calls `weight` times per inference."""
     bare = func.without_attr("op_pattern").with_attr("global_symbol", "main").with_attr("tirx.noalias", True)
     return Kernel(
         name=name,

@@ -1,7 +1,7 @@
 """Workload keys: a hash of what a kernel computes, and of nothing else.
 
-TVM's own structural hash is not the same in every version. Here a PrimFunc is read field by field, its variables
-numbered by first appearance and its names left out, and that is hashed.
+TVM's structural hash differs between versions. This hash reads a PrimFunc field by field, numbers its variables by first
+appearance, and leaves names out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tunefarm_tuning.tvm.base.tir import is_node, parts, type_key
 _FORMAT = "tunefarm-workload-1"
 """Part of every key: raise it whenever the encoding below changes, so that old keys cannot match by accident."""
 
-_UNSEEN = {
+_IGNORED = {
     ("ir.Var", "name"),
     ("s_tir.SBlock", "name_hint"),
-    ("tirx.PrimFunc", "ty"),  # says again, in Relax's words, what the parameters say
+    ("tirx.PrimFunc", "ty"),  # repeats the parameters in Relax's types
     ("ffi.Map", "global_symbol"),
-    ("ffi.Map", "op_pattern"),  # a note of the fusion pass, read by nothing after it
+    ("ffi.Map", "op_pattern"),  # set for the fusion pass, and unused after it
 }
 
 
@@ -30,7 +30,7 @@ def workload_key(func: tvm.tirx.PrimFunc) -> str:
     """Return the key of a PrimFunc: 32 hexadecimal digits.
 
     Equal for equal computations in every process, whatever their tensors, loops and blocks are called;
-    different where a shape, dtype, constant, attribute, or the order of arguments differs.
+    different if a shape, dtype, constant, attribute, or the order of arguments differs.
     """
     return hashlib.sha256(f"{_FORMAT}\n{_digest(func)}".encode()).hexdigest()[:32]
 
@@ -45,7 +45,7 @@ def _digest(root: tvm_ffi.Object) -> str:
     digests: dict[int, str] = {}
     # Also keeps the objects alive, so that no address is used twice.
     opened: dict[int, tuple[Any, list[tuple[str, Any]]]] = {}
-    stack: list[Any] = [root]  # of our own: expressions nest deeper than Python's allows
+    stack: list[Any] = [root]  # expressions nest deeper than Python's recursion allows
     while stack:
         value = stack[-1]
         address = value.__chandle__()
@@ -56,7 +56,7 @@ def _digest(root: tvm_ffi.Object) -> str:
         if address not in opened:
             if kind == "ir.Var":
                 numbers[address] = len(numbers)
-            seen = [(label, part) for label, part in parts(value) if (kind, label) not in _UNSEEN]
+            seen = [(label, part) for label, part in parts(value) if (kind, label) not in _IGNORED]
             opened[address] = (value, seen)
             stack.extend(part for _, part in reversed(seen) if is_node(part))
             continue

@@ -20,7 +20,7 @@ from tvm import te, topi  # noqa: E402
 from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS  # noqa: E402
 from tunefarm_tuning.tvm.kernels.weight_packing import unpacked, with_weights  # noqa: E402
 from tunefarm_tuning.tvm.space.design_space import DesignSpace  # noqa: E402
-from tunefarm_tuning.tvm.tasks.recorded_config import apply_recorded  # noqa: E402
+from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded  # noqa: E402
 
 CPU = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
 GPU = Target.from_json(

@@ -1,4 +1,4 @@
-"""Applying a record's config: it has to mean now what it meant when it was measured."""
+"""Applying the config of a record, which has to give the schedule that was measured."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 
 def apply_recorded(module: tvm.IRModule, target: Target, config: Config, space_key: str | None) -> Schedule:
-    """Schedule a workload as a record says.
+    """Schedule a workload by the config of a record.
 
     Args:
         module: The workload.
-        target: What to schedule it for.
-        config: The record's.
-        space_key: The record's; None where the config is of no record, and may apply as another.
+        target: The target to schedule for.
+        config: The record's config.
+        space_key: The record's space key; None for a config of no record, which may apply as another config.
 
     Raises:
-        InvalidInputError: ``"space-changed"`` if it is a point of a search space that is another one now,
-            ``"does-not-apply"`` if it is no point of the space, or applies as another.
+        InvalidInputError: ``"space-changed"`` if the search space is no longer the one of the record, ``"does-not-apply"`` if the
+            config is no point of the space, or applies as another config.
     """
     try:
         space = DesignSpace(module, target)
