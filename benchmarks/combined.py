@@ -32,7 +32,7 @@ from tunefarm_tuning.records.selection import pick_best
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model, put_in
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import primfunc_workloads, tuning_tasks
 from tunefarm_tuning.tvm.transform.horizontal_fusion.selection import select_faster, select_none
@@ -215,7 +215,7 @@ def build(
         record = best.get(kernel.workload_key)
         if record is not None and kernel.not_tunable is None:
             schedule = apply_recorded(kernel.module, target, record.config, record.space_key)
-            kernels[kernel.name] = unpacked(schedule.mod)
+            kernels[kernel.name] = split_off_packing(schedule.mod)
     path = Path(tempfile.mkdtemp(dir=folder)) / "network.so"  # a path is loaded once per process
     build_model(put_in(loaded.module, kernels), target, path)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())

@@ -15,7 +15,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.search.task_groups import GroupedTask, latency_sec
 from tunefarm_tuning.space.config import Config
-from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.workload import revisions
 from tunefarm_tuning.workload.model import Model
@@ -35,7 +35,7 @@ def pipeline_of(target: Target, precision: Precision = Precision.AS_MODEL) -> st
 
     A CPU with an int8 dot product has kernels of its own, whose lanes are those of its instruction.
     """
-    lanes = dot_lanes(target)
+    lanes = dot_product_lanes(target)
     pipeline = GPU if target.kind == "cuda" else f"{CPU} dot{lanes}" if lanes else CPU
     return pipeline if precision is Precision.AS_MODEL else f"{pipeline} {precision.value}"
 

@@ -13,7 +13,7 @@ from tunefarm_tuning.cost_model.base import FloatArray
 from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.space.gpu_tiling import FloatArray as Quantity
-from tunefarm_tuning.space.gpu_tiling import GpuNest, GpuUse
+from tunefarm_tuning.space.gpu_tiling import GpuTiling, GpuUse
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import WARP_SIZE, GpuLimits
 
@@ -59,7 +59,7 @@ class GpuFeatures:
         return features
 
 
-def _of(nest: GpuNest, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
+def _of(nest: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
     use = nest.use(rows, knobs)
     ones = np.ones(len(rows))
     resident = _resident_blocks(nest, use)
@@ -87,7 +87,7 @@ def _of(nest: GpuNest, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def _resident_blocks(nest: GpuNest, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
+def _resident_blocks(nest: GpuTiling, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
     """Return how many blocks an SM holds at a time: by all that limits them, by registers, by shared memory."""
     device: GpuLimits = nest.device
     registers = np.minimum(use.registers, device.registers_per_thread)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.factorization import IntArray
-from tunefarm_tuning.space.gpu_tiling import GpuNest, draw_fitting
+from tunefarm_tuning.space.gpu_tiling import GpuTiling, draw_fitting
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.workload.computation import Computation
 
@@ -72,7 +72,7 @@ class ConfigSpace:
         self,
         sketches: Sequence[Sketch],
         computation: Computation | None = None,
-        gpu: Sequence[GpuNest | None] = (),
+        gpu: Sequence[GpuTiling | None] = (),
     ) -> None:
         if not sketches:
             raise ValueError("a config space needs at least one sketch")
@@ -327,7 +327,7 @@ class ConfigSpace:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a config space: its nests are {str(data.get('nests'))[:80]}") from error
         gpu = [
-            None if one is None else GpuNest.from_json(one, len(sketch))
+            None if one is None else GpuTiling.from_json(one, len(sketch))
             for one, sketch in zip(data.get("gpu") or (), knobs, strict=False)
         ]
         return cls(nests, Computation.from_json(data["computation"]), gpu)

@@ -63,7 +63,7 @@ class SharedTile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuLimitsOfBlock:
+class BlockLimits:
     """What a block may have at most; `min_threads` at least."""
 
     max_threads: int
@@ -74,7 +74,7 @@ class GpuLimitsOfBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuNest:
+class GpuTiling:
     """A sketch whose space loops are blocks, (virtual) threads and what a thread does.
 
     Attributes:
@@ -97,7 +97,7 @@ class GpuNest:
     fetch_columns: tuple[int, ...]
     unroll_column: int
     accumulator_bytes: int
-    limits: GpuLimitsOfBlock
+    limits: BlockLimits
     device: GpuLimits
 
     def use(self, rows: IntArray, knobs: Sequence[Knob]) -> GpuUse:
@@ -121,7 +121,7 @@ class GpuNest:
             rows_fit &= inner % tile.inner_multiple == 0
         shared = []
         for one in self.shared:
-            size, last = one_shared(one, in_block)
+            size, last = shared_tile_size(one, in_block)
             shared.append(size)
             rows_fit &= last % one.whole_rows == 0
         results = np.prod(
@@ -164,7 +164,7 @@ class GpuNest:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], num_knobs: int) -> GpuNest:
+    def from_json(cls, data: Mapping[str, Any], num_knobs: int) -> GpuTiling:
         """Read what `to_json` wrote of a sketch with so many knobs.
 
         Raises:
@@ -186,7 +186,7 @@ class GpuNest:
                 fetch_columns=tuple(int(one) for one in data["fetch_columns"]),
                 unroll_column=int(data["unroll_column"]),
                 accumulator_bytes=int(data["accumulator_bytes"]),
-                limits=GpuLimitsOfBlock(**data["limits"]),
+                limits=BlockLimits(**data["limits"]),
                 device=GpuLimits(**data["device"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -222,7 +222,7 @@ class GpuUse:
     rows_fit: npt.NDArray[np.bool_]
 
 
-def one_shared(one: SharedTile, extents: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+def shared_tile_size(one: SharedTile, extents: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Return the bytes of a tile in shared memory, and the length of its rows."""
     spans = [1.0 + np.sum([stride * (extents[axis] - 1) for axis, stride in dim], axis=0) for dim in one.dims]
     last = spans[-1] * np.ones_like(extents[0])

@@ -12,7 +12,7 @@ import numpy as np
 
 from tunefarm_tuning.space.config import Decision
 from tunefarm_tuning.space.factorization import IntArray, divisors, factorizations, prime_factors
-from tunefarm_tuning.space.tail_tiles import num_rests
+from tunefarm_tuning.space.tail_tiles import num_tails
 
 _MAX_EXTENT = 1 << 31
 _MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)
@@ -348,7 +348,7 @@ def _tilings(products: tuple[int, ...], parts: int, max_innermost: int) -> _Tili
     tables = [factorizations(extent, parts, max_innermost)]
     for one in others:
         rows = factorizations(one, parts, max_innermost)
-        tables.append(rows[num_rests(rows, extent) == 1])
+        tables.append(rows[num_tails(rows, extent) == 1])
     table = tables[0] if len(tables) == 1 else np.vstack(tables)
     table.flags.writeable = False
     codes = _encode(np.searchsorted(sorted_divisors, table), len(sorted_divisors))

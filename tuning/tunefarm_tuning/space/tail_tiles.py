@@ -31,7 +31,7 @@ _ROUNDER_OVER = 1.07
 _MOST_TRIED = 64
 
 
-def rest_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
+def tail_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
     """Return the numbers above an extent whose tilings a knob should list too, ascending; none where good tiles divide it.
 
     Args:
@@ -54,7 +54,7 @@ def rest_extents(extent: int, *, lanes: int = 0) -> tuple[int, ...]:
     return tuple(sorted(found[: _MOST_LISTED if extent <= _LARGE else _MOST_LISTED_OF_LARGE]))
 
 
-def num_rests(tilings: IntArray, extent: int) -> IntArray:
+def num_tails(tilings: IntArray, extent: int) -> IntArray:
     """Return for each tiling, a row of factors, at how many of its levels a loop of `extent` iterations has whole tiles and a rest."""
     left = np.full(len(tilings), extent, dtype=np.int64)
     found = np.zeros(len(tilings), dtype=np.int64)

@@ -27,7 +27,7 @@ _NEEDED = {
 }
 
 
-def dot_lanes(target: Target) -> int:
+def dot_product_lanes(target: Target) -> int:
     """Return how many sums of four products of bytes one instruction of a target makes: 16, 8, or 0 where it has none.
 
     Attributes count: those that take the instruction away, or what it is built on (``-mattr=-avx512vnni``, ``-avx512f``), and

@@ -12,7 +12,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
-from tunefarm_tuning.space.gpu_tiling import GpuLimitsOfBlock, GpuNest, SharedTile, Tile
+from tunefarm_tuning.space.gpu_tiling import BlockLimits, GpuTiling, SharedTile, Tile
 from tunefarm_tuning.space.knob import Knob
 from tunefarm_tuning.target.gpu import limits_of
 from tunefarm_tuning.tuner import TrialResult
@@ -37,7 +37,7 @@ PRODUCT = Computation(
     ),
     vector_bytes=16,
 )
-CORES = GpuNest(
+CORES = GpuTiling(
     tiles=(Tile(column=1, reduces=False), Tile(column=2, reduces=False), Tile(column=3, reduces=True)),
     shared=(SharedTile(itemsize_bytes=4, dims=_A), SharedTile(itemsize_bytes=4, dims=_B)),
     block_levels=1,
@@ -47,7 +47,7 @@ CORES = GpuNest(
     fetch_columns=(4,),
     unroll_column=5,
     accumulator_bytes=4,
-    limits=GpuLimitsOfBlock(
+    limits=BlockLimits(
         max_threads=1024, min_threads=32, max_vthreads=8, max_shared_bytes=49152, max_static_bytes=49152
     ),
     device=limits_of("sm_90"),

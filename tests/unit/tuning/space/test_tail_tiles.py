@@ -12,20 +12,20 @@ from tunefarm_tuning.cost_model.features import FeatureMap
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace, Sketch
 from tunefarm_tuning.space.knob import Knob
-from tunefarm_tuning.space.tail_tiles import num_rests, rest_extents
+from tunefarm_tuning.space.tail_tiles import num_tails, tail_extents
 
 
 def test_extents_that_good_tiles_divide_have_none() -> None:
     for extent in (1, 3, 7, 12, 14, 28, 49, 56, 64, 77, 100, 112, 128, 196, 224, 1000, 1536):
-        assert rest_extents(extent) == ()
+        assert tail_extents(extent) == ()
     for extent in (1, 3, 10, 16, 24, 40, 49, 56, 58, 64, 72, 96, 128, 200, 768, 1000, 1280, 3072):
-        assert rest_extents(extent, lanes=16) == ()
+        assert tail_extents(extent, lanes=16) == ()
 
 
 @pytest.mark.parametrize("extent", [17, 58, 116, 197, 232, 577, 1025, 30522, 50257])
 @pytest.mark.parametrize("lanes", [0, 8, 16])
 def test_others_have_a_few_that_are_a_little_larger(extent: int, lanes: int) -> None:
-    found = rest_extents(extent, lanes=lanes)
+    found = tail_extents(extent, lanes=lanes)
     assert list(found) == sorted(set(found))
     assert len(found) <= 5
     assert all(extent < one <= 1.3 * extent for one in found)
@@ -37,23 +37,23 @@ def test_none_of_them_is_the_extent_itself(lanes: int) -> None:
     """Where the best tile divides a large extent of awkward primes, that one is rounder than what lies above it."""
     large = (41_616, 83_232, 110_976, 115_600, 144_400, 166_464, 2_088_960, 27_744, 29_750, 38_250)
     for extent in (*range(1, 300), *large):
-        rests = rest_extents(extent, lanes=lanes)
+        rests = tail_extents(extent, lanes=lanes)
         assert extent not in rests
         Knob.tile("i", extent, 4, 64, rests)
 
 
 def test_vectors_do_not_run_along_every_loop() -> None:
     """Seven rows fill registers well, seven elements no vector."""
-    assert rest_extents(77) == ()
-    assert rest_extents(77, lanes=16) == (80, 96)
-    assert rest_extents(58, lanes=8) == (60, 64, 72)
-    assert rest_extents(58, lanes=16) == (), "four vectors are one tile"
+    assert tail_extents(77) == ()
+    assert tail_extents(77, lanes=16) == (80, 96)
+    assert tail_extents(58, lanes=8) == (60, 64, 72)
+    assert tail_extents(58, lanes=16) == (), "four vectors are one tile"
 
 
 def test_rests_are_counted_level_by_level() -> None:
     tilings = np.array([[17, 1, 1, 12], [1, 17, 1, 12], [5, 5, 1, 8], [1, 1, 1, 208], [197, 1, 1, 1]])
     # 16 tiles of 12 and 5 rows; the same; 4 of 40 and 37, which are 4 of 8 and 5; one tile that is not full; all tiles full.
-    assert num_rests(tilings, 197).tolist() == [1, 1, 2, 0, 0]
+    assert num_tails(tilings, 197).tolist() == [1, 1, 2, 0, 0]
 
 
 def test_a_knob_lists_tilings_with_one_rest_beside_the_perfect_ones() -> None:

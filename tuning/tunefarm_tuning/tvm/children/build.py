@@ -26,7 +26,7 @@ from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.codegen.linker import link
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 MAX_OPEN_TASKS = 128
@@ -96,7 +96,7 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
 def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
     # The wrapper's checks of its arguments are an eighth of a build (LLVM's work, most of it). Runners give a kernel the
     # arguments that it was built for, and the kernel proper is the same with and without.
-    with tvm.transform.PassContext(config={**SPLIT_RESTS, "tirx.disable_assert": True}):
+    with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
         library = build(mod, target=tvm_target(target))
     if target.kind == "cuda":
         export(library, output, work_dir, target)

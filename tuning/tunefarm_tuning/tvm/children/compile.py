@@ -20,7 +20,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.target import cpu_features
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, packed_default, put_in
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, unpacked
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, split_off_packing
 from tunefarm_tuning.tvm.tasks.alternatives import Alternative, find_alternatives, put_alternatives_in
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads, rounding_of
@@ -166,7 +166,7 @@ def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedK
     key = (kernel.workload_key, config.key)
     if key not in loaded.scheduled:
         schedule = apply_recorded(kernel.module, loaded.target, config, tuned["space_key"])
-        loaded.scheduled[key] = unpacked(schedule.mod)
+        loaded.scheduled[key] = split_off_packing(schedule.mod)
     return loaded.scheduled[key]
 
 

@@ -99,7 +99,7 @@ class Search:
 
     def _candidate(self, config: Config) -> Any:
         try:
-            if self._space.leaves_rests(config):
+            if self._space.leaves_tails(config):
                 return None  # stock mutators would find no sketch that it is of
             schedule, _ = self._space.apply(config)
         except InvalidInputError:

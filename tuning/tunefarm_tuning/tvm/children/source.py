@@ -16,7 +16,7 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.serialization import module_from_text
 from tunefarm_tuning.tvm.base.target import tvm_target
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded
 
 _FORMATS = {"llvm": "ll", "asm": "s"}
@@ -53,7 +53,7 @@ def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
     yield "schedule", str(module["main"].script())
     try:
         # As candidates are built: without the wrapper's checks of its arguments.
-        with tvm.transform.PassContext(config={**SPLIT_RESTS, "tirx.disable_assert": True}):
+        with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
             built = build(module, target=tvm_target(target))
     except MemoryError:
         raise

@@ -22,14 +22,14 @@ from tunefarm_tuning.tvm.base.target import pipeline_name, tvm_target
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.codegen.linker import link
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.gpu import with_gpu_schedules
 from tunefarm_tuning.tvm.default_schedules.schedule import (
     NoDefaultSchedule,
     packed_default_schedule,
     with_default_schedules,
 )
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, marked, pack_function
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack_function, packable_weights
 from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 
@@ -73,7 +73,7 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
 
     def make(scheduled: tvm.IRModule) -> None:
         lowered = tvm.transform.Sequential(passes)(scheduled)
-        with tvm.transform.PassContext(config=SPLIT_RESTS):
+        with tvm.transform.PassContext(config=SPLIT_TAILS):
             built = relax.build(lowered, machine, relax_pipeline=None)
         _export(built, path, target)
 
@@ -105,7 +105,11 @@ def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
 
     As it was, where it is for no CPU, where that changes no order, or where it does not build.
     """
-    if pipeline_name(target) != "cpu" or not marked(kernel.func) or IS_SCHEDULED in kernel.func.attrs:
+    if (
+        pipeline_name(target) != "cpu"
+        or not packable_weights(kernel.func)
+        or IS_SCHEDULED in kernel.func.attrs
+    ):
         return kernel
     try:
         made = packed_default_schedule(kernel.func, target)
@@ -120,7 +124,7 @@ def _packed_defaults(module: tvm.IRModule, target: Target) -> dict[str, PackedKe
     if pipeline_name(target) != "cpu":
         return found
     for variable, func in module.functions.items():
-        if isinstance(func, tvm.tirx.PrimFunc) and IS_SCHEDULED not in func.attrs and marked(func):
+        if isinstance(func, tvm.tirx.PrimFunc) and IS_SCHEDULED not in func.attrs and packable_weights(func):
             with suppress(NoDefaultSchedule):
                 made = packed_default_schedule(func, target)
                 if made.packings:
@@ -175,7 +179,7 @@ def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: boo
 
     def make(scheduled: tvm.IRModule) -> None:
         # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
-        config = {**SPLIT_RESTS, "tirx.disable_assert": bool(kernel.packings)}
+        config = {**SPLIT_TAILS, "tirx.disable_assert": bool(kernel.packings)}
         with tvm.transform.PassContext(config=config):
             built = tvm.tirx.build(scheduled, machine)
         _export(built, path, target)
@@ -214,7 +218,7 @@ def _default_schedules(target: Target, *, plain: bool, careful: bool = False) ->
 def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
     module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
     try:
-        with tvm.transform.PassContext(config=SPLIT_RESTS):
+        with tvm.transform.PassContext(config=SPLIT_TAILS):
             built = tvm.tirx.build(module, tvm_target(target))
         if target.kind == "cuda":  # the source may still be wrong
             with tempfile.TemporaryDirectory(prefix="kernel-") as folder:

@@ -1,1 +1,14 @@
-"""Schedules of kernels that nobody has tuned, made by rule."""
+"""Default schedules: schedules of kernels that nobody has tuned, made by rule in milliseconds.
+
+CPUs (`schedule`, rules in `cpu/`), in order:
+
+1. `stage.inline_stages` computes cheap stages inside their consumers.
+2. The rules of `schedule.KERNEL_RULES` are tried in order; the first that schedules the kernel ends the search. The last
+   of them tries `schedule.STAGE_RULES` on each stage by itself.
+3. The rewrites of `schedule.BODY_REWRITES` change the scheduled statements.
+
+A rule is added by writing a function of the signature `KernelRule` or `StageRule` and listing it there. Rules look at the
+loops and strides of a `stage.Stage`; they know no operator by name.
+
+GPUs (`gpu`): the first DLight rule whose kernel is bound to threads, and else threads over the outer parallel loops.
+"""

@@ -1,8 +1,7 @@
-"""Default schedules of a GPU: DLight's, and threads bound plainly where DLight has none that builds.
+"""Default schedules of a GPU: the first DLight rule that fits, and else threads over the outer parallel loops.
 
-A GPU runs no kernel whose loops are bound to no threads, so "as it stands" is no way out here: every kernel gets a
-schedule. DLight's rules ship with TVM; they are made for language models, and stop with an error, or leave a stage
-unbound, on kernels that no rule of theirs expects.
+A GPU runs no kernel whose loops are bound to no threads, so every kernel has to get a schedule. DLight ships with TVM. Its rules
+are made for language models; on kernels that they do not expect they raise an error or leave a stage without threads.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.tensor_intrinsics import import_intrinsics
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED, walk
-from tunefarm_tuning.tvm.default_schedules.inline import blocks_of, inline_stages
+from tunefarm_tuning.tvm.default_schedules.stage import blocks_of, inline_stages
 
 Fits = Callable[[tirx.PrimFunc], bool]
 
 _THREADS = 256
-"""Of a block where threads are bound plainly: a multiple of a warp that every GPU has registers for."""
+"""Threads of a block in `bind_threads`: a multiple of a warp for which every GPU has registers."""
 _CALLS = {
     f"tirx.{name}" for name in ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_pure_extern")
 }
@@ -37,26 +36,28 @@ def with_gpu_schedules(
     plain: bool = False,
     fits: Fits | None = None,
 ) -> tvm.IRModule:
-    """Return the module with every PrimFunc that has no schedule scheduled.
+    """Return the module with its unscheduled PrimFuncs scheduled.
 
     Args:
         module: A prepared network, or one kernel.
         target: A GPU.
         machine: TVM's object for it.
-        plain: Use none of DLight's: what its kernels are held against where somebody says they are wrong.
-        fits: Asked of each scheduled kernel; where it says no, the next rule is tried. Left out, no kernel is built to see.
+        plain: Skip DLight's rules. Such kernels are the reference where a kernel is said to be wrong.
+        fits: Is asked of each scheduled kernel; where it says no, the next rule is tried. None: every kernel fits.
     """
-    import_intrinsics(target)  # DLight imports those for tensor cores itself where it takes them: seconds
-    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    import_intrinsics(
+        target
+    )  # DLight itself imports those of tensor cores where it uses them, which takes seconds
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tirx.PrimFunc) or _is_done(func):
             continue
         if plain:
-            made.update_func(name, _as_given(bind_threads(func.with_attr("global_symbol", "main")), func))
+            result.update_func(name, _finished(bind_threads(func.with_attr("global_symbol", "main")), func))
             continue
         with machine:
-            made.update_func(name, gpu_schedule(func, machine, fits=fits))
-    return made
+            result.update_func(name, gpu_schedule(func, machine, fits=fits))
+    return result
 
 
 def gpu_schedule(
@@ -66,8 +67,8 @@ def gpu_schedule(
     bare = func.with_attr("global_symbol", "main")
     for scheduled in _by_dlight(bare, machine):
         if is_bound(scheduled) and (fits is None or fits(scheduled)):
-            return _as_given(scheduled, func)
-    return _as_given(bind_threads(bare), func)
+            return _finished(scheduled, func)
+    return _finished(bind_threads(bare), func)
 
 
 def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx.PrimFunc]:
@@ -77,14 +78,15 @@ def _by_dlight(func: tirx.PrimFunc, machine: tvm.target.Target) -> Iterator[tirx
     for rule in (gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()):
         try:
             space = rule.apply(func, machine, False)
-        except Exception as error:  # noqa: BLE001  (its rules assert what they expect: the next one may do)
+        except Exception as error:  # noqa: BLE001  (a rule asserts what it expects; the next one may fit)
             raise_if_out_of_memory(error)
             continue
         if space is not None:
             yield (space if isinstance(space, Schedule) else space[0]).mod["main"]
 
 
-def _as_given(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
+def _finished(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled kernel with the symbol of the original and the mark of a scheduled one."""
     symbol = func.attrs.get("global_symbol")
     named = (
         scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
@@ -93,18 +95,18 @@ def _as_given(scheduled: tirx.PrimFunc, func: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def is_bound(func: tirx.PrimFunc) -> bool:
-    """Return whether threads do all of a kernel's work: every nest of its loops is bound to some."""
-    return all(_binds_threads(nest) for nest in _nests(func.body) if _writes(nest))
+    """Return whether every loop nest of a kernel that writes something is bound to threads."""
+    return all(_binds_threads(nest) for nest in _loop_nests(func.body) if _writes(nest))
 
 
 def bind_threads(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a kernel with each nest's outer parallel loops spread over threads; a nest without any runs on one thread."""
+    """Spread the outer parallel loops of each loop nest over threads; a nest without any runs on one thread."""
     sch = Schedule(tvm.IRModule({"main": func}), debug_mask=0, error_render_level="none")
     inlined = sch.copy()
     try:
         inline_stages(inlined)
         sch = inlined
-    except Exception as error:  # noqa: BLE001  (TVM's many: it is the same kernel without)
+    except Exception as error:  # noqa: BLE001  (TVM has many error types; the kernel is the same without inlining)
         raise_if_out_of_memory(error)
     for block in blocks_of(sch):
         loops = list(sch.get_loops(block))
@@ -117,7 +119,7 @@ def _bind(sch: Any, block: Any) -> None:
     parallel = _outer_parallel_loops(sch, block)
     if parallel:
         try:
-            _spread(sch.copy(), parallel)  # a step that fails leaves the ones before it done
+            _spread(sch.copy(), parallel)  # on a copy: a step that fails would leave those before it in place
         except Exception as error:  # noqa: BLE001  (shared loops, indices that are no sums, loops of no iterations, ...)
             raise_if_out_of_memory(error)
             parallel = []
@@ -135,25 +137,25 @@ def _spread(sch: Any, loops: list[Any]) -> None:
 
 
 def _outer_parallel_loops(sch: Any, block: Any) -> list[Any]:
-    """Return the loops at the head of a block's, each of which is one of its parallel indices."""
+    """Return the outermost loops of a block that are parallel, up to the first that is not."""
     loops, indices = list(sch.get_loops(block)), list(sch.get(block).iter_vars)
     if len(loops) != len(indices):
         return []
-    found = []
+    parallel = []
     for loop, index in zip(loops, indices, strict=True):
         if index.iter_type != tirx.IterVar.DataPar:
             break
-        found.append(loop)
-    return found
+        parallel.append(loop)
+    return parallel
 
 
-def _nests(body: Any) -> Iterator[Any]:
-    """Yield what follows one another at the head of a kernel, each of which becomes a launch of its own."""
+def _loop_nests(body: Any) -> Iterator[Any]:
+    """Yield the loop nests of a kernel in order; each becomes a launch of its own."""
     if isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == "root":
-        yield from _nests(body.block.body)
+        yield from _loop_nests(body.block.body)
     elif isinstance(body, tirx.SeqStmt):
         for part in body.seq:
-            yield from _nests(part)
+            yield from _loop_nests(part)
     else:
         yield body
 
@@ -167,12 +169,12 @@ def _binds_threads(nest: Any) -> bool:
 
 
 def _writes(nest: Any) -> bool:
-    """Whether there is work in a nest: some kernels of TVM's name numbers and allocate between theirs."""
+    """Whether a statement writes anything; between loop nests TVM's kernels also bind values and allocate."""
     return any(isinstance(node, tirx.BufferStore) for node in walk(nest))
 
 
 def _is_done(func: tirx.PrimFunc) -> bool:
-    """Whether a kernel has a schedule: ours, a record's, or its own (TVM's sorts); or needs none."""
+    """Whether a kernel has a schedule (by rule, of a record, or of TVM's own as its sorts) or needs none."""
     return IS_SCHEDULED in func.attrs or _runs_on_the_host(func) or is_bound(func)
 
 

@@ -1,7 +1,7 @@
-"""The schedules of kernels that nobody has tuned: made by rule in milliseconds, so that a model is good at once.
+"""Schedule kernels that nobody has tuned for a CPU: by rule, in milliseconds, so that a model is fast at once.
 
-TVM ships none for CPUs: its plain loops are up to two hundred times as slow. The rules look at how loops walk
-tensors and know no operator by name. A kernel that they do not fit keeps its plain loops.
+TVM ships no default schedules for CPUs, and its unscheduled loops are up to two hundred times as slow. A kernel that no rule
+fits keeps its unscheduled loops. The tables below list the rules in the order in which they are tried.
 """
 
 from __future__ import annotations
@@ -18,16 +18,63 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import raise_if_out_of_memory
 from tunefarm_tuning.tvm.base.tir import IS_SCHEDULED
-from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_plain
-from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_groups
-from tunefarm_tuning.tvm.default_schedules.cpu.int8_dot_product import schedule_dots, with_instructions
-from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import reduce_in_lanes
-from tunefarm_tuning.tvm.default_schedules.cpu.reduce import schedule_tiled
-from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import schedule_lanes, schedule_rows
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import mark_rests
-from tunefarm_tuning.tvm.default_schedules.inline import blocks_of, inline_stages
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, stage_of
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, as_it_lies, unpacked
+from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import schedule_elementwise
+from tunefarm_tuning.tvm.default_schedules.cpu.groups import split_channel_groups
+from tunefarm_tuning.tvm.default_schedules.cpu.int8_dot_product import (
+    insert_dot_products,
+    schedule_int8_dot_product,
+)
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import mark_tails
+from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
+from tunefarm_tuning.tvm.default_schedules.cpu.row_reductions import (
+    schedule_row_chain,
+    schedule_row_reduction,
+)
+from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, blocks_of, inline_stages, stage_of
+from tunefarm_tuning.tvm.kernels.weight_packing import (
+    PackedKernel,
+    split_off_packing,
+    with_weights_as_given,
+)
+
+KernelRule = Callable[[Any, list[Any], Machine], bool]
+"""Takes a schedule, its blocks in program order and the CPU; returns whether the kernel is done, be its loops unchanged."""
+
+StageRule = Callable[[Any, Any, Machine], bool]
+"""Takes a schedule, one block and the CPU; returns whether the block is done."""
+
+BodyRewrite = Callable[[tvm.tirx.PrimFunc, Machine], tvm.tirx.PrimFunc]
+"""Takes a kernel after the rules; returns the very same object where there is nothing to change."""
+
+
+def schedule_stages(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Schedule each stage by the first of `STAGE_RULES` that fits it; return whether one fitted any."""
+    outcomes = [_schedule_stage(sch, block, machine) for block in blocks]
+    return any(outcomes)
+
+
+def _schedule_stage(sch: Any, block: Any, machine: Machine) -> bool:
+    if stage_of(sch, block) is None:  # it moved into another stage's loops, or no rule is made for it
+        return False
+    return any(rule(sch, block, machine) for rule in STAGE_RULES)
+
+
+KERNEL_RULES: tuple[KernelRule, ...] = (
+    schedule_int8_dot_product,
+    split_channel_groups,  # prepares the blocks, and leaves the schedule to the rules behind it
+    schedule_row_chain,
+    schedule_stages,
+)
+STAGE_RULES: tuple[StageRule, ...] = (
+    schedule_tiled_reduction,
+    schedule_row_reduction,
+    schedule_elementwise,
+)
+BODY_REWRITES: tuple[BodyRewrite, ...] = (
+    insert_dot_products,
+    vectorize_ragged_reductions,
+)
 
 
 class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
@@ -37,87 +84,78 @@ class NoDefaultSchedule(Exception):  # noqa: N818  (an outcome)
 def with_default_schedules(
     module: tvm.IRModule, target: Target, *, fits: Callable[[tvm.tirx.PrimFunc], bool] = lambda _: True
 ) -> tvm.IRModule:
-    """Return the module with every PrimFunc that has no schedule scheduled by rule, as far as the rules go.
+    """Return the module with its unscheduled PrimFuncs scheduled, as far as the rules fit them.
 
     Args:
         module: A prepared network, or one kernel.
         target: A CPU.
-        fits: Asked of each scheduled kernel; where it says no, the plain loops stay.
+        fits: Is asked of each scheduled kernel; where it says no, the loops stay unscheduled.
     """
-    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     for name, func in module.functions.items():
         if not isinstance(func, tvm.tirx.PrimFunc) or IS_SCHEDULED in func.attrs:
             continue
         if relax.analysis.has_reshape_pattern(func):
-            continue  # TVM knows by its plain loops that nothing has to be run
+            continue  # by its unscheduled loops TVM sees that nothing has to be run
         with suppress(NoDefaultSchedule):
             scheduled = default_schedule(func, target)
             if fits(scheduled):
-                made.update_func(name, scheduled)
-    return made
+                result.update_func(name, scheduled)
+    return result
 
 
 def default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
     """Return a kernel scheduled for a CPU by rule. Deterministic.
 
-    Its arguments are those of the workload, all of them as they lie.
+    It takes the arguments of the workload, weights in the order in which they are given.
 
     Raises:
-        NoDefaultSchedule: If its plain loops are as good as what the rules could make of it.
+        NoDefaultSchedule: If no rule fits.
     """
-    return _by_rule(as_it_lies(func), target)
+    return _by_rule(with_weights_as_given(func), target)
 
 
 def packed_default_schedule(func: tvm.tirx.PrimFunc, target: Target) -> PackedKernel:
     """Return a kernel scheduled for a CPU by rule that takes large weights in the order in which it reads them.
 
     Raises:
-        NoDefaultSchedule: If its plain loops are as good as what the rules could make of it.
+        NoDefaultSchedule: If no rule fits.
     """
     scheduled = tvm.IRModule({"main": _by_rule(func, target)})
     try:
-        made = unpacked(scheduled)
+        kernel = split_off_packing(scheduled)
     except Exception as error:
         raise_if_out_of_memory(error)
         raise NoDefaultSchedule(clean(str(error), 300)) from error
-    return PackedKernel(func=made.func.with_attr(IS_SCHEDULED, True), packings=made.packings)
+    return PackedKernel(func=kernel.func.with_attr(IS_SCHEDULED, True), packings=kernel.packings)
 
 
 def _by_rule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.tirx.PrimFunc:
-    bare = func.with_attr("global_symbol", "main")
+    unscheduled = func.with_attr("global_symbol", "main")
     try:
         machine = Machine.of(target)
-        made = _scheduled(tvm.IRModule({"main": bare}), machine)
-        in_lanes = reduce_in_lanes(made or bare, machine)
-        made = made if in_lanes.same_as(bare) else in_lanes
+        by_rules = _apply_kernel_rules(unscheduled, machine)
+        scheduled = by_rules or unscheduled
+        for rewrite in BODY_REWRITES:
+            scheduled = rewrite(scheduled, machine)
     except Exception as error:
-        # TVM refuses a step now and then that looked legal: its error types are many, and each means plain loops.
+        # TVM now and then refuses a step that looked legal. Its error types are many, and each means unscheduled loops.
         raise_if_out_of_memory(error)
         raise NoDefaultSchedule(clean(str(error), 300)) from error
-    if made is None:
+    if by_rules is None and scheduled.same_as(unscheduled):
         raise NoDefaultSchedule("no rule fits")
-    made = mark_rests(made)
+    scheduled = mark_tails(scheduled)
     symbol = func.attrs.get("global_symbol")
-    made = made.with_attr("global_symbol", symbol) if symbol else made.without_attr("global_symbol")
-    return made.with_attr(IS_SCHEDULED, True)
+    scheduled = (
+        scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
+    )
+    return scheduled.with_attr(IS_SCHEDULED, True)
 
 
-def _scheduled(module: tvm.IRModule, machine: Machine) -> tvm.tirx.PrimFunc | None:
-    sch = Schedule(module, debug_mask=0, error_render_level="none")
+def _apply_kernel_rules(func: tvm.tirx.PrimFunc, machine: Machine) -> tvm.tirx.PrimFunc | None:
+    sch = Schedule(tvm.IRModule({"main": func}), debug_mask=0, error_render_level="none")
     inline_stages(sch)
     blocks = blocks_of(sch)
-    if schedule_dots(sch, blocks, machine):
-        return with_instructions(sch.mod["main"])
-    for block in blocks:
-        split_groups(sch, block, machine)
-    if schedule_rows(sch, blocks, machine):
+    if any(rule(sch, blocks, machine) for rule in KERNEL_RULES):
         return sch.mod["main"]
-    done = [_schedule_one(sch, block, machine) for block in blocks]
-    return sch.mod["main"] if any(done) else None
-
-
-def _schedule_one(sch: Any, block: Any, machine: Machine) -> bool:
-    stage = stage_of(sch, block)
-    if stage is None:  # a stage that moved into another's loops, or that no rule is made for
-        return False
-    return any(rule(sch, block, machine) for rule in (schedule_tiled, schedule_lanes, schedule_plain))
+    return None

@@ -1,56 +1,60 @@
-"""What default schedules look at: the stages of a kernel, their loops, and how each tensor is walked by each loop."""
+"""The stages of a kernel as schedule rules see them: loops, tensor accesses and strides; and which stages are inlined."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir.schedule import ScheduleError
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import type_key, walk
 
 _SPATIAL, _REDUCES = 0, 2  # tvm.tirx.IterVar.DataPar, .CommReduce
 _SELECTS = "if_then_else"
-_MOST_LANES = 16
+_MAX_NEAR_EXTENT = 16
+_REUSE = 1.5
+"""A stage is computed again for each use where it is used up to so many times per element."""
 _CHEAP_CALLS = {_SELECTS, "likely", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a schedule has to know of the CPU.
+    """The facts of a CPU that schedule rules use.
 
     Attributes:
-        vector_bytes: Of a register.
-        registers: How many vectors fit into registers.
-        dot_lanes: As of `byte_dots.dot_lanes`.
+        vector_bytes: Size of a vector register.
+        registers: Number of vector registers.
+        dot_product_lanes: Sums that one int8 dot product instruction adds to (`target.int8_dot_product`); 0 without one.
     """
 
     vector_bytes: int
     registers: int
-    dot_lanes: int = 0
+    dot_product_lanes: int = 0
 
     @classmethod
     def of(cls, target: Target) -> Machine:
-        """Return the facts of an LLVM target's CPU; the smallest common ones for other targets."""
+        """Return the facts of an LLVM target's CPU; for other targets those that every CPU meets."""
         if target.kind != "llvm":
             return cls(vector_bytes=16, registers=16)
-        # TVM's own width of vectors says 512 bits for every x86 CPU.
+        # TVM's own vector width is 512 bits for every x86 CPU.
         features = {
-            str(one) for one in tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
+            str(name) for name in tvm_ffi.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))
         }
         if "avx512f" in features:
-            return cls(vector_bytes=64, registers=32, dot_lanes=dot_lanes(target))
+            return cls(vector_bytes=64, registers=32, dot_product_lanes=dot_product_lanes(target))
         return cls(
             vector_bytes=32 if "avx" in features else 16,
             registers=32 if "neon" in features else 16,
-            dot_lanes=dot_lanes(target),
+            dot_product_lanes=dot_product_lanes(target),
         )
 
     def lanes(self, dtype: str) -> int:
@@ -58,24 +62,26 @@ class Machine:
         return max(1, self.vector_bytes // itemsize(dtype))
 
 
-def replaced(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
-    """Return an expression with variables replaced by values (TVM 0.27 exposes no substitution to Python)."""
+def substitute(node: Any, values: Sequence[tuple[Any, Any]]) -> Any:
+    """Return an expression with variables substitute by values (TVM 0.27 exposes no substitution to Python)."""
 
     def of(variable: Any) -> Any:
-        return next((value for one, value in values if one.same_as(variable)), variable)
+        return next((value for known, value in values if known.same_as(variable)), variable)
 
     return tvm_ffi.structural_map(node, (tirx.Var, of))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How one tensor is read or written.
+    """How a stage reads or writes one tensor.
 
     Attributes:
-        strides: For each loop, the elements between one iteration and the next; None where that is no constant, 1 also for
-            loops of `near`.
-        near: The loops whose elements lie near each other in another order: `lane_loads` reads them as it does those that
-            lie side by side.
+        buffer: Name of the tensor.
+        elements: Size of the tensor.
+        strides: For each loop, the elements between one iteration and the next; None where that is not constant. Loops in
+            `near` have stride 1.
+        near: Short loops whose elements lie close together, but not in order: `tvm.base.vector_loads` loads them like
+            contiguous ones.
     """
 
     buffer: str
@@ -87,14 +93,16 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A block whose loops are its own: one loop for each of its variables, in their order.
+    """A block with one loop for each of its variables, in the order of the variables.
 
     Attributes:
-        is_costly: Its body should not be computed twice: a root, an exponential, a division.
-        selects: Its body has a condition (a padding has one).
-        is_copy: Its body is one element of a tensor.
-        shared: Loops that walk one dimension of the result together, as groups and the channels of one do: what a tile of
-            these leaves over lies in the next one.
+        extents: Iterations of each loop.
+        reduces: For each loop, whether it is a reduction loop.
+        is_costly: The body is too expensive to compute twice: it has a root, an exponential, a division.
+        selects: The body has a condition, as that of a padding.
+        is_copy: The body is a single element of a tensor.
+        shared: Loops that index one dimension of the result together, as the loops over groups and over the channels of a
+            group. The tail of a tile of such a loop lies in the next group.
     """
 
     extents: tuple[int, ...]
@@ -108,7 +116,7 @@ class Stage:
 
     @property
     def points(self) -> int:
-        """How often the body runs."""
+        """Number of times that the body runs."""
         count = 1
         for extent in self.extents:
             count *= extent
@@ -116,24 +124,27 @@ class Stage:
 
     @property
     def spatial(self) -> list[int]:
-        return [place for place, reduces in enumerate(self.reduces) if not reduces]
+        """Positions of the loops that are no reduction loops."""
+        return [axis for axis, reduces in enumerate(self.reduces) if not reduces]
 
     @property
     def reduction(self) -> list[int]:
-        return [place for place, reduces in enumerate(self.reduces) if reduces]
+        """Positions of the reduction loops."""
+        return [axis for axis, reduces in enumerate(self.reduces) if reduces]
 
     @property
     def is_injective(self) -> bool:
+        """Whether the stage has no reduction loop."""
         return not any(self.reduces)
 
 
 def itemsize(dtype: str) -> int:
-    """Return the bytes of an element."""
+    """Return the size of an element in bytes, at least 1."""
     return max(1, int(tvm.runtime.DataType(dtype).itemsize))
 
 
 def stage_of(sch: Any, block: Any) -> Stage | None:
-    """Return what a block does; None where its loops are not plainly its variables, or its body is not one store."""
+    """Describe a block; return None where its loops are not exactly its variables, or its body is not one store."""
     node = sch.get(block)
     loops = [sch.get(loop) for loop in sch.get_loops(block)]
     variables = list(node.iter_vars)
@@ -151,17 +162,17 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
         analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
     reads = [_access(region, variables, analyzer) for region in node.reads]
     writes = [_access(region, variables, analyzer) for region in node.writes]
-    if any(one is None for one in (*reads, *writes)):
+    if any(access is None for access in (*reads, *writes)):
         return None
-    inside = list(walk(node.body))
-    called = {str(one.name).rpartition(".")[2] for one in inside if isinstance(one, tvm.ir.Op)}
+    nodes = list(walk(node.body))
+    called = {str(item.name).rpartition(".")[2] for item in nodes if isinstance(item, tvm.ir.Op)}
     return Stage(
         extents=tuple(extents),
-        reduces=tuple(int(one.iter_type) == _REDUCES for one in variables),
-        reads=tuple(one for one in reads if one is not None),
-        writes=tuple(one for one in writes if one is not None),
-        is_costly=any(isinstance(one, tirx.Div) for one in inside) or bool(called - _CHEAP_CALLS),
-        selects=_SELECTS in called or any(type_key(one).endswith(".Select") for one in inside),
+        reduces=tuple(int(variable.iter_type) == _REDUCES for variable in variables),
+        reads=tuple(access for access in reads if access is not None),
+        writes=tuple(access for access in writes if access is not None),
+        is_costly=any(isinstance(item, tirx.Div) for item in nodes) or bool(called - _CHEAP_CALLS),
+        selects=_SELECTS in called or any(type_key(item).endswith(".Select") for item in nodes),
         is_copy=type_key(node.body).endswith("BufferStore")
         and type_key(node.body.value).endswith("TensorLoad"),
         shared=_shared_loops(node, variables),
@@ -169,17 +180,17 @@ def stage_of(sch: Any, block: Any) -> Stage | None:
 
 
 def _shared_loops(node: Any, variables: list[Any]) -> tuple[int, ...]:
-    found: set[int] = set()
+    shared: set[int] = set()
     for region in node.writes:
         for dim in region.region:
             parts = list(walk(dim.min))
             loops = {
-                place
-                for place, one in enumerate(variables)
-                if any(isinstance(part, tirx.Var) and part.same_as(one.var) for part in parts)
+                axis
+                for axis, variable in enumerate(variables)
+                if any(isinstance(part, tirx.Var) and part.same_as(variable.var) for part in parts)
             }
-            found |= loops if len(loops) > 1 else set()
-    return tuple(sorted(found))
+            shared |= loops if len(loops) > 1 else set()
+    return tuple(sorted(shared))
 
 
 def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
@@ -194,40 +205,72 @@ def _access(region: Any, variables: list[Any], analyzer: Any) -> Access | None:
         index = index + tirx.Cast("int64", dim.min) * elements
         elements *= extent or 1
     index = analyzer.simplify(index)
-    strides = [_stride(index, one.var) if single else None for one in variables]
-    reduces = any(int(one.iter_type) == _REDUCES for one in variables)
+    strides = [_stride(index, variable.var) if single else None for variable in variables]
+    reduces = any(int(variable.iter_type) == _REDUCES for variable in variables)
     near = [
-        place
-        for place, one in enumerate(variables)
-        if single and reduces and strides[place] is None and _is_near(index, one, analyzer)
+        axis
+        for axis, variable in enumerate(variables)
+        if single and reduces and strides[axis] is None and _is_near(index, variable, analyzer)
     ]
     return Access(
         buffer=str(region.source.name),
         dtype=str(region.source.dtype),
         elements=elements,
-        strides=tuple(1 if place in near else stride for place, stride in enumerate(strides)),
+        strides=tuple(1 if axis in near else stride for axis, stride in enumerate(strides)),
         near=tuple(near),
     )
 
 
 def _stride(index: Any, variable: Any) -> int | None:
-    found = list(detect_linear_equation(index, [variable]))
-    return int(found[0]) if len(found) == 2 and isinstance(found[0], int | tirx.IntImm) else None
+    factors = list(detect_linear_equation(index, [variable]))
+    return int(factors[0]) if len(factors) == 2 and isinstance(factors[0], int | tirx.IntImm) else None
 
 
 def _is_near(index: Any, variable: Any, analyzer: Any) -> bool:
-    """Whether a short loop goes over as few elements as a vector or two have."""
+    """Whether the elements of a short loop lie within the length of two vectors."""
     extent = int(variable.dom.extent)
-    if extent > _MOST_LANES:
+    if extent > _MAX_NEAR_EXTENT:
         return False
-    places = [_at(index, variable.var, step) - _at(index, variable.var, 0) for step in range(extent)]
-    found = [analyzer.simplify(place) for place in places]
-    if not all(isinstance(place, tirx.IntImm) for place in found):
+    distances = [
+        analyzer.simplify(_at(index, variable.var, step) - _at(index, variable.var, 0))
+        for step in range(extent)
+    ]
+    if not all(isinstance(distance, tirx.IntImm) for distance in distances):
         return False
-    numbers = [int(place) for place in found]
-    return max(numbers) - min(numbers) < 2 * extent
+    offsets = [int(distance) for distance in distances]
+    return max(offsets) - min(offsets) < 2 * extent
 
 
 def _at(index: Any, variable: Any, value: int) -> Any:
     number = tirx.const(value, str(variable.expr_ty().dtype))
-    return replaced(index, [(variable, number)])
+    return substitute(index, [(variable, number)])
+
+
+def blocks_of(sch: Any) -> list[Any]:
+    """Return the blocks of a kernel in program order."""
+    return list(sch.get_child_blocks(sch.get_sblock("root")))
+
+
+def inline_stages(sch: Any) -> None:
+    """Inline elementwise stages into their consumers where that computes nothing costly twice."""
+    for block in blocks_of(sch):
+        stage = stage_of(sch, block)
+        if stage is None or not stage.is_injective:
+            continue
+        consumers = list(sch.get_consumers(block))
+        if not consumers or not all(_may_go_into(stage, stage_of(sch, consumer)) for consumer in consumers):
+            continue
+        if len(consumers) > 1 and stage.is_costly:
+            continue
+        with suppress(ScheduleError):
+            sch.compute_inline(block)
+
+
+def _may_go_into(stage: Stage, consumer: Stage | None) -> bool:
+    if consumer is None:
+        return False
+    again = consumer.points / max(1, stage.points) > _REUSE
+    if consumer.is_injective:
+        return not (stage.is_costly and again)
+    # A reduction reads an element many times, and its schedule expects reads without conditions.
+    return stage.is_copy or not (again or stage.selects)

@@ -1,7 +1,7 @@
-"""Recognising a direct convolution in a fused kernel, and taking the kernel apart around it.
+"""Recognise a direct 3x3 convolution at the head of a fused kernel, and take the kernel apart around it.
 
-A kernel is recognised by what it computes: its first statements have to be, to the letter, those that TVM's operator library
-makes for a convolution of these shapes. So nothing is taken for a convolution that is none.
+The first statements of the kernel have to be structurally equal to those that TVM's operator library makes for a convolution of
+the same shapes. So nothing else is ever taken for a convolution.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class DirectConv:
     """A 3x3 convolution of stride 1 at the head of a fused kernel: float32, channels last, one group.
 
     Attributes:
-        data: Which of the kernel's arguments is its input (NHWC).
-        weights: Which are its weights (HWIO).
-        data_shape: Of the input.
-        out_shape: Of the convolution's result.
-        padding: On each of the four sides.
+        data: Index of the kernel's argument that is the input (NHWC).
+        weights: Index of the argument that is the weights (HWIO).
+        data_shape: Shape of the input.
+        out_shape: Shape of the convolution's result.
+        padding: Padding on each of the four sides.
         result: The buffer that holds the convolution's result; the kernel's output where nothing follows.
-        rest: The statements after the convolution: what was fused onto it.
+        epilogue: The statements after the convolution that were fused with it.
     """
 
     data: int
@@ -41,11 +41,11 @@ class DirectConv:
     out_shape: Shape
     padding: int
     result: Any
-    rest: tuple[Any, ...]
+    epilogue: tuple[Any, ...]
 
 
 def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
-    """Return the convolution that a kernel begins with; None if it begins with none that is taken here."""
+    """Return the convolution at the head of a kernel; None without one of the supported form."""
     root = func.body.block if isinstance(func.body, s_tir.SBlockRealize) else None
     if root is None or not all(static_shape(param) for param in func.params):
         return None
@@ -58,9 +58,9 @@ def match_direct_conv(func: tirx.PrimFunc) -> DirectConv | None:
             if data == weights or len(shape) != 4 or shape[3] != kernel[2]:
                 continue
             for padding in _PADDINGS:
-                found = _match(func, statements, data, weights, padding)
-                if found is not None:
-                    return found
+                conv = _match(func, statements, data, weights, padding)
+                if conv is not None:
+                    return conv
     return None
 
 
@@ -72,14 +72,14 @@ def _match(
     if min(out) < 1:
         return None
     expected = _direct(shape, kernel, padding)
-    wanted = statements_of(expected.body.block)
-    head, rest = statements[: len(wanted)], tuple(statements[len(wanted) :])
-    if len(head) < len(wanted):
+    expected_statements = statements_of(expected.body.block)
+    head, epilogue = statements[: len(expected_statements)], tuple(statements[len(expected_statements) :])
+    if len(head) < len(expected_statements):
         return None
-    # The arguments are handed over as such, so that one is not taken for the other where their shapes are equal.
+    # As parameters of both functions, the arguments cannot be confused where their shapes are equal.
     params = [func.params[data], func.params[weights]]
     if not tvm_ffi.structural_equal(
-        _bare(wanted, list(expected.params[:2])), _bare(head, params), map_free_vars=True
+        _bare(expected_statements, list(expected.params[:2])), _bare(head, params), map_free_vars=True
     ):
         return None
     return DirectConv(
@@ -89,7 +89,7 @@ def _match(
         out_shape=out,
         padding=padding,
         result=_written_by(head[-1]),
-        rest=rest,
+        epilogue=epilogue,
     )
 
 
@@ -115,7 +115,7 @@ def _bare(statements: Sequence[Any], params: list[Any]) -> tirx.PrimFunc:
 
 
 def _written_by(statement: Any) -> Any:
-    """Return the buffer that a loop nest around one block writes."""
+    """Return the buffer that the block inside a loop nest writes."""
     block = next(node for node in walk(statement) if isinstance(node, s_tir.SBlock))
     return block.writes[0].source
 
@@ -126,7 +126,7 @@ def statements_of(root: Any) -> list[Any]:
 
 
 def static_shape(param: Any) -> Shape:
-    """Return a float32 buffer's shape; empty where it is another, a scalar, or known at run time only."""
+    """Return the shape of a float32 buffer; empty for other types, scalars, and shapes that are not static."""
     kind = param.ty
     shape = getattr(kind, "shape", None)
     if shape is None or not all(isinstance(dim, tirx.IntImm) for dim in shape):

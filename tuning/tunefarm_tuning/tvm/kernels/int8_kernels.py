@@ -1,8 +1,8 @@
-"""Convolutions and products of matrices of bytes, added up in 32-bit integers: what is made of a quantised network's.
+"""Int8 convolutions and matrix products with 32-bit sums, which quantised networks get.
 
-Activations are multiplied without a sign, and weights with one, as ``vpdpbusd`` does it. Zero points leave the sums:
-the sum of ``(x - zero) * w`` is that of ``x * w`` less ``zero`` times the sum of ``w``, which is known beforehand (`offsets`).
-Weights lie as the instruction reads them (`packed`): four products of each of `lanes` results, side by side.
+The instruction ``vpdpbusd`` (VNNI) multiplies unsigned activations with signed weights. Zero points are taken out of the sums: the
+sum of ``(x - zero) * w`` is that of ``x * w`` less ``zero`` times the sum of ``w``, which is known at compile time (`offsets`).
+Weights are packed as the instruction reads them (`packed`): four products of each of `lanes` results, side by side.
 """
 
 from __future__ import annotations
@@ -15,18 +15,26 @@ from numpy.typing import NDArray
 from tvm import te, tirx
 
 PRODUCTS = 4
-"""How many products an instruction adds to each sum."""
-SUM = "byte_dot"
-"""The name that these kernels' stages begin with."""
+"""Products that one instruction adds to each sum."""
+SUM_STAGE = "byte_dot"
+"""Name of the stage that sums; those of the other stages begin with it. It is part of workload keys."""
 MOST_PRODUCTS = (1 << 31) // (255 * 128)
-"""A sum of more could leave 32 bits."""
+"""More products could overflow a sum of 32 bits."""
 _SIGN = 128
 
 Array = NDArray[Any]
 
 
 def packed(weights: Array, lanes: int) -> Array:
-    """Return int8 weights ``[..., products, results]`` as ``[results / lanes, ..., products / 4, lanes * 4]``, zeros where none are."""
+    """Pack int8 weights for the instruction, padded with zeros.
+
+    Args:
+        weights: ``[..., products, results]``.
+        lanes: Sums of one instruction.
+
+    Returns:
+        ``[results / lanes, ..., products / 4, lanes * 4]``, quotients rounded up.
+    """
     *kernel, products, results = weights.shape
     groups, steps = -(-results // lanes), -(-products // PRODUCTS)
     wide = np.zeros((*kernel, steps * PRODUCTS, groups * lanes), np.int8)
@@ -34,28 +42,28 @@ def packed(weights: Array, lanes: int) -> Array:
     split = wide.reshape(*kernel, steps, PRODUCTS, groups, lanes)
     outer = len(kernel)
     order = (outer + 2, *range(outer), outer, outer + 3, outer + 1)
-    made: Array = split.transpose(order).reshape(groups, *kernel, steps, lanes * PRODUCTS)
-    return made
+    result: Array = split.transpose(order).reshape(groups, *kernel, steps, lanes * PRODUCTS)
+    return result
 
 
 def unsigned_zero(zero: int, dtype: str) -> int:
-    """Return the zero point of activations once they have no sign."""
+    """Return the zero point of activations after they were made unsigned."""
     return zero + _SIGN if dtype == "int8" else zero
 
 
 def offsets(weights: Array, zero: int) -> Array:
-    """Return what is added to each sum for the sake of the activations' zero point.
+    """Return the correction of each sum for the zero point of the activations, int32 ``[results]``.
 
     Args:
         weights: ``[..., products, results]``.
-        zero: As of `unsigned_zero`.
+        zero: The zero point of unsigned activations (`unsigned_zero`).
     """
     sums = weights.astype(np.int64).sum(axis=tuple(range(weights.ndim - 1)))
-    made: Array = np.asarray(-zero * sums, np.int32)
-    return made
+    result: Array = np.asarray(-zero * sums, np.int32)
+    return result
 
 
-def byte_conv2d(
+def int8_conv2d(
     x: Any,
     weights: Any,
     offset: Any,
@@ -70,13 +78,13 @@ def byte_conv2d(
 
     Args:
         x: Activations, uint8 or int8, NHWC.
-        weights: As of `packed`, two axes of the kernel first.
-        offset: Added to each sum; its length is the number of channels.
-        scale: What each channel's sums are multiplied with.
+        weights: As `packed` returns them for ``[height, width, in, out]``.
+        offset: Is added to each sum (`offsets`); int32 ``[out]``.
+        scale: Factor of each channel's sums; float32 ``[out]``.
         strides: Down, across.
         padding: Above, left, below, right.
         dilation: Down, across.
-        zero: As of `unsigned_zero`; what the image is padded with.
+        zero: The zero point of unsigned activations, with which the image is padded.
     """
     batch, height, width, _ = (int(size) for size in x.shape)
     _, rows, columns, steps, _ = (int(size) for size in weights.shape)
@@ -98,31 +106,33 @@ def byte_conv2d(
     )
 
 
-def byte_product(x: Any, weights: Any, offset: Any, scale: Any, *, zero: int) -> Any:
-    """Return a product of matrices as float32; arguments as of `byte_conv2d`, `x` of any rank, its last axis summed over."""
+def int8_matmul(x: Any, weights: Any, offset: Any, scale: Any, *, zero: int) -> Any:
+    """Return a matrix product as float32: arguments as of `int8_conv2d`, `x` of any rank, summed over its last axis."""
     lead = [int(size) for size in x.shape[:-1]]
     steps = int(weights.shape[1])
     given = _unsigned(x, (*lead, steps * PRODUCTS), (0,) * len(x.shape), zero)
-    return _product(weights, offset, scale, lead, [], lambda *place: given[place])
+    return _product(weights, offset, scale, lead, [], lambda *indices: given[indices])
 
 
 def _unsigned(x: Any, shape: Sequence[int], before: Sequence[int], zero: int) -> Any:
-    """Return activations without a sign, padded with their zero point; themselves where that changes nothing."""
+    """Return activations as uint8, padded with their zero point; the tensor itself where nothing changes."""
     sizes = [int(size) for size in x.shape]
     if x.dtype == "uint8" and list(shape) == sizes:
         return x
 
-    def element(*place: Any) -> Any:
-        inner = [at - skipped if skipped else at for at, skipped in zip(place, before, strict=True)]
+    def element(*indices: Any) -> Any:
+        inner = [
+            index - skipped if skipped else index for index, skipped in zip(indices, before, strict=True)
+        ]
         value = x[tuple(inner)]
         value = value if x.dtype == "uint8" else value.astype("uint8") ^ tirx.const(_SIGN, "uint8")
         inside = []
-        for at, skipped, size, whole in zip(place, before, sizes, shape, strict=True):
-            inside += [at >= skipped] if skipped else []
-            inside += [at < skipped + size] if skipped + size < whole else []
+        for index, skipped, size, padded in zip(indices, before, sizes, shape, strict=True):
+            inside += [index >= skipped] if skipped else []
+            inside += [index < skipped + size] if skipped + size < padded else []
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(zero, "uint8")) if inside else value
 
-    return te.compute(_sizes(shape), element, name=f"{SUM}_input")
+    return te.compute(_sizes(shape), element, name=f"{SUM_STAGE}_input")
 
 
 def _product(
@@ -132,17 +142,17 @@ def _product(
     lanes, channels = width // PRODUCTS, int(offset.shape[0])
     step, part = _sum_over(steps, "step"), _sum_over(PRODUCTS, "part")
 
-    def sum_of(*place: Any) -> Any:
-        *outer, channel = place
+    def sum_of(*indices: Any) -> Any:
+        *outer, channel = indices
         weight = weights[(channel // lanes, *sums, step, channel % lanes * PRODUCTS + part)]
         product = read(*outer, step * PRODUCTS + part).astype("int32") * weight.astype("int32")
         return te.sum(product, axis=[*sums, step, part])
 
-    added = te.compute(_sizes([*lead, groups * lanes]), sum_of, name=SUM)
+    added = te.compute(_sizes([*lead, groups * lanes]), sum_of, name=SUM_STAGE)
     return te.compute(
         _sizes([*lead, channels]),
-        lambda *place: (added[place] + offset[place[-1]]).astype("float32") * scale[place[-1]],
-        name=f"{SUM}_scaled",
+        lambda *indices: (added[indices] + offset[indices[-1]]).astype("float32") * scale[indices[-1]],
+        name=f"{SUM_STAGE}_scaled",
     )
 
 

@@ -1,9 +1,9 @@
-"""Kernels that a device is measured with at its best: fused multiply-adds in registers, and a triad through memory.
+"""Kernels that measure a device at its best: fused multiply-adds in registers, and a triad through memory.
 
-`fma_module` is TVM's own LLVM at work: ten independent chains of fused multiply-adds, as wide as the target's vectors, all
-operands in registers. Two such instructions a cycle with a latency of four or five need eight to ten chains; with two
-registers for the operands, nothing spills on the sixteen registers of AVX2 either. The assembly is looked through
-(`fma_loop`): a loop that loads or stores, or multiplies and adds apart, is an error rather than a figure.
+`fma_module` runs ten independent chains of fused multiply-adds, as wide as the target's vectors, with all operands in registers.
+Two such instructions a cycle with a latency of four or five need eight to ten chains; with two registers for the operands,
+nothing spills on the sixteen registers of AVX2 either. `fma_loop` checks the assembly: a loop that loads or stores, or that
+multiplies and adds apart, is an error rather than a figure.
 
 `triad_module` is the triad of McCalpin's STREAM, ``a = b + s * c``: as there, an element counts as two reads and a write.
 """
@@ -26,22 +26,27 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 
 CHAINS = 10
 STEPS = 1 << 19
-"""About a millisecond: short enough that some samples meet nothing else on the core."""
+"""About a millisecond: short enough that some samples share the core with nothing else."""
 
 ITEMSIZE = {"float32": 4, "float64": 8}
-_VECTORS = 4  # of the triad, for each turn of its loop
+_VECTORS = 4  # of the triad, in each iteration of its loop
 
 
 def vector_bytes(target: Target) -> int:
-    """Return the width of the target's vectors; TVM's own figure for it says 64 for a CPU that only has AVX2."""
+    """Return the size of the target's vector registers in bytes; TVM's own figure is 64 for a CPU with only AVX2."""
     features = {str(name) for name in tvm.get_global_func("target.llvm_get_cpu_features")(tvm_target(target))}
     return 64 if "avx512f" in features else 32 if "avx2" in features else 16
 
 
 def fma_module(dtype: str, lanes: int, threads: int) -> tvm.IRModule:
-    """Return ``main(start, factor, term, out)``: ``STEPS`` times ``chain + factor * term``, on each thread by itself.
+    """Return ``main(start, factor, term, out)``: each thread computes ``STEPS`` times ``chain + factor * term``.
 
-    `start` and `out` are ``threads × CHAINS × lanes``, `factor` and `term` ``lanes``.
+    `start` and `out` are ``[threads, CHAINS × lanes]``, `factor` and `term` ``[lanes]``.
+
+    Args:
+        dtype: ``"float32"`` or ``"float64"``.
+        lanes: Elements of a vector.
+        threads: Number of threads.
     """
     size = lanes * CHAINS
 
@@ -75,11 +80,17 @@ def fma_module(dtype: str, lanes: int, threads: int) -> tvm.IRModule:
 
 
 def triad_module(lanes: int, threads: int) -> tvm.IRModule:
-    """Return ``triad`` and what surrounds it, on so many threads. Arrays are float32, and a thread has its own part of them.
+    """Return the functions ``fill``, ``triad`` and ``wrong``. Arrays are float32, and each thread has its own part of them.
 
-    ``fill(b, c)`` gives small whole numbers; ``triad(a, b, c, size, turns)`` goes over them so often, with another factor
-    each time, the last one ``turns - 1``; ``wrong(a, size, turns, found)`` counts what came out otherwise. `size` is of a
-    thread's part: a multiple of `triad_step`.
+    - ``fill(b, c)`` writes small whole numbers.
+    - ``triad(a, b, c, size, turns)`` walks over the arrays `turns` times, with the factors 0 to ``turns - 1``.
+    - ``wrong(a, size, turns, found)`` counts each thread's wrong results.
+
+    `size` is the number of elements of a thread's part, a multiple of `triad_step`.
+
+    Args:
+        lanes: Elements of a vector.
+        threads: Number of threads.
     """
     step = triad_step(lanes)
 
@@ -133,18 +144,18 @@ def triad_module(lanes: int, threads: int) -> tvm.IRModule:
 
 
 def triad_step(lanes: int) -> int:
-    """Return what a thread's part of the arrays is a multiple of."""
+    """Return the number of elements of which a thread's part of the arrays has to be a multiple."""
     return lanes * _VECTORS
 
 
 def build_kernels(module: tvm.IRModule, target: Target) -> Any:
-    """Return the module as code of the target."""
+    """Build a module for the target."""
     with tvm.transform.PassContext(config={"tirx.disable_assert": True}):
         return build(module, target=tvm_target(target))
 
 
 def assembly_of(module: Any) -> str:
-    """Return the assembly of what `build_kernels` made."""
+    """Return the assembly of a built module."""
     if str(module.kind) == "llvm":
         return str(module.inspect_source("s"))
     for part in module.imports:
@@ -154,10 +165,10 @@ def assembly_of(module: Any) -> str:
 
 
 def fma_loop(assembly: str) -> list[str]:
-    """Return the instructions of the innermost loop that multiplies and adds.
+    """Return the instructions of the innermost loop with the most fused multiply-adds.
 
     Raises:
-        InvariantError: If there is none, or it does anything but fused multiply-adds on registers and counting.
+        InvariantError: If there is none, or the loop does more than multiply-adds on registers and counting.
     """
     best: list[str] = []
     block: list[str] = []

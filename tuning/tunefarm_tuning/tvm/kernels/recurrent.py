@@ -1,8 +1,8 @@
-"""Kernels of recurrent layers for CPUs: all steps of an ``LSTM``, a ``GRU`` or an ``RNN`` in one, state in the caches.
+"""Kernels of recurrent layers for CPUs: all steps of an ``LSTM``, a ``GRU`` or an ``RNN`` in one kernel, state in the caches.
 
-Step by step in the graph, a hundred steps would be hundreds of calls and a concatenation of a hundred pieces. The products with the
-inputs are the network's own, over all steps at once, and are tuned; what is left is a matrix times the state, step after step,
-which the memory of the matrix bounds. The equations are those of ONNX (opset 14).
+Step by step in the graph, a hundred steps would be hundreds of calls and a concatenation of a hundred tensors. The products with
+the inputs stay in the graph, as one matrix product over all steps that is tuned. What is left is a matrix times the state, step
+after step, bound by the memory of the matrix. The equations are those of ONNX (opset 14).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (as TVM's own documen
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, IS_SCHEDULED
 
 _LANES = 16
-_TILE = 4 * _LANES  # columns of the matrix that are summed side by side, in registers
-_ROWS = 4  # sequences whose sums are
+_TILE = 4 * _LANES  # columns of the matrix whose sums are in registers
+_ROWS = 4  # sequences whose sums are in registers
 _SHARED_POINTS = 1 << 18
-"""Products in a step from which threads share them: some 15 microseconds of one core, which reads a megabyte meanwhile."""
+"""Products of a step from which threads share it: some 15 microseconds of one core, which reads a megabyte meanwhile."""
 _SHARED_POINTS_BOTH_WAYS = 1 << 20
-"""The same for two directions: in shorter steps each direction is one thread's, and nobody waits."""
-_OPAQUE = 8  # TVM's pattern of what fuses with nothing
+"""The same for two directions: with shorter steps each direction has a thread of its own, and none waits for another."""
+_OPAQUE = 8  # TVM's pattern of kernels that fuse with nothing
 
 Activation = Callable[[Any], Any]
 
@@ -38,13 +38,17 @@ class Recurrence:
 
     Attributes:
         kind: ``"LSTM"`` (gates i, o, f, c), ``"GRU"`` (z, r, h) or ``"RNN"``.
+        steps: Steps of the longest sequence.
+        batch: Sequences.
+        hidden: Units of the state.
+        dtype: Type of inputs and states.
         activations: As ONNX orders them: of the gates, of the candidate, and of an LSTM's output.
-        reverse: From the last step to the first.
-        clip: Bound of what goes into the first activations; None is none.
-        coupled: LSTM's ``input_forget``: the forget gate is one less the input gate.
+        reverse: Whether it goes from the last step to the first.
+        clip: Bound of the first activations' arguments; None for no bound.
+        coupled: LSTM's ``input_forget``: the forget gate is one minus the input gate.
         reset_after: GRU's ``linear_before_reset``: the candidate's product with the state comes before the reset.
-        peepholes: LSTM: gates see the cell through three more vectors.
-        ragged: Sequences have lengths of their own.
+        peepholes: LSTM: gates also depend on the cell, by three more vectors.
+        ragged: Each sequence has a length of its own.
     """
 
     kind: str
@@ -62,16 +66,17 @@ class Recurrence:
 
     @property
     def gates(self) -> int:
+        """Number of gates."""
         return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.kind]
 
     @property
     def products(self) -> tuple[int, ...]:
-        """How many gates each product with a state is for; a reset that comes first makes two of one."""
+        """Gates of each product with a state; a GRU whose reset comes first has two products."""
         return (2, 1) if self.kind == "GRU" and not self.reset_after else (self.gates,)
 
 
 def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Return a matrix of ``[columns, hidden]`` as kernels read it: ``[tiles, hidden, columns of a tile]``, filled up with zeros."""
+    """Return a matrix ``[columns, hidden]`` as kernels read it: ``[tiles, hidden, columns of a tile]``, padded with zeros."""
     columns, hidden = matrix.shape
     tiles = -(-columns // _TILE)
     full = np.zeros((tiles * _TILE, hidden), matrix.dtype)
@@ -82,39 +87,45 @@ def tiled(matrix: NDArray[Any]) -> NDArray[Any]:
 def recurrent_kernel(*cells: Recurrence) -> tirx.PrimFunc:
     """Return the kernel of a layer's directions.
 
-    Its arguments, for each direction: the inputs' products with biases ``[steps, batch, gates x hidden]``; a `tiled` matrix for each of `products`;
-    for `reset_after` the bias of the candidate's product ``[hidden]``, for `peepholes` theirs ``[3, hidden]``, for `ragged` the lengths
-    ``[batch]`` (int32); the first state ``[batch, hidden]``, and an LSTM's first cell. Then its results, for each: the states of
-    all steps ``[steps, batch, hidden]``, the last state, and an LSTM's last cell.
+    Its arguments, for each direction:
+
+    - the inputs' products with biases ``[steps, batch, gates x hidden]``;
+    - a `tiled` matrix for each of `Recurrence.products`;
+    - for `reset_after` the bias of the candidate's product ``[hidden]``; for `peepholes` their vectors ``[3, hidden]``; for
+      `ragged` the lengths ``[batch]`` (int32);
+    - the first state ``[batch, hidden]``, and an LSTM's first cell.
+
+    Then its results, for each direction: the states of all steps ``[steps, batch, hidden]``, the last state, and an LSTM's
+    last cell.
     """
     kind = cells[0].kind
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("main")
         T.func_attr({"tirx.noalias": True, IS_SCHEDULED: True, "op_pattern": _OPAQUE, CPU_ONLY: kind})
         shared_from = _SHARED_POINTS if len(cells) == 1 else _SHARED_POINTS_BOTH_WAYS
-        writers = [_Writer(cell, f"_{place}", shared_from) for place, cell in enumerate(cells)]
-        for one in writers:
-            one.take_results()
+        writers = [_Writer(cell, f"_{number}", shared_from) for number, cell in enumerate(cells)]
+        for writer in writers:
+            writer.take_results()
         with T.sblock("recurrence"):
-            T.reads([_whole(buffer) for one in writers for buffer in one.inputs])
-            T.writes([_whole(buffer) for one in writers for buffer in one.results])
-            for one in writers:
-                one.allocate()
-            if len(writers) == 1 or any(one.shares_steps for one in writers):
-                for one in writers:
-                    one.write()
+            T.reads([_whole(buffer) for writer in writers for buffer in writer.inputs])
+            T.writes([_whole(buffer) for writer in writers for buffer in writer.results])
+            for writer in writers:
+                writer.allocate()
+            if len(writers) == 1 or any(writer.shares_steps for writer in writers):
+                for writer in writers:
+                    writer.write()
             else:
                 _write_side_by_side(writers)
-    made: tirx.PrimFunc = builder.get().without_attr("global_symbol")
-    return made
+    func: tirx.PrimFunc = builder.get().without_attr("global_symbol")
+    return func
 
 
 def _write_side_by_side(writers: Sequence[_Writer]) -> None:
     """Give each direction a thread: they do not wait for each other after every step."""
     with T.parallel(len(writers)) as which:
-        for place, one in enumerate(writers):
-            with T.If(which == place), T.Then():
-                one.write()
+        for number, writer in enumerate(writers):
+            with T.If(which == number), T.Then():
+                writer.write()
 
 
 def _whole(buffer: Any) -> Any:
@@ -125,9 +136,9 @@ class _Writer:
     """Writes one direction of a kernel, within TVM's builder.
 
     Args:
-        cell: Of that direction.
-        suffix: Of its arguments' names.
-        shared_from: Products in a step from which threads share them.
+        cell: The layer in that direction.
+        suffix: Suffix of the names of its arguments.
+        shared_from: Products of a step from which threads share it.
     """
 
     def __init__(self, cell: Recurrence, suffix: str, shared_from: int) -> None:
@@ -147,21 +158,21 @@ class _Writer:
         if cell.kind == "LSTM":
             self._first.append(self._argument("first_c", state))
         more = (self._bias, self._peepholes, self._lengths)
-        given = [one for one in more if one is not None]
+        given = [buffer for buffer in more if buffer is not None]
         self.inputs = [self._x, *self._matrices, *given, *self._first]
 
     def _argument(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Any:
         return T.arg(name + self._suffix, T.Buffer(shape, dtype or self._cell.dtype))
 
     def take_results(self) -> None:
-        """Declare the results, which come behind the arguments of all directions."""
+        """Declare the results; they come behind the arguments of all directions."""
         state = (self._cell.batch, self._cell.hidden)
         self._y = self._argument("y", (self._cell.steps, *state))
         self._states = [self._argument(f"last_{name}", state) for name in "hc"[: len(self._first)]]
         self.results = [self._y, *self._states]
 
     def allocate(self) -> None:
-        """Allocate what lives as long as the kernel runs."""
+        """Allocate the buffers that live as long as the kernel runs."""
         cell = self._cell
         self._sums = [
             T.sblock_alloc_buffer((cell.batch, matrix.shape[0] * _TILE), cell.dtype)
@@ -171,7 +182,7 @@ class _Writer:
 
     @property
     def shares_steps(self) -> bool:
-        """Whether a step is so long that threads share it."""
+        """Whether a step has so many products that threads share it."""
         return any(self._is_shared(matrix) for matrix in self._matrices)
 
     def _is_shared(self, matrix: Any) -> bool:
@@ -179,9 +190,10 @@ class _Writer:
         return self._cell.batch * self._cell.hidden * columns >= self._shared_from
 
     def write(self) -> None:
+        """Write the loop over all steps."""
         cell = self._cell
         for first, state in zip(self._first, self._states, strict=True):
-            self._each(partial(self._begin, first, state))
+            self._for_each_unit(partial(self._begin, first, state))
         with T.serial(cell.steps) as number:
             self._step(cell.steps - 1 - number if cell.reverse else number)
 
@@ -196,16 +208,18 @@ class _Writer:
         h = self._states[0]
         self._product(0, h)
         if self._cell.products == (2, 1):
-            self._each(lambda b, j: T.buffer_store(self._reset, self._gate(at, b, j, 1) * h[b, j], [b, j]))
+            self._for_each_unit(
+                lambda b, j: T.buffer_store(self._reset, self._gate(at, b, j, 1) * h[b, j], [b, j])
+            )
             self._product(1, self._reset)
-        # The cell in loops of its own: what lives within one loop only, TVM would take for a single number.
+        # The cell has loops of its own: TVM would take a buffer that lives within one loop for a single number.
         if self._cell.kind == "LSTM":
-            self._each(lambda b, j: self._keep(1, self._new_cell(at, b, j), at, b, j))
+            self._for_each_unit(lambda b, j: self._keep(1, self._new_cell(at, b, j), at, b, j))
         new = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self._cell.kind]
-        self._each(lambda b, j: self._advance(at, b, j, new(at, b, j)))
+        self._for_each_unit(lambda b, j: self._advance(at, b, j, new(at, b, j)))
 
     def _advance(self, at: Any, b: Any, j: Any, new: Any) -> None:
-        """Write a unit's state of this step: zero where the sequence has ended, which keeps its last one."""
+        """Write a unit's state of this step: zero where the sequence has ended; its last state stays."""
         T.buffer_store(self._y, self._if_runs(at, b, new, _number(0, self._cell.dtype)), [at, b, j])
         self._keep(0, self._y[at, b, j], at, b, j)
 
@@ -221,12 +235,12 @@ class _Writer:
         blocks = self._matrices[number].shape[0]
         shared = self._is_shared(self._matrices[number])
         with T.parallel(blocks) if shared else T.serial(blocks) as block:
-            whole, rest = divmod(self._cell.batch, _ROWS)
-            if whole:
-                with T.serial(whole) as rows:
+            blocks_of_rows, tail = divmod(self._cell.batch, _ROWS)
+            if blocks_of_rows:
+                with T.serial(blocks_of_rows) as rows:
                     self._tile_sums(number, state, block, rows * _ROWS, _ROWS)
-            if rest:
-                self._tile_sums(number, state, block, whole * _ROWS, rest)
+            if tail:
+                self._tile_sums(number, state, block, blocks_of_rows * _ROWS, tail)
 
     def _tile_sums(self, number: int, state: Any, block: Any, first: Any, rows: int) -> None:
         cell, matrix, sums = self._cell, self._matrices[number], self._sums[number]
@@ -247,19 +261,19 @@ class _Writer:
         with T.unroll(rows) as row, T.unroll(_TILE // _LANES) as v, T.vectorized(_LANES) as lane:
             body(row, v * _LANES + lane)
 
-    def _each(self, body: Callable[[Any, Any], None]) -> None:
-        """Do something for every unit of every sequence."""
-        whole, rest = divmod(self._cell.hidden, _LANES)
+    def _for_each_unit(self, body: Callable[[Any, Any], None]) -> None:
+        """Write loops over every unit of every sequence, vectorised but for a tail."""
+        vectors, tail = divmod(self._cell.hidden, _LANES)
         with T.serial(self._cell.batch) as b:
-            if whole:
-                with T.serial(whole) as v, T.vectorized(_LANES) as lane:
+            if vectors:
+                with T.serial(vectors) as v, T.vectorized(_LANES) as lane:
                     body(b, v * _LANES + lane)
-            if rest:
-                with T.serial(rest) as j:
-                    body(b, whole * _LANES + j)
+            if tail:
+                with T.serial(tail) as j:
+                    body(b, vectors * _LANES + j)
 
     def _sum(self, at: Any, b: Any, j: Any, gate: int) -> Any:
-        """Return what goes into a gate."""
+        """Return the argument of a gate's activation."""
         cell = self._cell
         column = gate * cell.hidden + j
         product = self._sums[0][b, column] if gate < cell.products[0] else self._sums[1][b, j]

@@ -1,12 +1,15 @@
-"""Weights in the order in which a kernel reads them.
+"""Weight pre-packing: weights in the order in which a kernel reads them.
 
-A weight is known when a network is compiled, so it may lie in memory as its kernel likes best. A workload says which of its
-arguments are weights (`mark_constants`: TVM's ``layout_free_buffers``). MetaSchedule's ``RewriteLayout`` then puts a block
-at the head of each schedule that copies them into the order of the innermost loops. That block is no part of the kernel
-(`unpacked`): it is run once, at compile time, on the weights of the network (`pack`).
+Weights are known when a network is compiled, so they may lie in memory as their kernel likes best.
 
-TVM's own way (``SplitLayoutRewritePreproc``, ``LiftTransformParams``) works on Relax calls; kernels are measured and
-checked by themselves here, so it is done on PrimFuncs.
+1. `mark_constants` marks the arguments of a workload that are weights (TVM's ``layout_free_buffers``).
+2. MetaSchedule's ``RewriteLayout``, or a schedule rule, puts a block at the head of the kernel that copies a weight into the
+   order of the innermost loops.
+3. `split_off_packing` takes that block out of the kernel and describes it as a `Packing`.
+4. `pack` applies the packing to the weights of a network, once, at compile time.
+
+TVM's own passes for this (``SplitLayoutRewritePreproc``, ``LiftTransformParams``) work on Relax calls. Kernels are measured and
+checked by themselves here, so this module works on PrimFuncs.
 """
 
 from __future__ import annotations
@@ -27,20 +30,21 @@ from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
 
 _FREE = "layout_free_buffers"
 _WEIGHTS = "tunefarm.weights"
-"""The same of a kernel that takes its weights as they lie: no rule of TVM's reads it. What it is timed with depends on it."""
+"""Like `_FREE` for weights that keep their order: no rule of TVM's reads it, but how a kernel is timed depends on it."""
 _PACKS = "meta_schedule.layout_rewrite_preproc"
-_LEAST_BYTES = 16 << 10
-"""Less than this is in the innermost cache whatever its order."""
+_MIN_BYTES = 16 << 10
+"""A smaller weight is in the innermost cache whatever its order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """The order that a kernel wants one of its weights in.
+    """The order in which a kernel takes one of its weights.
 
     Attributes:
-        shape: Before.
-        packed_shape: After; of as many elements, or of more where the order is the old one (`in_order`).
-        index_map: From an element's place before to its place after.
+        shape: Shape of the weight in the workload.
+        packed_shape: Shape that the kernel takes. It has as many elements, or more where the order is unchanged (`in_order`).
+        dtype: Type of the elements.
+        index_map: Maps an element's indices in the workload to those in the kernel.
     """
 
     shape: tuple[int, ...]
@@ -50,15 +54,16 @@ class Packing:
 
     @property
     def is_padded(self) -> bool:
-        """Whether there are places that no element goes to; the kernel does not read them."""
+        """Whether the packed weight has elements that no element of the weight goes to; the kernel does not read them."""
         return math.prod(self.packed_shape) > math.prod(self.shape)
 
     @property
     def in_order(self) -> bool:
-        """Whether the elements lie in memory as before."""
-        place = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
-        moved = _number(self.index_map.map_indices(place), self.packed_shape) - _number(place, self.shape)
-        return bool(tvm.sym.Analyzer().can_prove_equal(moved, tirx.const(0, "int64")))
+        """Whether the elements have the same offsets in memory as in the workload."""
+        indices = [tirx.Var(f"i{n}", "int64") for n in range(len(self.shape))]
+        packed = self.index_map.map_indices(indices)
+        shift = _offset(packed, self.packed_shape) - _offset(indices, self.shape)
+        return bool(tvm.sym.Analyzer().can_prove_equal(shift, tirx.const(0, "int64")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,8 @@ class PackedKernel:
     """A kernel that takes some of its arguments packed.
 
     Attributes:
-        packings: By the number of the argument.
+        func: The kernel.
+        packings: The packings by index of the argument.
     """
 
     func: tirx.PrimFunc
@@ -74,60 +80,62 @@ class PackedKernel:
 
 
 def mark_constants(mod: tvm.IRModule, *, may_pack: bool = True) -> tvm.IRModule:
-    """Return a lowered module, its PrimFuncs marked with those arguments that are weights wherever they are called.
+    """Return a lowered module whose PrimFuncs are marked with the arguments that are weights in every call.
 
     Args:
         mod: The module.
-        may_pack: Whether schedules may have them in an order of their own.
+        may_pack: Whether schedules may pack these weights.
     """
     marks: dict[str, set[int]] = {}
     for name, args in kernel_calls(mod["main"].body):
         weights = {number for number, arg in enumerate(args) if _is_weight(arg)}
         marks[name] = marks.get(name, weights) & weights
-    made = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
+    result = tvm.IRModule(dict(mod.functions.items()), attrs=mod.attrs)
     for name, weights in marks.items():
-        if weights and CPU_ONLY not in mod[name].attrs:  # those read their weights as they lie
-            made.update_func(made.get_global_var(name), with_weights(mod[name], weights, may_pack=may_pack))
-    return made
+        if weights and CPU_ONLY not in mod[name].attrs:  # such kernels read their weights as given
+            result.update_func(
+                result.get_global_var(name), with_weights(mod[name], weights, may_pack=may_pack)
+            )
+    return result
 
 
 def with_weights(func: tirx.PrimFunc, weights: Collection[int], *, may_pack: bool = True) -> tirx.PrimFunc:
-    """Return a PrimFunc marked with those of its arguments that are weights."""
+    """Return a PrimFunc marked with the indices of the arguments that are weights."""
     return func.with_attr(_FREE if may_pack else _WEIGHTS, sorted(weights))
 
 
-def marked(func: tirx.PrimFunc) -> frozenset[int]:
-    """Return which arguments of a workload are weights that a schedule may pack."""
+def packable_weights(func: tirx.PrimFunc) -> frozenset[int]:
+    """Return the indices of a workload's arguments that are weights and may be packed."""
     return _numbers(func, _FREE)
 
 
-def as_it_lies(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a workload whose weights a schedule has to read in the order that they have."""
-    return func.without_attr(_FREE) if marked(func) else func
+def with_weights_as_given(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a workload whose weights a schedule may not pack."""
+    return func.without_attr(_FREE) if packable_weights(func) else func
 
 
-def lies_freely(func: tirx.PrimFunc, buffer: Any) -> bool:
+def may_be_packed(func: tirx.PrimFunc, buffer: Any) -> bool:
     """Whether a buffer is a weight that a schedule may pack."""
-    return any(func.params[number].same_as(buffer) for number in marked(func))
+    return any(func.params[number].same_as(buffer) for number in packable_weights(func))
 
 
-def mark_packing(sch: Any, block: Any) -> None:
-    """Mark the block of a schedule that puts a weight in order, for `unpacked`."""
+def mark_packing_block(sch: Any, block: Any) -> None:
+    """Mark a block of a schedule as one that packs a weight, for `split_off_packing`."""
     sch.annotate(block, _PACKS, 1)
 
 
 def weights_of(func: tirx.PrimFunc) -> frozenset[int]:
-    """Return which arguments of a workload are weights."""
+    """Return the indices of a workload's arguments that are weights."""
     return _numbers(func, _FREE) | _numbers(func, _WEIGHTS)
 
 
 def _numbers(func: tirx.PrimFunc, mark: str) -> frozenset[int]:
-    found = func.attrs.get(mark) if func.attrs else None
-    return frozenset(int(number) for number in found or ())
+    numbers = func.attrs.get(mark) if func.attrs else None
+    return frozenset(int(number) for number in numbers or ())
 
 
 def kernel_calls(body: Any) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield name and arguments (outputs not among them) of every call of a kernel below a function's body, in program order."""
+    """Yield the name and the arguments, without outputs, of every kernel call in a function's body, in program order."""
     for block in body.blocks:
         for binding in block.bindings:
             value = binding.value
@@ -141,7 +149,7 @@ def kernel_calls(body: Any) -> Iterator[tuple[str, Sequence[Any]]]:
 
 
 def kernel_arguments(call: Any) -> Sequence[Any]:
-    """Return what a call hands a kernel, but for the outputs."""
+    """Return the arguments that a call gives a kernel, without outputs."""
     if len(call.args) < 2:
         return ()
     given = call.args[1]
@@ -154,16 +162,16 @@ def _is_weight(arg: Any) -> bool:
     tensor = arg.value
     sizes = [int(size) for size in tensor.shape]
     matrix = sum(size > 1 for size in sizes) > 1
-    return matrix and int(np.prod(sizes)) * np.dtype(str(tensor.dtype)).itemsize >= _LEAST_BYTES
+    return matrix and int(np.prod(sizes)) * np.dtype(str(tensor.dtype)).itemsize >= _MIN_BYTES
 
 
-def unpacked(scheduled: tvm.IRModule) -> PackedKernel:
-    """Return a schedule's kernel without what packs its weights, and how it wants them.
+def split_off_packing(scheduled: tvm.IRModule) -> PackedKernel:
+    """Return a schedule's kernel without its packing blocks, and the packings that they did.
 
-    A kernel that wants gaps between its weights goes on packing them itself.
+    A kernel that takes a weight with gaps between the elements keeps its packing blocks.
 
     Args:
-        scheduled: With one PrimFunc, ``main``.
+        scheduled: A module with one PrimFunc, ``main``.
     """
     func = scheduled["main"]
     packings: dict[int, Packing] = {}
@@ -181,13 +189,18 @@ def unpacked(scheduled: tvm.IRModule) -> PackedKernel:
     if any(packing.is_padded and not packing.in_order for packing in packings.values()):
         return PackedKernel(func=func)
     bare = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)["main"]
-    # Made anew: the old type, which Relax looks at, still has the plain weights.
+    # A new PrimFunc: the type of the old one, which Relax looks at, still has the unpacked weights.
     func = tirx.PrimFunc(bare.params, bare.body, bare.ret_type, bare.attrs)
     return PackedKernel(func=func, packings=packings)
 
 
-def panels(rank: int, width: int) -> tirx.IndexMap:
-    """Return the order in which so many columns at a time, of all rows, lie together."""
+def panel_order(rank: int, width: int) -> tirx.IndexMap:
+    """Return the index map of panels: all rows of `width` columns, contiguous.
+
+    Args:
+        rank: Dimensions of the weight; the last one is that of the columns.
+        width: Columns of a panel.
+    """
     return tirx.IndexMap.from_func(
         lambda *at: [tirx.floordiv(at[-1], width), *at[:-1], tirx.floormod(at[-1], width)],
         ndim=rank,
@@ -196,32 +209,34 @@ def panels(rank: int, width: int) -> tirx.IndexMap:
 
 
 def pack_function(packing: Packing) -> tirx.PrimFunc:
-    """Return a PrimFunc that copies an argument, as it was, to what the kernel takes in its place.
+    """Return a PrimFunc that packs an argument.
 
-    Both of its arguments have the old shape, and so does what comes of it: only the order of the elements is the new one.
+    Its input and its output both have the shape of the workload; only the order of the output's elements is the packed one.
     """
     given = te.placeholder(packing.shape, packing.dtype, name="given")
     if packing.is_padded:
         return te.create_prim_func([given, te.compute(packing.shape, lambda *i: given[i], name="packed")])
     inverse = packing.index_map.inverse(list(packing.shape))
 
-    def element(*place: Any) -> Any:
-        packed_place = _place(_number(place, packing.shape), packing.packed_shape)
-        return given[tuple(inverse.map_indices(packed_place))]
+    def element(*indices: Any) -> Any:
+        packed_indices = _indices(_offset(indices, packing.shape), packing.packed_shape)
+        return given[tuple(inverse.map_indices(packed_indices))]
 
     return te.create_prim_func([given, te.compute(packing.shape, element, name="packed")])
 
 
 def pack(array: NDArray[Any], packing: Packing) -> NDArray[Any]:
-    """Return an argument as the kernel takes it, in the new shape."""
+    """Return a weight packed, in the shape that the kernel takes."""
     if packing.is_padded:
-        room = np.zeros(math.prod(packing.packed_shape), array.dtype)
-        room[: array.size] = array.reshape(-1)
-        return room.reshape(packing.packed_shape)
+        padded = np.zeros(math.prod(packing.packed_shape), array.dtype)
+        padded[: array.size] = array.reshape(-1)
+        return padded.reshape(packing.packed_shape)
     width = packing.packed_shape[-1]
-    if tvm_ffi.structural_equal(packing.index_map, panels(len(packing.shape), width), map_free_vars=True):
-        cut = array.reshape(*packing.shape[:-1], -1, width)
-        return np.ascontiguousarray(np.moveaxis(cut, -2, 0))
+    if tvm_ffi.structural_equal(
+        packing.index_map, panel_order(len(packing.shape), width), map_free_vars=True
+    ):
+        columns = array.reshape(*packing.shape[:-1], -1, width)
+        return np.ascontiguousarray(np.moveaxis(columns, -2, 0))
     module = tvm.IRModule({"main": pack_function(packing).with_attr("global_symbol", "main")})
     given = tvm.runtime.tensor(np.ascontiguousarray(array))
     packed = tvm.runtime.empty(packing.shape, packing.dtype)
@@ -236,21 +251,21 @@ def _packing_blocks(func: tirx.PrimFunc) -> Iterator[Any]:
             yield node
 
 
-def _number(place: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Return the number of an element in memory."""
-    number: Any = tirx.const(0, "int64")
-    for index, size in zip(place, shape, strict=True):
-        number = number * size + index
-    return number
+def _offset(indices: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Return the offset of an element in memory, in elements."""
+    offset: Any = tirx.const(0, "int64")
+    for index, size in zip(indices, shape, strict=True):
+        offset = offset * size + index
+    return offset
 
 
-def _place(number: Any, shape: Sequence[int]) -> list[Any]:
-    """Return where the element of a number is."""
-    place: list[Any] = []
+def _indices(offset: Any, shape: Sequence[int]) -> list[Any]:
+    """Return the indices of the element at an offset."""
+    indices: list[Any] = []
     for size in reversed(shape):
-        place.insert(0, number % size)
-        number = number // size
-    return place
+        indices.insert(0, offset % size)
+        offset = offset // size
+    return indices
 
 
 def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Winograd's convolution F(m x m, 3 x 3) as three kernels: input transform, batched matmul, output transform.
 
-The matmul does all multiplications, and is tuned like any other kernel. The transforms are a few additions per element: they
-are bound by memory, and come with the one schedule that suits them.
+The matmul does all multiplications, and is tuned like any other kernel. The transforms are a few additions per element. They
+are bound by memory, and come with a fixed schedule.
 
 Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). F(4 x 4) takes a quarter of the
 multiplications of a direct convolution, F(2 x 2) four ninths; the transformed weights are 4 and 1.8 times as large.
@@ -49,10 +49,10 @@ _MATRICES: dict[int, tuple[list[list[float]], list[list[float]], list[list[float
         [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
     ),
 }
-"""Of each m: what input tiles, weights and results are multiplied with from both sides (B transposed, G, A transposed)."""
+"""By m: the matrices that transform input tiles, weights and results from both sides (B transposed, G, A transposed)."""
 
 TILES = tuple(_MATRICES)
-"""The m there are."""
+"""The supported m."""
 
 _LANES = (16, 8, 4)
 
@@ -69,14 +69,14 @@ def positions(conv: DirectConv, m: int) -> int:
 
 
 def transform_weights(weights: NDArray[np.float32], m: int) -> NDArray[np.float32]:
-    """Return weights (3, 3, in, out) as the matmul takes them: ((m + 2)², in, out)."""
+    """Return weights ``(3, 3, in, out)`` transformed for the matmul: ``((m + 2)², in, out)``."""
     g = np.array(_MATRICES[m][1])
-    made = np.einsum("ar,bs,rsio->abio", g, g, weights.astype(np.float64))
-    return np.ascontiguousarray(made.reshape(-1, *weights.shape[2:]).astype(np.float32))
+    transformed = np.einsum("ar,bs,rsio->abio", g, g, weights.astype(np.float64))
+    return np.ascontiguousarray(transformed.reshape(-1, *weights.shape[2:]).astype(np.float32))
 
 
 def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
-    """Return the scheduled kernel that takes the input apart: NHWC to ((m + 2)², tiles, channels)."""
+    """Return the scheduled kernel that transforms the input: NHWC to ``((m + 2)², tiles, channels)``."""
     n, h, w, c = conv.data_shape
     size, matrix = m + 2, np.array(_MATRICES[m][0], dtype=float)
     high, wide = tiles_of(conv, m)
@@ -116,7 +116,7 @@ def input_transform(conv: DirectConv, m: int) -> tirx.PrimFunc:
 
 
 def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
-    """Return the kernel that multiplies tiles with weights, plain: it is what is tuned, the order of its weights included."""
+    """Return the unscheduled kernel that multiplies tiles with weights; it is tuned, and its weights may be packed."""
     size, count = (m + 2) ** 2, positions(conv, m)
     inner, outer = conv.data_shape[3], conv.out_shape[3]
     tiles = _placeholder((size, count, inner), "tiles")
@@ -131,13 +131,17 @@ def matmul(conv: DirectConv, m: int) -> tirx.PrimFunc:
 
 
 def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.PrimFunc | None:
-    """Return the scheduled kernel that puts results together, and does what was fused onto the convolution.
+    """Return the scheduled kernel that transforms the matmul's result, epilogue of the convolution included.
 
-    Its arguments are the matmul's result, then those of the fused kernel but for the weights and, unless what follows reads
-    it too, the input.
+    Its arguments are the matmul's result, then those of the fused kernel that `kept_arguments` lists.
+
+    Args:
+        func: The fused kernel.
+        conv: Its convolution.
+        m: Height and width of a tile of results.
 
     Returns:
-        None if what follows cannot be done tile by tile.
+        None if the epilogue cannot be computed tile by tile.
     """
     joined = _join(_output_tiles(conv, m), func, conv)
     try:
@@ -147,8 +151,8 @@ def output_transform(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
 
 
 def kept_arguments(func: tirx.PrimFunc, conv: DirectConv) -> list[int]:
-    """Return which of a fused kernel's arguments its output transform takes, the output among them."""
-    read = _read_by(conv.rest)
+    """Return the indices of a fused kernel's arguments that its output transform takes: what the epilogue reads, and the output."""
+    read = _read_by(conv.epilogue)
     last = len(func.params) - 1
     return [i for i, param in enumerate(func.params) if i == last or param.__chandle__() in read]
 
@@ -174,13 +178,13 @@ def _output_tiles(conv: DirectConv, m: int) -> tirx.PrimFunc:
 
 
 def _join(tiles: tirx.PrimFunc, func: tirx.PrimFunc, conv: DirectConv) -> tirx.PrimFunc:
-    """Return one kernel that puts the results together and goes on with what was fused onto the convolution."""
-    if not conv.rest:
+    """Return the unscheduled output transform and the epilogue of the convolution as one kernel."""
+    if not conv.epilogue:
         return tiles
     kept = [func.params[i] for i in kept_arguments(func, conv)]
-    read = _read_by(conv.rest) - {conv.result.__chandle__()}
+    read = _read_by(conv.epilogue) - {conv.result.__chandle__()}
     buffers = [buffer for buffer in func.body.block.alloc_buffers if buffer.__chandle__() in read]
-    body = tirx.SeqStmt(list(conv.rest)) if len(conv.rest) > 1 else conv.rest[0]
+    body = tirx.SeqStmt(list(conv.epilogue)) if len(conv.epilogue) > 1 else conv.epilogue[0]
     block = s_tir.SBlock([], [], [], "root", body, alloc_buffers=buffers)
     after = tirx.PrimFunc([conv.result, *kept], s_tir.SBlockRealize([], True, block))
     after = after.with_attr("tirx.noalias", True)
@@ -228,7 +232,7 @@ def _schedule_output(func: tirx.PrimFunc, conv: DirectConv, m: int) -> tirx.Prim
 
 
 def _row(index: Any, matrix: Matrix, term: Callable[[int], Any]) -> Any:
-    """Return a row of a matrix times terms, as the sum of those that are not zero; unrolled, the choice is none."""
+    """Return the product of a matrix's row, chosen by an index, and terms; where loops are unrolled the choice is constant."""
     sums = [_combine(row, term) for row in matrix]
     chosen = sums[-1]
     for number in reversed(range(len(sums) - 1)):
@@ -250,7 +254,7 @@ def _combine(row: Sequence[float], term: Callable[[int], Any]) -> Any:
 
 
 def _flatten(schedule: s_tir.Schedule, block: Any, outside: int) -> None:
-    """Unroll a block's loops below the outermost few, and run the innermost in the lanes of a vector."""
+    """Unroll a block's loops inside the outermost few, and vectorise the innermost."""
     inner = schedule.get_loops(block)[outside:]
     for loop in inner[:-1]:
         schedule.unroll(loop)

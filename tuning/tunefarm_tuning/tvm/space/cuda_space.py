@@ -1,7 +1,7 @@
-"""The design spaces of a workload for a GPU, side by side: plain CUDA cores, and tensor cores where its types fit them.
+"""The design spaces of a workload for a GPU: one for CUDA cores, and up to two for tensor cores where its types fit them.
 
-Their sketches compete in one config space. Two of TVM's rules for tensor cores are used, each as a space of its own; TVM tries
-the second only where the first does not fit.
+Their sketches compete in one config space. TVM has two rules for tensor cores and tries the second only where the first does not
+fit; here each makes a space of its own.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ _ROW, _PAD = 32, 8  # in elements of 16 bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceMaker:
-    """How to make one of the design spaces of a workload.
+    """Makes one design space of a workload.
 
     Attributes:
-        tensor_cores: `WMMA`, `MMA` or empty.
-        max_shared_bytes: What a block of its kernels may have.
+        tensor_cores: `WMMA`, `MMA`, or empty for CUDA cores.
+        target: TVM's target, with this space's limit of shared memory.
+        generator: MetaSchedule's space generator.
+        max_shared_bytes: Shared memory that a block of its kernels may have.
     """
 
     tensor_cores: str
@@ -51,6 +53,7 @@ class SpaceMaker:
     max_shared_bytes: int
 
     def context(self, mod: tvm.IRModule, seed: int) -> ms.TuneContext:
+        """Return MetaSchedule's context for a workload."""
         return ms.TuneContext(
             mod,
             target=self.target,
@@ -61,15 +64,15 @@ class SpaceMaker:
         )
 
     def sketches(self, context: ms.TuneContext) -> list[Trace]:
-        """Return the traces of a context's design space; none that a rule for tensor cores hands back as it was."""
-        found = []
+        """Return the traces of a context's design space, without those that a rule for tensor cores left unchanged."""
+        traces = []
         for schedule in context.generate_design_space():
             if self.tensor_cores and not is_tensorized(schedule.trace):
                 continue
             if self.tensor_cores == WMMA:
                 _pad_rows(schedule)
-            found.append(schedule.trace)
-        return found
+            traces.append(schedule.trace)
+        return traces
 
 
 def is_tensorized(trace: Trace) -> bool:
@@ -81,7 +84,7 @@ def is_tensorized(trace: Trace) -> bool:
 
 
 def _pad_rows(schedule: Schedule) -> None:
-    """Have a tile's rows of bfloat16 begin in different banks of shared memory, as TVM's rule has those of float16 and int8."""
+    """Pad rows of bfloat16 tiles against bank conflicts in shared memory; TVM's rule does so for float16 and int8 only."""
     for inst in schedule.trace.insts:
         if inst.kind.name == "CacheRead" and str(inst.attrs[1]) == "shared.dyn":
             tile = schedule.get(inst.outputs[0]).writes[0].source
@@ -90,9 +93,9 @@ def _pad_rows(schedule: Schedule) -> None:
 
 
 def cuda_spaces(mod: tvm.IRModule, target: Target) -> Iterator[SpaceMaker]:
-    """Yield how the design spaces of a workload are made; the last is the one that fits any workload.
+    """Yield the makers of a workload's design spaces; the last one fits any workload.
 
-    Imports what tensor cores need where the workload can use them: seconds, once in a process.
+    Where the workload can use tensor cores, their intrinsics are imported, which takes seconds once in a process.
     """
     number = number_of(str(target.get("arch")))
     dtypes = {str(param.ty.dtype.dtype) for param in mod["main"].params}
@@ -100,7 +103,7 @@ def cuda_spaces(mod: tvm.IRModule, target: Target) -> Iterator[SpaceMaker]:
     import_intrinsics(target, tensor_cores=bool(inputs))
     if inputs:
         shared = limits_of_target(target).shared_optin_bytes
-        # Their tiles are asked for when the kernel is launched, and may be as large as the GPU has them.
+        # Their shared memory is requested at launch, so a block may have all that the GPU has for one.
         roomy = Target.from_json({**target.to_json(), "max_shared_memory_per_block": shared})
         rules = list(ms.ScheduleRule.create("cuda-tensorcore"))
         chosen = {WMMA: _wmma_rule(inputs)}
@@ -118,7 +121,7 @@ def cuda_spaces(mod: tvm.IRModule, target: Target) -> Iterator[SpaceMaker]:
     yield SpaceMaker(
         tensor_cores="",
         target=tvm_target(target),
-        generator=_generator(_plain_rules() if "bfloat16" in dtypes else "cuda", "cuda"),
+        generator=_generator(_cuda_core_rules() if "bfloat16" in dtypes else "cuda", "cuda"),
         max_shared_bytes=int(str(target.get("max_shared_memory_per_block") or 49152)),
     )
 
@@ -127,8 +130,8 @@ def _generator(rules: Any, others: str) -> Any:
     return ms.space_generator.PostOrderApply(sch_rules=rules, postprocs=others, mutator_probs=others)
 
 
-def _plain_rules() -> list[Any]:
-    """Return TVM's rules for CUDA cores with fetches of at most 16 bytes: for bfloat16 it would try 32, which no load is."""
+def _cuda_core_rules() -> list[Any]:
+    """Return TVM's rules for CUDA cores with loads of at most 16 bytes; for bfloat16 TVM would try 32, which no load has."""
     tiling = MultiLevelTiling(
         structure=_STRUCTURE,
         tile_binds=["blockIdx.x", "vthread.x", "threadIdx.x"],
@@ -137,14 +140,14 @@ def _plain_rules() -> list[Any]:
         reuse_read=ReuseType(req="must", levels=[4], scope="shared"),
         reuse_write=ReuseType(req="must", levels=[3], scope="local"),
     )
-    return [tiling if isinstance(one, MultiLevelTiling) else one for one in ms.ScheduleRule.create("cuda")]
+    return [tiling if isinstance(rule, MultiLevelTiling) else rule for rule in ms.ScheduleRule.create("cuda")]
 
 
 def _wmma_rule(inputs: list[str]) -> Any:
     """Return TVM's rule for 16x16x16 tiles, with results in declared shared memory.
 
-    TVM 0.27 cannot lower its own default where inputs and results differ in type: both are then in one buffer, asked for at
-    launch ("tvm_access_ptr element type must match the source buffer").
+    TVM 0.27 cannot lower its own default where inputs and results differ in type: both then share one buffer that is
+    requested at launch ("tvm_access_ptr element type must match the source buffer").
     """
     from tvm.s_tir.tensor_intrin.cuda import get_wmma_intrin_group
 

@@ -1,55 +1,62 @@
-"""Tiles that leave a rest: which knobs may have them, and a sketch's trace with such splits in it.
+"""Tiles that leave a tail: which knobs may have them, and how they get into a sketch's trace.
 
-TVM's sampling instruction for tiles knows perfect ones alone, its split takes any factors: where they multiply to more
-than the extent, each block inside gets a condition. So the split is given the factors as numbers. The conditions are marked as
-likely, as those of default schedules are (`default_schedule_rests`): built with `SPLIT_RESTS`, the loop over whole tiles is
-without them.
+TVM's sampling instruction for tiles knows only perfect ones, but its split takes any factors. Where the factors multiply to more
+than the extent, each block inside gets a condition. So `with_tails` gives the split its factors as numbers, and
+`with_marked_tails` marks the conditions as likely, as default schedules do (`loop_partitioning.mark_tails`): built with
+`SPLIT_TAILS`, the loop over full tiles has no conditions.
+
+TVM solves such a condition for the loop's variable. It cannot where the loop was fused with others for the threads, as the
+condition then is on a remainder of the fused variable, and vectorised loops inside do not build. `unfuse_tails` splits such
+fused loops again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm
-from tvm.s_tir import Schedule
+from tvm import tirx
+from tvm.ir import Range
+from tvm.s_tir import SBlockRealize, Schedule
 from tvm.s_tir.schedule import Instruction, Trace
+from tvm.sym import Analyzer
 from tvm.tirx.analysis import undefined_vars
 
-from tunefarm_tuning.space.tail_tiles import rest_extents
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import mark_rests
-from tunefarm_tuning.tvm.kernels.weight_packing import marked
-from tunefarm_tuning.tvm.space.unfused_tails import unfuse_rests
+from tunefarm_tuning.space.tail_tiles import tail_extents
+from tunefarm_tuning.tvm.base.tir import rebuilt, walk
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import mark_tails
+from tunefarm_tuning.tvm.kernels.weight_packing import packable_weights
 from tunefarm_tuning.workload.computation import Computation
 
 
-def axis_rests(computation: Computation, vector_bytes: int) -> tuple[tuple[int, ...], ...]:
-    """Return for each axis of a computation what its tilings may multiply to besides its extent.
+def axis_tails(computation: Computation, vector_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each axis of a computation the products, other than its extent, that its tiles may have.
 
     Args:
-        computation: What is tiled.
-        vector_bytes: Of a register of the CPU. TVM's own answer, which features have, is 64 for every x86 CPU.
+        computation: The tiled block.
+        vector_bytes: Size of a vector register of the CPU; `Computation.vector_bytes` is TVM's, 64 for every x86 CPU.
     """
-    writes = next((one for one in computation.accesses if one.writes), None)
+    writes = next((access for access in computation.accesses if access.writes), None)
     vector_axis = -1
     if writes is not None and writes.dims and len(writes.dims[-1]) == 1 and writes.dims[-1][0][1] == 1:
         vector_axis = writes.dims[-1][0][0]
     lanes = 0 if writes is None else vector_bytes // writes.itemsize_bytes
-    # A sum that is cut into uneven parts is none the faster for it.
+    # Uneven parts make no reduction faster.
     return tuple(
-        () if axis.reduces else rest_extents(axis.extent, lanes=lanes if place == vector_axis else 0)
-        for place, axis in enumerate(computation.axes)
+        () if axis.reduces else tail_extents(axis.extent, lanes=lanes if number == vector_axis else 0)
+        for number, axis in enumerate(computation.axes)
     )
 
 
-def with_rests(trace: Trace, factors: Mapping[Any, Sequence[int]]) -> Trace:
-    """Return a trace with the factors of some tiles put into the splits that use them.
+def with_tails(trace: Trace, factors: Mapping[Any, Sequence[int]]) -> Trace:
+    """Return a trace whose splits have the factors of some tiles as numbers.
 
-    The instructions that sample them stay, so that traces of a sketch have equally many; nothing uses them.
+    The instructions that sample these tiles stay, unused, so that all traces of a sketch have equally many.
 
     Args:
-        trace: Of a sketch.
-        factors: By the sampling instruction.
+        trace: The trace of a sketch.
+        factors: The factors of the tiles, by sampling instruction.
     """
     numbers = {
         variable: number
@@ -58,11 +65,11 @@ def with_rests(trace: Trace, factors: Mapping[Any, Sequence[int]]) -> Trace:
     }
     insts = []
     for inst in trace.insts:
-        if inst.kind.name == "Split" and any(one in numbers for one in inst.inputs[1:]):
+        if inst.kind.name == "Split" and any(factor in numbers for factor in inst.inputs[1:]):
             loop, *sizes = inst.inputs
             inputs = [
                 loop,
-                *(tvm.tirx.IntImm("int32", numbers[one]) if one in numbers else one for one in sizes),
+                *(tvm.tirx.IntImm("int32", numbers[size]) if size in numbers else size for size in sizes),
             ]
             insts.append(Instruction(inst.kind, inputs, list(inst.attrs), list(inst.outputs)))
         else:
@@ -70,29 +77,100 @@ def with_rests(trace: Trace, factors: Mapping[Any, Sequence[int]]) -> Trace:
     return Trace(insts, dict(trace.decisions.items()))
 
 
-def with_marks(schedule: Schedule) -> Schedule:
-    """Return a schedule of what another has made, with what it leaves out marked; it has no trace."""
+def with_marked_tails(schedule: Schedule) -> Schedule:
+    """Return a schedule of the same kernel with its tails marked; it has no trace."""
     mod = schedule.mod
     return Schedule(
-        tvm.IRModule({"main": mark_rests(unfuse_rests(mod["main"]))}, attrs=mod.attrs),
+        tvm.IRModule({"main": mark_tails(unfuse_tails(mod["main"]))}, attrs=mod.attrs),
         debug_mask=0,
         error_render_level="none",
     )
 
 
-def leaves_weights(mod: tvm.IRModule, block: Any, axes: Collection[int]) -> bool:
-    """Return whether weights are better left as they are than put in order by tiles with rests.
+def keeps_weight_order(mod: tvm.IRModule, block: Any, axes: Collection[int]) -> bool:
+    """Return whether weights should keep their order, because TVM would pack them badly for tiles with tails.
 
-    TVM's order of a weight whose rows end within a tile is that of its elements numbered in a row: none that vectors can be
-    read in. What has rests along other loops alone has the order that it would have without.
+    TVM packs a weight whose rows end within a tile as a flat sequence of elements, from which no vectors can be loaded. Tails
+    along loops that the weights do not depend on change nothing.
 
     Args:
         mod: A workload.
-        block: The one that is tiled.
-        axes: The places of those of its loops that are tiled with rests.
+        block: Its tiled block.
+        axes: The loops of the block that are tiled with tails, by position.
     """
-    weights = [mod["main"].params[number] for number in marked(mod["main"])]
+    weights = [mod["main"].params[number] for number in packable_weights(mod["main"])]
     variables = [block.iter_vars[axis].var for axis in axes]
-    reads = [one for one in block.reads if any(one.source.same_as(weight) for weight in weights)]
-    used = [one for read in reads for dim in read.region for one in undefined_vars(dim.min)]
-    return bool(weights) and (not reads or any(var.same_as(one) for var in variables for one in used))
+    reads = [read for read in block.reads if any(read.source.same_as(weight) for weight in weights)]
+    used = [variable for read in reads for dim in read.region for variable in undefined_vars(dim.min)]
+    return bool(weights) and (not reads or any(var.same_as(other) for var in variables for other in used))
+
+
+def unfuse_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return the kernel with parallel loops split where a tail's condition holds for a remainder of their variable."""
+    return func.with_body(rebuilt(func.body, _unfused))
+
+
+def _unfused(loop: Any) -> Any:
+    if (
+        not isinstance(loop, tirx.For)
+        or loop.kind != tirx.ForKind.PARALLEL
+        or not isinstance(loop.extent, tirx.IntImm)
+    ):
+        return loop
+    extent = int(loop.extent)
+    periods = {
+        period for condition in _conditions(loop.body) for period in _periods(condition, loop.loop_var)
+    }
+    inside = min((period for period in periods if 1 < period < extent and extent % period == 0), default=0)
+    if not inside:
+        return loop
+    dtype = loop.loop_var.ty.dtype
+    outer, inner = (tirx.Var(f"{loop.loop_var.name}_{part}", dtype) for part in ("outer", "inner"))
+    analyzer = Analyzer()
+    analyzer.bind(outer, Range(0, extent // inside))
+    analyzer.bind(inner, Range(0, inside))
+
+    def with_split_index(realize: Any) -> Any:
+        if not isinstance(realize, SBlockRealize):
+            return realize
+
+        def substituted(value: Any) -> Any:
+            # TVM exposes no substitution to Python; an index map does it.
+            (index,) = tirx.IndexMap([loop.loop_var], [value], None).map_indices([outer * inside + inner])
+            return analyzer.simplify(index)
+
+        return SBlockRealize(
+            [substituted(value) for value in realize.iter_values],
+            substituted(realize.predicate),
+            realize.block,
+        )
+
+    body = rebuilt(loop.body, with_split_index)
+    body = tirx.For(inner, loop.min, tirx.IntImm(dtype, inside), tirx.ForKind.SERIAL, body)
+    split = tirx.For(
+        outer,
+        loop.min,
+        tirx.IntImm(dtype, extent // inside),
+        loop.kind,
+        body,
+        None,
+        loop.annotations,
+        loop.step,
+    )
+    return _unfused(split)  # it may hold another loop with a tail
+
+
+def _conditions(stmt: Any) -> Iterator[Any]:
+    for node in walk(stmt):
+        if isinstance(node, SBlockRealize):
+            yield node.predicate
+
+
+def _periods(condition: Any, variable: Any) -> Iterator[int]:
+    """Yield the divisors of all remainders of a variable in a condition: after so many values the remainder starts again."""
+    for node in walk(condition):
+        if isinstance(node, tirx.FloorMod) and isinstance(node.b, tirx.IntImm):
+            if node.a.same_as(variable):
+                yield int(node.b)
+            elif isinstance(node.a, tirx.FloorDiv) and node.a.a.same_as(variable):
+                yield int(node.b) * int(node.a.b)

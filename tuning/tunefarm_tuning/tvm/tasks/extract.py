@@ -14,7 +14,7 @@ from tunefarm_tuning.reference.comparison import BFLOAT16, TIES
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.base.tir import CPU_ONLY, walk
-from tunefarm_tuning.tvm.kernels.int8_kernels import SUM
+from tunefarm_tuning.tvm.kernels.int8_kernels import SUM_STAGE
 from tunefarm_tuning.tvm.kernels.weight_packing import kernel_calls, weights_of
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
 from tunefarm_tuning.workload.task import TensorSpec, TuningTask, Workload
@@ -160,7 +160,7 @@ def _why_not_tunable(func: tirx.PrimFunc) -> NotTunable | None:
     for node in walk(func.body):
         if isinstance(node, tvm.ir.Op) and node.name in _CALLS_OUT:
             return NotTunable.EXTERN_CALL
-        if isinstance(node, SBlock) and node.name_hint == SUM:
+        if isinstance(node, SBlock) and node.name_hint == SUM_STAGE:
             return NotTunable.BYTE_DOTS
         has_loop = has_loop or (isinstance(node, tirx.For) and not _is_one(node.extent))
     return None if has_loop else NotTunable.NO_LOOPS

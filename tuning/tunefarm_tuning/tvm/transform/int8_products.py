@@ -20,8 +20,8 @@ from tvm import relax
 from tunefarm_tuning.tvm.base.relax_graph import operator_name, rewrite_main, static_shape, tensor_dtype
 from tunefarm_tuning.tvm.kernels.int8_kernels import (
     MOST_PRODUCTS,
-    byte_conv2d,
-    byte_product,
+    int8_conv2d,
+    int8_matmul,
     offsets,
     packed,
     unsigned_zero,
@@ -38,7 +38,7 @@ def multiply_int8(mod: tvm.IRModule, lanes: int) -> tvm.IRModule:
 
     Args:
         mod: Its constants are folded.
-        lanes: The lanes of the target's int8 dot product, from `dot_lanes`; above 0.
+        lanes: The lanes of the target's int8 dot product, from `dot_product_lanes`; above 0.
     """
     rewritten = rewrite_main(mod, _Int8ProductRewriter(mod, lanes))
     result: tvm.IRModule = relax.transform.DeadCodeElimination(["main"])(rewritten)
@@ -104,13 +104,13 @@ class _Int8ProductRewriter(relax.PyExprMutator):  # type: ignore[misc]
         if shape is None or 0 in shape:
             return None
         if name == "relax.matmul":
-            return byte_product if len(call.args[0].ty.shape) > 1 else None
+            return int8_matmul if len(call.args[0].ty.shape) > 1 else None
         attributes = call.attrs
         layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
         if layouts != ("NHWC", "HWIO", "NHWC") or int(attributes.groups) != 1:
             return None
         return partial(
-            byte_conv2d,
+            int8_conv2d,
             strides=[int(stride) for stride in attributes.strides],
             padding=[int(width) for width in attributes.padding],
             dilation=[int(dilation) for dilation in attributes.dilation],

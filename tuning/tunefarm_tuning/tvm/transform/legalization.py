@@ -9,8 +9,7 @@ import tvm
 from tvm import te, tirx, topi
 
 from tunefarm_tuning.tvm.base.relax_graph import tensor_dtype
-from tunefarm_tuning.tvm.kernels import resize
-from tunefarm_tuning.tvm.kernels.special_values import Legalize
+from tunefarm_tuning.tvm.kernels.legalize import CPU_KERNELS, Legalize
 
 _OUT_FUSABLE = 3
 """TVM's operator pattern of a reduction: element-wise steps before it fuse into it, and nothing fuses behind it."""
@@ -57,7 +56,7 @@ def _keeping_nan(of_two: Callable[[Any, Any], Any], name: str) -> Legalize:
     return legalize
 
 
-CPU_RULES: Mapping[str, Legalize] = {**resize.KERNELS, "relax.astype": _round_to_bfloat16}
+CPU_RULES: Mapping[str, Legalize] = {**CPU_KERNELS, "relax.astype": _round_to_bfloat16}
 
 GPU_RULES: Mapping[str, Legalize] = {
     "relax.maximum": _keeping_nan(topi.maximum, "maximum"),

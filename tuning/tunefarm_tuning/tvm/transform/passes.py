@@ -13,10 +13,10 @@ from enum import Enum, IntEnum
 import tvm
 from tvm import relax
 
-from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import pipeline_name
-from tunefarm_tuning.tvm.kernels.special_values import legalize_ops
+from tunefarm_tuning.tvm.kernels.legalize import legalize_ops
 from tunefarm_tuning.tvm.transform.float32_arithmetic import (
     add_up_float16_in_float32,
     compute_bfloat16_in_float32,
@@ -87,7 +87,7 @@ class PassContext:
     @property
     def int8_lanes(self) -> int:
         """The lanes of the target's int8 dot product; 0 if it has none."""
-        return dot_lanes(self.target)
+        return dot_product_lanes(self.target)
 
     @property
     def selection(self) -> Selection:

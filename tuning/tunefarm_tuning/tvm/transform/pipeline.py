@@ -107,7 +107,7 @@ def prepare(
 ) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Lay out, legalise and fuse an imported module: its PrimFuncs are then the kernels of the network.
 
-    Deterministic: equal modules, for targets of one pipeline and of equal `dot_lanes`, give equal kernels in equal order.
+    Deterministic: equal modules, for targets of one pipeline and of equal `dot_product_lanes`, give equal kernels in equal order.
 
     Args:
         mod: From the importer.

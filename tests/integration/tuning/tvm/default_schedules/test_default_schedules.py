@@ -26,13 +26,12 @@ from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen import graph_build
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, packed_default
 from tunefarm_tuning.tvm.default_schedules import schedule as default_schedule_module
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import seams_of
-from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import reduce_in_lanes
-from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_tile
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS, partition_points
+from tunefarm_tuning.tvm.default_schedules.cpu.ragged_reductions import vectorize_ragged_reductions
+from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import choose_register_tile
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, marked, pack
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, packable_weights
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
 
@@ -422,7 +421,7 @@ def main(x: T.Buffer((4, 70), "float32"), b: T.Buffer((4,), "float32"), y: T.Buf
 )
 def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool) -> None:
     func = odd_reduction(kind)["main"]
-    made = reduce_in_lanes(func, Machine.of(HOST))
+    made = vectorize_ragged_reductions(func, Machine.of(HOST))
     assert ("y_lanes" in made.script()) == in_lanes
     assert made.same_as(func) != in_lanes
 
@@ -450,7 +449,7 @@ def test_seams_are_where_conditions_on_one_variable_change(
     x = te.placeholder((10, 10), name="x")
     y = te.compute((10, 10), lambda i, j: tirx.if_then_else(condition(i, j), x[i, j], x[j, i]), name="y")
     sch = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
-    found = seams_of(sch, sch.get_sblock("y"))
+    found = partition_points(sch, sch.get_sblock("y"))
     assert found == ({0: seams} if seams else {})
 
 
@@ -485,7 +484,7 @@ def test_tiles_do_not_crowd_the_cache(channels: int, rows: tuple[int, int]) -> N
         selects=False,
         is_copy=False,
     )
-    tile = choose_tile(stage, 2, Machine(vector_bytes=64, registers=32))
+    tile = choose_register_tile(stage, 2, Machine(vector_bytes=64, registers=32))
     assert tile.rows == rows
 
 
@@ -500,7 +499,7 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
         selects=False,
         is_copy=False,
     )
-    tile = choose_tile(stage, 1, Machine(vector_bytes=64, registers=32))
+    tile = choose_register_tile(stage, 1, Machine(vector_bytes=64, registers=32))
     assert tile.rows[0] >= 8
 
 
@@ -521,7 +520,7 @@ def access(strides: Shape, elements: int) -> Access:
 def test_what_a_loop_leaves_over_leaves_the_rest_its_vectors(name: str, tmp_path: Path) -> None:
     kernel = next(one for one in kernels_of(NETS[name], tmp_path, AVX2) if one.name.startswith("fused_"))
     made = default_schedule(kernel.module["main"], AVX2).with_attr("global_symbol", "main")
-    with tvm.transform.PassContext(config=SPLIT_RESTS):
+    with tvm.transform.PassContext(config=SPLIT_TAILS):
         built = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX2))
     assert re.search(r"(fmul|fmuladd|fma)[^\n]*<[48] x float>", built.inspect_source("ll"))
 
@@ -555,7 +554,7 @@ def test_a_schedule_that_does_not_build_is_left_out(monkeypatch: pytest.MonkeyPa
 
 def with_packed_default(net: Net, folder: Path) -> tuple[Kernel, PackedKernel]:
     """Return the one kernel of a network that has large weights, and its default."""
-    kernel = next(one for one in kernels_of(net, folder, HOST) if marked(one.module["main"]))
+    kernel = next(one for one in kernels_of(net, folder, HOST) if packable_weights(one.module["main"]))
     return kernel, packed_default(PackedKernel(func=kernel.module["main"]), HOST)
 
 

@@ -25,7 +25,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.records import applicable_records
 from tunefarm_tuning.tvm.children.measure import HANDLERS
 from tunefarm_tuning.tvm.codegen.graph_build import build_kernel, build_model, put_in
-from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, unpacked
+from tunefarm_tuning.tvm.kernels.weight_packing import PackedKernel, pack, split_off_packing
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 from tunefarm_tuning.tvm.tasks.extract import Kernel, kernel_args, primfunc_workloads
 from tunefarm_tuning.tvm.transform.pipeline import load_relax
@@ -79,7 +79,7 @@ def find(kernels: dict[str, Kernel], word: str, *, constant: bool = True) -> Ker
 def scheduled(kernel: Kernel, seed: int) -> Iterator[PackedKernel]:
     space = DesignSpace(kernel.module, HOST)
     for config in space.config_space.sample(np.random.default_rng(seed), 4):
-        yield unpacked(space.apply(config)[0].mod)
+        yield split_off_packing(space.apply(config)[0].mod)
 
 
 def run(kernel: PackedKernel, args: list[NDArray[np.float32]], path: Path) -> NDArray[np.float32]:
@@ -164,7 +164,7 @@ def test_a_kernel_that_wants_gaps_between_its_weights_packs_them_itself(tmp_path
         assume_injective_transform=True,
     )
     schedule.annotate(copy, "meta_schedule.layout_rewrite_preproc", True)
-    kernel = unpacked(schedule.mod)
+    kernel = split_off_packing(schedule.mod)
     assert not kernel.packings
     np.testing.assert_array_equal(run(kernel, args, tmp_path / "kernel.so"), args[0] * args[1])
 

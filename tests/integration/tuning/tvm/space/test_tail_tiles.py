@@ -17,8 +17,8 @@ tvm = pytest.importorskip("tvm")
 
 from tvm import te, topi  # noqa: E402
 
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS  # noqa: E402
-from tunefarm_tuning.tvm.kernels.weight_packing import unpacked, with_weights  # noqa: E402
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS  # noqa: E402
+from tunefarm_tuning.tvm.kernels.weight_packing import split_off_packing, with_weights  # noqa: E402
 from tunefarm_tuning.tvm.space.design_space import DesignSpace  # noqa: E402
 from tunefarm_tuning.tvm.tasks.apply_record import apply_recorded  # noqa: E402
 
@@ -72,14 +72,14 @@ def conv1x1() -> Any:
 def configs_with_rests(space: DesignSpace, n: int) -> list[Config]:
     """Return configs, each with rests in at least one tile; threads on and off."""
     found = [
-        one for one in space.config_space.sample(np.random.default_rng(1), 40) if space.leaves_rests(one)
+        one for one in space.config_space.sample(np.random.default_rng(1), 40) if space.leaves_tails(one)
     ]
     return random.Random(2).sample(found, n)
 
 
 def run(mod: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
     # The schedule is for a CPU that this machine may not be: run it on whatever it is.
-    with tvm.transform.PassContext(config=SPLIT_RESTS):
+    with tvm.transform.PassContext(config=SPLIT_TAILS):
         library = tvm.tirx.build(mod, target=tvm.target.Target({"kind": "llvm", "num-cores": 2}))
     result = tvm.runtime.tensor(np.full(shape, np.nan, np.float32))
     library["main"](*(tvm.runtime.tensor(array) for array in arrays), result)
@@ -101,7 +101,7 @@ def test_configs_with_rests_compute_the_same(mod: Any) -> None:
     for config in configs_with_rests(space, 4):
         schedule, applied = space.apply(config)
         assert space.apply(applied)[1] == applied
-        assert space.leaves_rests(applied)
+        assert space.leaves_tails(applied)
         shared.add("T.parallel" in schedule.mod.script())
         np.testing.assert_allclose(run(schedule.mod, arrays, shapes[-1]), expected, rtol=1e-4, atol=1e-4)
     assert len(shared) == (2 if space.config_space.sketches[0].knobs[-1].name == "threads" else 1)
@@ -109,12 +109,14 @@ def test_configs_with_rests_compute_the_same(mod: Any) -> None:
 
 def test_weights_are_packed_where_no_rest_is_along_them() -> None:
     rows, columns = DesignSpace(dense(37, 64), CPU), DesignSpace(dense(24, 86), CPU)
-    assert any(unpacked(rows.apply(one)[0].mod).packings for one in configs_with_rests(rows, 4))
+    assert any(split_off_packing(rows.apply(one)[0].mod).packings for one in configs_with_rests(rows, 4))
     for one in configs_with_rests(columns, 8):
-        assert not unpacked(columns.apply(one)[0].mod).packings
+        assert not split_off_packing(columns.apply(one)[0].mod).packings
     perfect = columns.config_space.sample(np.random.default_rng(1), 400)
     assert any(
-        unpacked(columns.apply(one)[0].mod).packings for one in perfect if not columns.leaves_rests(one)
+        split_off_packing(columns.apply(one)[0].mod).packings
+        for one in perfect
+        if not columns.leaves_tails(one)
     )
 
 

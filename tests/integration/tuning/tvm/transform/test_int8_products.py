@@ -18,12 +18,12 @@ from onnx_models import GraphBuilder
 from tvm import relax
 
 from tunefarm_tuning.artifact.machine_check import cpu_flags
-from tunefarm_tuning.target.int8_dot_product import dot_lanes
+from tunefarm_tuning.target.int8_dot_product import dot_product_lanes
 from tunefarm_tuning.target.parse import parse_target
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.graph_build import build_model
-from tunefarm_tuning.tvm.default_schedules.cpu.tails import SPLIT_RESTS
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TAILS
 from tunefarm_tuning.tvm.default_schedules.schedule import NoDefaultSchedule, default_schedule
 from tunefarm_tuning.tvm.kernels.int8_kernels import packed
 from tunefarm_tuning.tvm.tasks.extract import NotTunable, primfunc_workloads
@@ -168,7 +168,7 @@ def run(loaded: LoadedModel, folder: Path, target: Target, x: NDArray[Any]) -> N
 
 def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
     scheduled = default_schedule(func, target).with_attr("global_symbol", "main")
-    with tvm_target(target), tvm.transform.PassContext(config=SPLIT_RESTS):
+    with tvm_target(target), tvm.transform.PassContext(config=SPLIT_TAILS):
         built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=tvm_target(target))
     return str(built.inspect_source("asm"))
 
@@ -295,7 +295,7 @@ def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instru
     for name in features(tvm_target(parse_target(f"llvm -mcpu={cpu}"))):
         target = parse_target(f"llvm -mcpu={cpu} -mattr=-{name}")
         has = instruction in {str(one) for one in features(tvm_target(target))}
-        assert (dot_lanes(target) > 0) is has, name
+        assert (dot_product_lanes(target) > 0) is has, name
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_llvm_takes_the_instruction_away_with_the_same_features(cpu: str, instru
 )
 def test_attributes_that_leave_or_add_the_instruction(target: str, lanes: int, tmp_path: Path) -> None:
     machine = parse_target(target)
-    assert dot_lanes(machine) == lanes
+    assert dot_product_lanes(machine) == lanes
     (func,) = byte_kernels(load(NETWORKS["3x3 s8"], tmp_path, machine))
     assert "vpdpbusd" in assembly(func, machine)
 
@@ -336,4 +336,4 @@ def test_llvm_knows_the_same_cpus() -> None:
         except Exception:  # (a name of another architecture)
             continue
         wanted = 16 if "avx512vnni" in has else 8 if "avxvnni" in has else 0
-        assert dot_lanes(target) == wanted, name
+        assert dot_product_lanes(target) == wanted, name

@@ -1,1 +1,10 @@
-"""The rules of default schedules for CPUs, one a module."""
+"""The rules of default schedules for CPUs; `default_schedules.schedule` lists them in the order in which they are tried.
+
+- `int8_dot_product`: kernels around a VNNI dot product.
+- `groups`: a preparation that splits the channels of grouped convolutions.
+- `row_reductions`: softmax, normalisations, and single reductions along the last axis.
+- `tiled_reductions`: convolutions, matrix products, pools; `register_tile` chooses how many results stay in registers.
+- `elementwise`: stages without a reduction; `loop_partitioning` splits loops where a condition changes, and marks the
+  conditions of tails so that the build compiles tails apart.
+- `ragged_reductions`: a rewrite that vectorises reductions whose extent no vector divides.
+"""

@@ -1,4 +1,4 @@
-"""Default schedules of stages that compute each element on its own: element-wise operators, copies, transposes."""
+"""Schedule stages without a reduction: elementwise operators, copies, transposes, concatenations, paddings."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import seams_of
+from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import partition_points
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
 PARALLEL_POINTS = 1 << 15
-"""Elements from which on threads are worth waking: some microseconds of work."""
+"""Elements from which threads are worth waking: some microseconds of work."""
 _COSTLY = 8
+"""How many cheap elements a costly one counts as."""
 _TAIL_HINT = "pragma_loop_partition_hint"
 _TRANSPOSE_ROWS = 16
-_MOST_UNROLLED = 64
-_MOST_PIECES = 64
-# Iterations at most: LLVM then makes vectors of the loop outside, of elements that lie far apart.
+_MAX_UNROLLED = 64
+_MAX_PIECES = 64
 _UNROLLED_BY_LLVM = 32
+"""Iterations up to which LLVM unrolls a loop; it then vectorises the loop around it, whose elements lie far apart."""
 _LONG_ROW = 64
 
 
 def hint_tail(sch: Any, loop: Any) -> None:
-    """Have the rest of a loop that does not divide compiled apart, so that the rest of it has no conditions."""
+    """Ask TVM to compile the tail of a loop apart, so that the main part has no conditions."""
     sch.annotate(loop, _TAIL_HINT, 1)
 
 
@@ -33,12 +34,12 @@ def is_worth_threads(stage: Stage) -> bool:
 
 
 def reads_indices(stage: Stage) -> bool:
-    """Whether a stage reads what may be indices: TVM 0.27 mixes up 32 and 64 bits in the rest of a loop then."""
+    """Whether a stage reads what may be indices; TVM 0.27 then mixes up 32 and 64 bits in the tail of a loop."""
     return any(read.dtype in ("int64", "uint64") for read in stage.reads)
 
 
-def schedule_plain(sch: Any, block: Any, machine: Machine) -> bool:
-    """Schedule a stage without a reduction; return whether it is one."""
+def schedule_elementwise(sch: Any, block: Any, machine: Machine) -> bool:
+    """Schedule a stage without a reduction; return whether the block is one."""
     stage = stage_of(sch, block)
     if stage is None or not stage.is_injective or len(stage.writes) != 1:
         return False
@@ -52,15 +53,13 @@ def schedule_plain(sch: Any, block: Any, machine: Machine) -> bool:
     if across is not None:
         _transpose(sch, loops, stage, across)
         return True
-    seams = seams_of(sch, block) if stage.selects else {}
+    points = partition_points(sch, block) if stage.selects else {}
     in_order = all(read.strides[last] in (0, 1) for read in stage.reads)
-    if last in seams and in_order and _cut(sch, loops, stage, seams[last], lanes):
+    if last in points and in_order and _partition(sch, loops, stage, points[last], lanes):
         return True
-    behind = _behind_seams(stage, seams, lanes)
+    behind = _behind_points(stage, points, lanes)
     start = max(_contiguous_from(stage), behind)
-    count = 1
-    for place in range(start, len(loops)):
-        count *= stage.extents[place]
+    count = math.prod(stage.extents[start:])
     fused = sch.fuse(*loops[start:]) if start < last else loops[last]
     if count < 2 or not in_order or (count % lanes and (behind or reads_indices(stage))):
         _parallel(sch, [*loops[:start], fused], stage, start + (start == 0))
@@ -73,7 +72,14 @@ def schedule_plain(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> None:
-    """Vectorise the innermost of a stage's own loops, as far as it divides, and unroll the others if they are short."""
+    """Vectorise the innermost of a block's own loops and unroll the others.
+
+    Args:
+        sch: A schedule.
+        loops: The loops of the block alone, outermost first.
+        lanes: Elements of a vector; halved until they divide the innermost loop.
+        unroll: Whether to unroll the other loops, where they have few iterations.
+    """
     extent = int(sch.get(loops[-1]).extent)
     while lanes > 1 and extent % lanes:
         lanes //= 2
@@ -87,15 +93,14 @@ def vectorize_inner(sch: Any, loops: list[Any], lanes: int, *, unroll: bool) -> 
         sch.vectorize(inner)
     else:
         others = loops
-    count = 1
-    for one in others:
-        count *= int(sch.get(one).extent)
-    if unroll and count <= _MOST_UNROLLED:
-        for one in others:
-            sch.unroll(one)
+    count = math.prod(int(sch.get(loop).extent) for loop in others)
+    if unroll and count <= _MAX_UNROLLED:
+        for loop in others:
+            sch.unroll(loop)
 
 
 def _split_lanes(sch: Any, loop: Any, extent: int, lanes: int) -> tuple[Any, Any]:
+    """Split a loop into vectors; return the loop over vectors and the loop inside one."""
     fitting = lanes
     while fitting > 1 and extent % fitting:
         fitting //= 2
@@ -117,13 +122,13 @@ def _parallel(sch: Any, loops: list[Any], stage: Stage, most: int) -> None:
         sch.parallel(fused)
 
 
-def _cut(sch: Any, loops: list[Any], stage: Stage, seams: list[int], lanes: int) -> bool:
-    """Cut the last loop at its seams, unless that makes too many or too short pieces; return whether it was."""
-    edges = [0, *seams, stage.extents[-1]]
+def _partition(sch: Any, loops: list[Any], stage: Stage, points: list[int], lanes: int) -> bool:
+    """Partition the last loop, unless the pieces were too many or too short; return whether it was."""
+    edges = [0, *points, stage.extents[-1]]
     pieces = [end - start for start, end in itertools.pairwise(edges)]
     width = math.gcd(lanes, *edges)
     vectors = width >= min(4, lanes)
-    if len(pieces) > _MOST_PIECES or (not vectors and max(pieces) <= _UNROLLED_BY_LLVM):
+    if len(pieces) > _MAX_PIECES or (not vectors and max(pieces) <= _UNROLLED_BY_LLVM):
         return False
     if len(loops) > 1:
         _parallel(sch, loops[:-1], stage, len(loops) - 1)
@@ -136,15 +141,15 @@ def _cut(sch: Any, loops: list[Any], stage: Stage, seams: list[int], lanes: int)
     return True
 
 
-def _behind_seams(stage: Stage, seams: Mapping[int, Sequence[int]], lanes: int) -> int:
-    """Return the first loop behind all seams, where its rows are worth walking by themselves; else 0."""
-    start = max((place + 1 for place in seams), default=0)
+def _behind_points(stage: Stage, points: Mapping[int, Sequence[int]], lanes: int) -> int:
+    """Return the first loop inside all loops with partition points, where the loops from there on are long; else 0."""
+    start = max((axis + 1 for axis in points), default=0)
     row = math.prod(stage.extents[start:])
     return start if start < len(stage.extents) and (row % lanes == 0 or row >= _LONG_ROW) else 0
 
 
 def _contiguous_from(stage: Stage) -> int:
-    """Return the first of the innermost loops that together walk every tensor one after the other, or not at all."""
+    """Return the outermost loop from which on every access is contiguous or invariant."""
     start = len(stage.extents) - 1
     while start > 0:
         inner = _inner_of(stage, start)
@@ -155,11 +160,12 @@ def _contiguous_from(stage: Stage) -> int:
 
 
 def _inner_of(stage: Stage, start: int) -> int | None:
-    """Return the outermost loop from `start` on that has iterations at all."""
-    return next((one for one in range(start, len(stage.extents)) if stage.extents[one] > 1), None)
+    """Return the outermost loop from `start` on that has more than one iteration."""
+    return next((axis for axis in range(start, len(stage.extents)) if stage.extents[axis] > 1), None)
 
 
 def _fuses(stage: Stage, outer: int, inner: int) -> bool:
+    """Whether two loops fused into one still have a stride in every access."""
     for access in (*stage.reads, *stage.writes):
         stride, step = access.strides[outer], access.strides[inner]
         if stride is None or step is None or stride != step * stage.extents[inner]:
@@ -168,27 +174,28 @@ def _fuses(stage: Stage, outer: int, inner: int) -> bool:
 
 
 def _loop_across(stage: Stage, last: int) -> int | None:
-    """Return the loop along which the largest tensor read lies side by side, if that is not the last one."""
+    """Return the loop along which a large tensor that is read is contiguous, if that is not the last loop."""
     for read in stage.reads:
         if read.strides[last] in (0, 1, None) or read.elements < stage.points // 2:
             continue
-        for place, stride in enumerate(read.strides[:-1]):
-            if stride == 1 and stage.extents[place] >= 4:
-                return place
+        for axis, stride in enumerate(read.strides[:-1]):
+            if stride == 1 and stage.extents[axis] >= 4:
+                return axis
     return None
 
 
 def _transpose(sch: Any, loops: list[Any], stage: Stage, across: int) -> None:
-    """Walk in squares: what is read side by side is then used before it leaves the cache."""
+    """Walk in squares, so that a line that was read is used up before it leaves the cache."""
     last = len(loops) - 1
     row = _divisor(stage.extents[across])
     column = _divisor(stage.extents[last])
     across_outer, across_inner = sch.split(loops[across], [None, row])
     last_outer, last_inner = sch.split(loops[last], [None, column])
-    outer = [across_outer if place == across else loop for place, loop in enumerate(loops[:-1])]
+    outer = [across_outer if axis == across else loop for axis, loop in enumerate(loops[:-1])]
     sch.reorder(*outer, last_outer, across_inner, last_inner)
     _parallel(sch, outer, stage, len(outer))
 
 
 def _divisor(extent: int) -> int:
+    """Return the largest divisor that is no longer than the side of a square."""
     return max(size for size in range(1, min(extent, _TRANSPOSE_ROWS) + 1) if extent % size == 0)

@@ -1,8 +1,8 @@
-"""Default schedules of grouped convolutions, the first step: a loop over channels becomes one over groups and one within.
+"""Prepare grouped convolutions: split the channel loop into a loop over groups and a loop inside a group.
 
-A group's results read the same inputs. Which ones is a division of the channel's number, along which nothing is walked by
-any stride; by two loops, everything is. Groups that do not fill a vector are taken several at a time, as many as do: what their
-results read lies side by side, and `lane_loads` reads it so.
+The results of a group read the same inputs. Which inputs, follows from an integer division of the channel's index, which has
+no stride; with two loops every access has one. Groups that do not fill a vector are joined until they do: their inputs lie
+side by side, and `tvm.base.vector_loads` loads them so.
 """
 
 from __future__ import annotations
@@ -18,62 +18,68 @@ from tunefarm_tuning.tvm.base.tir import walk
 from tunefarm_tuning.tvm.default_schedules.stage import Machine
 
 _SPATIAL = 0
-_LEAST_RESULTS = 4
+_MIN_RESULTS = 4
 """A group of fewer results fills no vector."""
-_FEWEST_IN_A_VECTOR = 4
-"""Groups: half a vector of one group's results needs no shuffles, and is as fast or faster."""
-_MOST_INPUTS = 2
-"""For each result: what a vector of results reads lies in two vectors then, as many as a shuffle takes."""
+_MIN_GROUPS_IN_A_VECTOR = 4
+"""Half a vector with the results of one group needs no shuffles, and is as fast or faster."""
+_MAX_INPUTS = 2
+"""Inputs for each result: then the inputs of a vector of results lie in two vectors, which is what one shuffle takes."""
 
 
-def split_groups(sch: Any, block: Any, machine: Machine) -> None:
-    """Split the loop of a reduction that goes through groups, if there is one and it divides."""
+def split_channel_groups(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Split the channel loop of every grouped reduction whose groups divide it; return False: other rules go on."""
+    for block in blocks:
+        _split(sch, block, machine)
+    return False
+
+
+def _split(sch: Any, block: Any, machine: Machine) -> None:
     node = sch.get(block)
     variables = list(node.iter_vars)
-    if all(int(one.iter_type) == _SPATIAL for one in variables):
+    if all(int(variable.iter_type) == _SPATIAL for variable in variables):
         return
-    found = {
-        (place, int(part.b))
+    group_sizes = {
+        (axis, int(part.b))
         for region in node.reads
         for dim in region.region
         for part in walk(dim.min)
         if isinstance(part, tirx.FloorDiv) and isinstance(part.b, tirx.IntImm)
-        for place, variable in enumerate(variables)
+        for axis, variable in enumerate(variables)
         if part.a.same_as(variable.var) and int(variable.iter_type) == _SPATIAL
     }
-    if len(found) != 1:
+    if len(group_sizes) != 1:
         return
-    ((place, results),) = found
-    extent = variables[place].dom.extent
+    ((axis, results),) = group_sizes
+    extent = variables[axis].dom.extent
     if not isinstance(extent, tirx.IntImm) or int(extent) % results:
         return
     lanes = machine.lanes(str(node.writes[0].source.dtype))
     width = results
     if (
-        results * _FEWEST_IN_A_VECTOR <= lanes
+        results * _MIN_GROUPS_IN_A_VECTOR <= lanes
         and lanes % results == 0
         and int(extent) % lanes == 0
-        and _inputs_of_a_group(node, variables[place].var) <= _MOST_INPUTS * results
+        and _group_stride(node, variables[axis].var) <= _MAX_INPUTS * results
     ):
         width = lanes
-    if width < _LEAST_RESULTS:
+    if width < _MIN_RESULTS:
         return
 
     def by_groups(*indices: Any) -> list[Any]:
-        channel = indices[place]
+        channel = indices[axis]
         return [
-            *indices[:place],
+            *indices[:axis],
             tirx.floordiv(channel, width),
             tirx.floormod(channel, width),
-            *indices[place + 1 :],
+            *indices[axis + 1 :],
         ]
 
     with suppress(ScheduleError):
         sch.transform_block_layout(block, IndexMap.from_func(by_groups, ndim=len(variables)))
 
 
-def _inputs_of_a_group(node: Any, channel: Any) -> int:
-    """Return how far apart the inputs of one group and of the next lie."""
+def _group_stride(node: Any, channel: Any) -> int:
+    """Return the elements between the inputs of one group and of the next."""
     return max(
         (
             int(part.b)

@@ -1,7 +1,7 @@
-"""Default schedules of sums of products of bytes (`integer_kernels`): the instruction that CPUs have for them, and its tiles.
+"""Schedule int8 dot products (`kernels.int8_kernels`) around the CPU's instruction for them, and tile them.
 
-The sum of four products of each of the lanes becomes ``vpdpbusd``. The instruction is put in by hand: LLVM makes it of
-no loops of ours, and TVM's own intrinsic hands it operands of types that LLVM 22 refuses.
+In each SIMD lane the sum of four products becomes ``vpdpbusd`` (VNNI). The instruction is inserted by hand: LLVM does not
+find it in any loops that TVM generates, and TVM's own intrinsic hands it operand types that LLVM 22 refuses.
 """
 
 from __future__ import annotations
@@ -13,57 +13,60 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from tunefarm_tuning.tvm.base.tir import rebuilt
+from tunefarm_tuning.tvm.base.tir import rebuilt, walk
 from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
-    schedule_plain,
+    schedule_elementwise,
     vectorize_inner,
 )
-from tunefarm_tuning.tvm.default_schedules.cpu.reduce import schedule_tiled
+from tunefarm_tuning.tvm.default_schedules.cpu.tiled_reductions import schedule_tiled_reduction
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, stage_of
-from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM
+from tunefarm_tuning.tvm.kernels.int8_kernels import PRODUCTS, SUM_STAGE
 
-_REGISTERS = {16: 32, 8: 16}  # by lanes: what the instruction can name, of AVX-512 or of AVX
-_FACTOR_REGISTERS = 4  # hold what is multiplied; the others sums
+_REGISTERS = {
+    16: 32,
+    8: 16,
+}  # by lanes: the registers that the AVX-512 or AVX form of the instruction can name
+_FACTOR_REGISTERS = 4  # hold factors; the others hold sums
 _LATENCY_CYCLES = 4.0
 _TILE_CYCLES = 16.0  # to clear and to store a tile
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
-_MOST_PARALLEL = 256
+_MAX_PARALLEL = 256
 
 
-def schedule_dots(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Schedule a kernel around a sum of products of bytes; return whether it is one."""
-    sums = [block for block in blocks if sch.get(block).name_hint == SUM]
-    if len(sums) != 1 or not machine.dot_lanes:
+def schedule_int8_dot_product(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Schedule a kernel around its int8 dot product; return whether it has one."""
+    sums = [block for block in blocks if sch.get(block).name_hint == SUM_STAGE]
+    if len(sums) != 1 or not machine.dot_product_lanes:
         return False
     block = sums[0]
     consumers = list(sch.get_consumers(block))
     epilogue = (
         consumers[0] if len(consumers) == 1 and _takes_vectors(sch, block, consumers[0], machine) else None
     )
-    for one in blocks:
-        if one not in (block, epilogue):
-            _ = schedule_tiled(sch, one, machine) or schedule_plain(sch, one, machine)
+    for other in blocks:
+        if other not in (block, epilogue):
+            _ = schedule_tiled_reduction(sch, other, machine) or schedule_elementwise(sch, other, machine)
     _schedule(sch, block, epilogue, machine)
     return True
 
 
 def _takes_vectors(sch: Any, block: Any, consumer: Any, machine: Machine) -> bool:
-    """Whether a stage takes the sums one by one, and leaves none of a vector out: channels are filled up to whole ones."""
+    """Whether a stage reads the sums element by element, and reads whole vectors of the padded channels."""
     stage = stage_of(sch, consumer)
     written = sch.get(block).writes[0]
     return (
         stage is not None
         and stage.is_injective
         and stage.extents == tuple(int(size) for size in written.source.shape)
-        and stage.extents[-1] % machine.dot_lanes == 0
+        and stage.extents[-1] % machine.dot_product_lanes == 0
     )
 
 
 def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> None:
     extents = _extents(sch, sch.get_loops(block))
-    spatial = len(list(sch.get(block).writes[0].region)) - 1  # but for the channels
-    lanes = machine.dot_lanes
+    spatial = len(list(sch.get(block).writes[0].region)) - 1  # without the channels
+    lanes = machine.dot_product_lanes
     columns, rows, vectors = _tile(
         extents[spatial - 1],
         extents[spatial - 2] if spatial > 1 else 1,
@@ -92,11 +95,11 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sums = loops[spatial + 1 :]
     sch.reorder(*outer, channel, *tiles, *sums, *inner)
     sch.reverse_compute_at(epilogue, tiles[-1])
-    whole = [*outer, channel]
-    # Fused with others, a loop that leaves a rest is not split into its whole part and the rest: the tile would not unroll.
-    if spatial > 1 and (extents[spatial - 2] % rows == 0 or _product(_extents(sch, whole)) == 1):
-        whole.append(tiles[0])
-    _parallel(sch, whole, _product(extents))
+    shared = [*outer, channel]
+    # Fused with others, a loop with a tail is not split into its main part and the tail: the tile would not unroll.
+    if spatial > 1 and (extents[spatial - 2] % rows == 0 or _product(_extents(sch, shared)) == 1):
+        shared.append(tiles[0])
+    _parallel(sch, shared, _product(extents))
     own = list(sch.get_loops(epilogue))[-(spatial + 1) :]
     vectorize_inner(sch, own, lanes, unroll=True)
     init = sch.decompose_reduction(dot, sums[0])
@@ -105,14 +108,14 @@ def _schedule(sch: Any, block: Any, epilogue: Any | None, machine: Machine) -> N
     sch.vectorize(list(sch.get_loops(sch.get_child_blocks(init)[0]))[-1])
     for loop in inner:
         sch.unroll(loop)
-    # What `_instruction` looks for.
-    sch.annotate(dot, SUM, lanes)
+    # `insert_dot_products` looks for this.
+    sch.annotate(dot, SUM_STAGE, lanes)
 
 
 def _parallel(sch: Any, loops: list[Any], points: int) -> None:
     count, extent = 0, 1
     for loop in loops:
-        if count and extent >= _MOST_PARALLEL:
+        if count and extent >= _MAX_PARALLEL:
             break
         extent *= int(sch.get(loop).extent)
         count += 1
@@ -122,22 +125,22 @@ def _parallel(sch: Any, loops: list[Any], points: int) -> None:
 
 
 def _tile(columns: int, rows: int, groups: int, steps: int, most: int) -> tuple[int, int, int]:
-    """Return how many columns, rows and vectors of channels a tile has: those that should take the fewest cycles.
+    """Return the columns, rows and vectors of channels of the tile that should take the fewest cycles.
 
     Args:
-        columns: Of the result.
-        rows: Of the result.
+        columns: Columns of the result.
+        rows: Rows of the result.
         groups: Vectors of channels of the result.
-        steps: Instructions that a vector of sums takes.
-        most: Vectors of sums in a tile.
+        steps: Instructions for one vector of sums.
+        most: Upper bound of the vectors of sums in a tile.
     """
 
     def cycles(tile: tuple[int, int, int]) -> float:
         column, row, vectors = tile
         results = column * row * vectors
-        a_step = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
+        step_cycles = max(results / 2, (column * row + vectors) / 2, _LATENCY_CYCLES)
         count = ceil(columns / column) * ceil(rows / row) * (groups // vectors)
-        return count * (a_step * steps + _TILE_CYCLES)
+        return count * (step_cycles * steps + _TILE_CYCLES)
 
     return min(_tiles(columns, rows, groups, most), key=cycles)
 
@@ -162,39 +165,41 @@ def _product(extents: list[int]) -> int:
     return count
 
 
-def with_instructions(func: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a scheduled kernel with its sums of products of bytes as instructions."""
+def insert_dot_products(func: tirx.PrimFunc, _machine: Machine) -> tirx.PrimFunc:
+    """Return a scheduled kernel with its annotated dot products replaced by the CPU's instruction."""
+    if not any(isinstance(node, SBlock) and SUM_STAGE in node.annotations for node in walk(func.body)):
+        return func
     return func.with_body(rebuilt(func.body, _instruction))
 
 
 def _instruction(stmt: Any) -> Any:
-    if not isinstance(stmt, SBlockRealize) or SUM not in stmt.block.annotations:
+    if not isinstance(stmt, SBlockRealize) or SUM_STAGE not in stmt.block.annotations:
         return stmt
     block = stmt.block
-    lanes = int(block.annotations[SUM])
+    lanes = int(block.annotations[SUM_STAGE])
     factors = {str(read.source.dtype): read for read in block.reads}
     result, (given, weights) = block.writes[0], (factors["uint8"], factors["int8"])
     bits = 32 * lanes
     bytes_ = f"int8x{PRODUCTS * lanes}"
-    four = tirx.reinterpret("int32", given.source[_side_by_side(given, PRODUCTS)])
-    place = _side_by_side(result, lanes)
+    four = tirx.reinterpret("int32", given.source[_vector_indices(given, PRODUCTS)])
+    indices = _vector_indices(result, lanes)
     added = tirx.call_llvm_pure_intrin(
         f"int32x{lanes}",
         f"llvm.x86.avx512.vpdpbusd.{bits}",
-        result.source[place],
+        result.source[indices],
         tirx.reinterpret(bytes_, tirx.Broadcast(four, lanes)),
-        weights.source[_side_by_side(weights, PRODUCTS * lanes)],
+        weights.source[_vector_indices(weights, PRODUCTS * lanes)],
     )
-    made = SBlock(
+    replacement = SBlock(
         block.iter_vars,
         block.reads,
         block.writes,
         block.name_hint,
-        tirx.BufferStore(result.source, added, list(place)),
+        tirx.BufferStore(result.source, added, list(indices)),
     )
-    return SBlockRealize(stmt.iter_values, stmt.predicate, made)
+    return SBlockRealize(stmt.iter_values, stmt.predicate, replacement)
 
 
-def _side_by_side(region: Any, count: int) -> tuple[Any, ...]:
-    *outer, last = [place.min for place in region.region]
+def _vector_indices(region: Any, count: int) -> tuple[Any, ...]:
+    *outer, last = [dim.min for dim in region.region]
     return (*outer, tirx.Ramp(last, tirx.const(1, "int64"), count))

@@ -1,6 +1,12 @@
-"""Where along a loop the conditions of a stage change: the seams of a concatenation, the edges of a padding.
+"""Loop partitioning: split loops so that their pieces have no conditions.
 
-A vector that a condition may cut is computed element by element. Loops that end at the seams have no conditions left.
+`partition_points` finds the indices at which a condition in a stage's body changes: the borders between the inputs of a
+concatenation, the edges of a padding. A vector that crosses such a point is computed element by element.
+
+`mark_tails` is for loops that a tile does not divide. Their last tile needs a condition, which TVM puts on every iteration.
+TVM compiles the tail as a loop of its own where the condition is marked as likely and the build asks for it (`SPLIT_TAILS`),
+but does not mark the conditions that a schedule's splits add. With the condition in the loop nothing stays in registers: a
+matrix product with 116 columns takes ten to thirty times as long.
 """
 
 from __future__ import annotations
@@ -10,9 +16,13 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer, detect_linear_equation
 
-from tunefarm_tuning.tvm.base.tir import walk
+from tunefarm_tuning.tvm.base.tir import rebuilt, walk
+
+SPLIT_TAILS: dict[str, Any] = {"s_tir.LoopPartition": {"partition_const_loop": True}}
+"""Configuration of the `PassContext` of a build: compile the marked tails as loops of their own."""
 
 _HOLDS: dict[type, Callable[[int], bool]] = {
     tirx.LT: lambda difference: difference < 0,
@@ -24,37 +34,58 @@ _HOLDS: dict[type, Callable[[int], bool]] = {
 }
 
 
-def seams_of(sch: Any, block: Any) -> dict[int, list[int]]:
-    """Return, by a block's variables, the values at which a condition on that variable alone changes, in order.
+def partition_points(sch: Any, block: Any) -> dict[int, list[int]]:
+    """Return the values of each loop at which a condition on that loop alone changes.
 
     Args:
         sch: A schedule.
-        block: One whose loops are its own (`stage_of`).
+        block: A block for which `stage_of` returns a stage.
+
+    Returns:
+        Ascending values by the position of the loop; loops without such a condition are left out.
     """
     node = sch.get(block)
     analyzer = Analyzer()
     for variable in node.iter_vars:
         analyzer.bind(variable.var, tvm.ir.Range(0, variable.dom.extent))
-    found: dict[int, set[int]] = {}
+    points_by_axis: dict[int, set[int]] = {}
     for condition in walk(node.body):
         if type(condition) not in _HOLDS:
             continue
         difference = analyzer.simplify(condition.a - condition.b)
-        for place, variable in enumerate(node.iter_vars):
-            seams = _seams(difference, variable, type(condition))
-            if seams:
-                found.setdefault(place, set()).update(seams)
-    return {place: sorted(seams) for place, seams in found.items()}
+        for axis, variable in enumerate(node.iter_vars):
+            points = _changes_at(difference, variable, type(condition))
+            if points:
+                points_by_axis.setdefault(axis, set()).update(points)
+    return {axis: sorted(points) for axis, points in points_by_axis.items()}
 
 
-def _seams(difference: Any, variable: Any, kind: type) -> set[int]:
+def _changes_at(difference: Any, variable: Any, kind: type) -> set[int]:
     parts = list(detect_linear_equation(difference, [variable.var]))
     if len(parts) != 2 or not all(isinstance(part, int | tirx.IntImm) for part in parts):
         return set()
     slope, start = (int(part) for part in parts)
     if slope == 0:
         return set()
-    # A comparison changes beside the root of the difference alone; that of whole numbers is off by one at most.
+    # A comparison changes only next to the root of the difference, which rounding moves by at most one.
     holds, root = _HOLDS[kind], -start // slope
     near = range(max(1, root - 1), min(int(variable.dom.extent), root + 3))
     return {value for value in near if holds(slope * value + start) != holds(slope * (value - 1) + start)}
+
+
+def mark_tails(func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled kernel with the conditions of its tails marked as likely."""
+    return func.with_body(rebuilt(func.body, _marked))
+
+
+def _marked(stmt: Any) -> Any:
+    if isinstance(stmt, SBlockRealize):
+        return SBlockRealize(stmt.iter_values, _likely(stmt.predicate), stmt.block)
+    return stmt
+
+
+def _likely(condition: Any) -> Any:
+    """Mark each term of a conjunction: TVM splits a loop by one term at a time."""
+    if isinstance(condition, tirx.And):
+        return tirx.And(_likely(condition.a), _likely(condition.b))
+    return condition if isinstance(condition, tirx.IntImm) else tirx.likely(condition)

@@ -1,8 +1,8 @@
-"""Default schedules, after the rules: sums along contiguous elements whose count no vector divides.
+"""Vectorise reductions along contiguous elements whose extent no vector divides: the last step of the schedule rules.
 
-Sums of floats are made in their order, one addition after the other, unless somebody says otherwise. `rfactor` does for
-counts that vectors divide; a rest of 5 of 197 elements would be a condition that its further steps lose. So loops that are
-still plain here are written out: sums of a vector's lanes, the sum of these, the rest.
+LLVM adds floats up in their order, one after the other, unless it is told otherwise. `rfactor` splits a sum into SIMD lanes where
+vectors divide the extent; with a tail of 5 of 197 elements it would need a condition that the steps behind it lose. So the
+serial loops that the rules left are written out: partial results in the lanes of a vector, their combination, the tail.
 """
 
 from __future__ import annotations
@@ -17,32 +17,35 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.sym import detect_linear_equation
 
 from tunefarm_tuning.tvm.base.tir import rebuilt, type_key, walk
-from tunefarm_tuning.tvm.default_schedules.stage import Machine, replaced
+from tunefarm_tuning.tvm.default_schedules.stage import Machine, substitute
 
-_LEAST = 32
+_MIN_EXTENT = 32
 _COMBINES = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 _REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 
 
-def reduce_in_lanes(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
-    """Return a scheduled kernel with its plain loops of sums, products and extrema along contiguous elements in lanes.
+def vectorize_ragged_reductions(func: tirx.PrimFunc, machine: Machine) -> tirx.PrimFunc:
+    """Return a kernel with its serial sums, products and extrema along contiguous elements vectorised.
 
-    Of a NaN the extrema forget as much as in plain loops, but not the same elements.
+    A NaN among the elements can make an extremum forget others, as in the serial loop, but not the same ones.
+
+    Returns:
+        The very same function where it has no such loop.
     """
-    found = False
+    is_changed = False
 
-    def changed(stmt: Any) -> Any:
-        nonlocal found
-        made = _in_lanes(stmt, machine) if isinstance(stmt, tirx.For) else None
-        found = found or made is not None
-        return stmt if made is None else made
+    def vectorized(stmt: Any) -> Any:
+        nonlocal is_changed
+        replacement = _vectorized(stmt, machine) if isinstance(stmt, tirx.For) else None
+        is_changed = is_changed or replacement is not None
+        return stmt if replacement is None else replacement
 
-    body = rebuilt(func.body, changed)
-    return func.with_body(body) if found else func
+    body = rebuilt(func.body, vectorized)
+    return func.with_body(body) if is_changed else func
 
 
-def _in_lanes(loop: tirx.For, machine: Machine) -> Any:
-    """Return what does a loop's work in lanes; None where the loop is none of a plain reduction."""
+def _vectorized(loop: tirx.For, machine: Machine) -> Any:
+    """Return what replaces a loop; None where it is no serial loop of a reduction along contiguous elements."""
     realize = loop.body
     if loop.kind != tirx.ForKind.SERIAL or loop.annotations or not isinstance(realize, SBlockRealize):
         return None
@@ -51,59 +54,68 @@ def _in_lanes(loop: tirx.For, machine: Machine) -> Any:
     block = realize.block
     extent = int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else 0
     along = _reduced_by(realize, loop.loop_var)
-    if extent < _LEAST or along is None or block.alloc_buffers or block.match_buffers:
+    if extent < _MIN_EXTENT or along is None or block.alloc_buffers or block.match_buffers:
         return None
     if not _is_store(block.body) or not isinstance(block.body.value, _COMBINES) or not _starts_neutral(block):
         return None
     term = _term_of(block.body)
     lanes = machine.lanes(str(block.body.buffer.dtype))
-    if term is None or lanes < 2 or extent < lanes or not _lies_in_order(term, along):
+    if term is None or lanes < 2 or extent < lanes or not _is_contiguous(term, along):
         return None
     return _written_out(realize, along, term, extent, lanes)
 
 
 def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -> Any:
+    """Write out a reduction: lanes cleared, whole vectors combined, lanes folded into the first, result stored, tail added.
+
+    Args:
+        realize: The block of one step, with the values of its variables.
+        along: The variable that it reduces over.
+        term: What a step combines its result with.
+        extent: Steps.
+        lanes: Elements of a vector.
+    """
     block = realize.block
     store = block.body
     combine = type(store.value)
     index = along.ty.dtype
     zero = tirx.IntImm(index, 0)
     outside = [
-        (one.var, value)
-        for one, value in zip(block.iter_vars, realize.iter_values, strict=True)
-        if not one.var.same_as(along)
+        (variable.var, value)
+        for variable, value in zip(block.iter_vars, realize.iter_values, strict=True)
+        if not variable.var.same_as(along)
     ]
 
     def at(node: Any, step: Any) -> Any:
-        return replaced(node, [*outside, (along, step)])
+        return substitute(node, [*outside, (along, step)])
 
     sums = tirx.decl_buffer((lanes,), str(store.buffer.dtype), f"{store.buffer.name}_lanes", scope="local")
-    place = [at(one, zero) for one in store.indices]
+    indices = [at(index_value, zero) for index_value in store.indices]
 
     def begin(lane: Any) -> Any:
         return tirx.BufferStore(sums, block.init.value, [lane])
 
     def vector(step: Any) -> Any:
-        def one(lane: Any) -> Any:
+        def combine_lane(lane: Any) -> Any:
             return tirx.BufferStore(sums, combine(sums[lane], at(term, step * lanes + lane)), [lane])
 
-        return _loop(index, lanes, one, vector=True)
+        return _loop(index, lanes, combine_lane, vector=True)
 
-    def rest(step: Any) -> Any:
-        own = store.buffer[tuple(place)]
-        return tirx.BufferStore(store.buffer, combine(own, at(term, step + extent // lanes * lanes)), place)
+    def tail(step: Any) -> Any:
+        own = store.buffer[tuple(indices)]
+        return tirx.BufferStore(store.buffer, combine(own, at(term, step + extent // lanes * lanes)), indices)
 
     body = [
         _loop(index, lanes, begin, vector=True),
         _loop(index, extent // lanes, vector),
         *_folded(sums, lanes, combine, index),
-        tirx.BufferStore(store.buffer, sums[zero], place),
-        *([_loop(index, extent % lanes, rest)] if extent % lanes else []),
+        tirx.BufferStore(store.buffer, sums[zero], indices),
+        *([_loop(index, extent % lanes, tail)] if extent % lanes else []),
     ]
-    made = SBlock(
+    replacement = SBlock(
         [],
-        [_region(one, along, extent, at) for one in block.reads],
-        [_region(one, along, extent, at) for one in block.writes],
+        [_region(region, along, extent, at) for region in block.reads],
+        [_region(region, along, extent, at) for region in block.writes],
         f"{block.name_hint}_lanes",
         tirx.SeqStmt(body),
         None,
@@ -111,16 +123,16 @@ def _written_out(realize: Any, along: Any, term: Any, extent: int, lanes: int) -
         [],
         block.annotations,
     )
-    return SBlockRealize([], tirx.IntImm("bool", 1), made)
+    return SBlockRealize([], tirx.IntImm("bool", 1), replacement)
 
 
 def _reduced_by(realize: Any, variable: Any) -> Any:
-    """Return the variable that a block reduces over, if it has one, and that is a loop's and nothing else is."""
+    """Return the variable that a block reduces over, if there is exactly one and only it has the value of the loop."""
     if not _is_number(realize.predicate, 1):
         return None
     pairs = list(zip(realize.block.iter_vars, realize.iter_values, strict=True))
-    reduced = [(one.var, value) for one, value in pairs if int(one.iter_type) == _REDUCES]
-    others = [value for one, value in pairs if int(one.iter_type) != _REDUCES]
+    reduced = [(item.var, value) for item, value in pairs if int(item.iter_type) == _REDUCES]
+    others = [value for item, value in pairs if int(item.iter_type) != _REDUCES]
     if len(reduced) != 1 or not reduced[0][1].same_as(variable):
         return None
     if any(node.same_as(variable) for value in others for node in walk(value)):
@@ -133,7 +145,7 @@ def _is_store(stmt: Any) -> bool:
 
 
 def _term_of(store: Any) -> Any:
-    """Return what a store combines its own element with; None where it does not."""
+    """Return what a store combines its own element with; None where it combines nothing, or itself twice."""
     for own, term in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
         if (
             type_key(own).endswith("TensorLoad")
@@ -149,12 +161,12 @@ def _term_of(store: Any) -> Any:
     return None
 
 
-def _are_equal(ones: Any, others: Any) -> bool:
-    return all(tvm_ffi.structural_equal(one, other) for one, other in zip(ones, others, strict=True))
+def _are_equal(left: Any, right: Any) -> bool:
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _starts_neutral(block: Any) -> bool:
-    """Whether a block starts with what changes nothing, so that each lane can."""
+    """Whether a block starts from the neutral element, so that each lane can start from it."""
     start, store = block.init, block.body
     if start is None or not _is_store(start) or not start.buffer.same_as(store.buffer):
         return False
@@ -172,34 +184,35 @@ def _is_number(value: Any, number: int) -> bool:
     return isinstance(value, tirx.IntImm) and int(value) == number
 
 
-def _lies_in_order(term: Any, along: Any) -> bool:
-    """Whether what a term reads lies side by side along a variable, or does not depend on it; without conditions."""
+def _is_contiguous(term: Any, along: Any) -> bool:
+    """Whether every access of a term is contiguous along a variable or invariant, and the term has no condition."""
     for node in walk(term):
         kind = type_key(node)
         if kind.endswith(".Select") or (isinstance(node, Op) and str(node.name).endswith("if_then_else")):
             return False
         if kind.endswith("TensorLoad"):
-            *outer, last = [_slope(one, along) for one in node.indices]
+            *outer, last = [_slope(index, along) for index in node.indices]
             if any(outer) or last not in (0, 1):
                 return False
     return True
 
 
 def _slope(index: Any, along: Any) -> int | None:
+    """Return how far an index moves with a variable; -1 where that is not constant."""
     if not any(node.same_as(along) for node in walk(index)):
         return 0
-    found = list(detect_linear_equation(index, [along]))
-    return int(found[0]) if len(found) == 2 and isinstance(found[0], int | tirx.IntImm) else -1
+    factors = list(detect_linear_equation(index, [along]))
+    return int(factors[0]) if len(factors) == 2 and isinstance(factors[0], int | tirx.IntImm) else -1
 
 
 def _folded(sums: Any, lanes: int, combine: Any, index: str) -> list[Any]:
-    """Return the steps that leave all lanes combined in the first one."""
+    """Return the statements that combine all lanes into the first one."""
 
     def fold(half: int) -> Any:
-        def one(lane: Any) -> Any:
+        def fold_lane(lane: Any) -> Any:
             return tirx.BufferStore(sums, combine(sums[lane], sums[lane + half]), [lane])
 
-        return _loop(index, half, one, vector=half > 1)
+        return _loop(index, half, fold_lane, vector=half > 1)
 
     return [fold(lanes >> step) for step in range(1, lanes.bit_length())]
 
@@ -211,13 +224,13 @@ def _loop(index: str, extent: int, body: Callable[[Any], Any], *, vector: bool =
 
 
 def _region(region: Any, along: Any, extent: int, at: Callable[[Any, Any], Any]) -> Any:
-    """Return what a block of all steps touches of what one of one step does."""
+    """Widen the region of one step to that of all steps."""
     index = along.ty.dtype
     ranges = [
         Range.from_min_extent(
-            at(one.min, tirx.IntImm(index, 0)),
-            one.extent + (extent - 1 if _slope(one.min, along) else 0),
+            at(dim.min, tirx.IntImm(index, 0)),
+            dim.extent + (extent - 1 if _slope(dim.min, along) else 0),
         )
-        for one in region.region
+        for dim in region.region
     ]
     return tirx.BufferRegion(region.source, ranges)

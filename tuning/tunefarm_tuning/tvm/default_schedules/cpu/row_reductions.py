@@ -1,4 +1,4 @@
-"""Default schedules of stages that reduce along the last axis, alone or in turn: softmax, normalisation, means."""
+"""Schedule reductions along the last axis, alone or in a chain of stages over the same rows: softmax, normalisations, means."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import vector_loop_of
 from tunefarm_tuning.tvm.default_schedules.stage import Machine, Stage, stage_of
 
-_LEAST_SUMS = 32
+_MIN_ROW = 32
+"""Elements of a row from which it is reduced in SIMD lanes."""
 
 
 def lanes_of(stage: Stage, machine: Machine) -> int:
-    """Return in how many lanes a reduction along contiguous elements is done at once; 0 where it is none."""
+    """Return the SIMD lanes in which a reduction along contiguous elements is computed; 0 for any other stage."""
     if stage.is_injective or len(stage.writes) != 1 or len(stage.reduction) != 1:
         return 0
     loop = stage.reduction[0]
-    if stage.extents[loop] < _LEAST_SUMS or any(read.strides[loop] not in (0, 1) for read in stage.reads):
+    if stage.extents[loop] < _MIN_ROW or any(read.strides[loop] not in (0, 1) for read in stage.reads):
         return 0
     most = lanes = machine.lanes(stage.writes[0].dtype)
     while lanes > 1 and stage.extents[loop] % lanes:
         lanes //= 2
-    # A rest would need a condition, which `compute_at` loses.
+    # A tail would need a condition, which `compute_at` loses.
     return lanes if lanes >= min(4, most) else 0
 
 
 def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
-    """Reduce in lanes first, then the lanes; return the block of the former, to be vectorised in its place."""
+    """Split a reduction: into partial results, one a lane, and their combination; return the block of the partial results."""
     loop = list(sch.get_loops(block))[-1]
     _, inner = sch.split(loop, [None, lanes])
     partial = sch.rfactor(inner, len(list(sch.get(block).writes[0].region)))
@@ -38,39 +39,39 @@ def split_lanes(sch: Any, block: Any, lanes: int) -> Any:
     return partial
 
 
-def schedule_rows(sch: Any, blocks: list[Any], machine: Machine) -> bool:
-    """Schedule stages that all go through the same rows, one row at a time; return whether they do."""
-    stages = [stage_of(sch, one) for one in blocks]
-    known = [one for one in stages if one is not None]
+def schedule_row_chain(sch: Any, blocks: list[Any], machine: Machine) -> bool:
+    """Schedule stages that all walk the same rows, one row at a time; return whether the kernel is such a chain."""
+    stages = [stage_of(sch, block) for block in blocks]
+    known = [stage for stage in stages if stage is not None]
     if len(known) != len(stages) or len(blocks) < 2 or not known[-1].is_injective:
         return False
-    if any(not list(sch.get_consumers(one)) for one in blocks[:-1]):
-        return False  # a result of its own: there are several
+    if any(not list(sch.get_consumers(block)) for block in blocks[:-1]):
+        return False  # the kernel has several results
     if any(
-        not one.is_injective and not lanes_of(one, machine) and vector_loop_of(one) is not None
-        for one in known
+        not stage.is_injective and not lanes_of(stage, machine) and vector_loop_of(stage) is not None
+        for stage in known
     ):
         return False
     depth = _shared_depth(known)
     if depth == 0:
         return False
-    made: list[tuple[Any, int, bool]] = []
+    parts: list[tuple[Any, int, bool]] = []  # block, lanes, whether it computes partial results
     for block, stage in zip(blocks[:-1], known[:-1], strict=True):
         lanes = lanes_of(stage, machine)
         if lanes:
-            made.append((split_lanes(sch, block, lanes), lanes, True))
-            made.append((block, 1, False))
+            parts.append((split_lanes(sch, block, lanes), lanes, True))
+            parts.append((block, 1, False))
         else:
-            made.append((block, machine.lanes(stage.writes[0].dtype), False))
+            parts.append((block, machine.lanes(stage.writes[0].dtype), False))
     last = blocks[-1]
     loops = list(sch.get_loops(last))
     rows = sch.fuse(*loops[:depth]) if depth > 1 else loops[0]
     points = sum(stage.points * (8 if stage.is_costly else 1) for stage in known)
-    for block, _, _ in reversed(made):
+    for block, _, _ in reversed(parts):
         sch.compute_at(block, rows)
     if points >= PARALLEL_POINTS and int(sch.get(rows).extent) > 1:
         sch.parallel(rows)
-    for block, lanes, is_partial in made:
+    for block, lanes, is_partial in parts:
         _within_row(sch, block, lanes, is_partial=is_partial)
     own = list(sch.get_loops(last))[1:]
     if own:
@@ -78,8 +79,8 @@ def schedule_rows(sch: Any, blocks: list[Any], machine: Machine) -> bool:
     return True
 
 
-def schedule_lanes(sch: Any, block: Any, machine: Machine) -> bool:
-    """Schedule one reduction along contiguous elements; return whether it is one."""
+def schedule_row_reduction(sch: Any, block: Any, machine: Machine) -> bool:
+    """Schedule one reduction along contiguous elements; return whether the block is one."""
     stage = stage_of(sch, block)
     if stage is None:
         return False
@@ -98,6 +99,7 @@ def schedule_lanes(sch: Any, block: Any, machine: Machine) -> bool:
 
 
 def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool) -> None:
+    """Vectorise the loops of a block inside a row."""
     own = list(sch.get_loops(block))[1:]
     if is_partial:
         lane, steps = own[-2], own[-1]
@@ -110,11 +112,11 @@ def _within_row(sch: Any, block: Any, lanes: int, *, is_partial: bool) -> None:
 
 
 def _reduces(sch: Any, block: Any) -> bool:
-    return any(int(one.iter_type) == 2 for one in sch.get(block).iter_vars)
+    return any(int(variable.iter_type) == 2 for variable in sch.get(block).iter_vars)
 
 
 def _shared_depth(stages: list[Stage]) -> int:
-    """Return how many outer loops all stages share, each reading only its own row of what the others made."""
+    """Return how many outer loops all stages share such that each reads only its own row of the other stages' results."""
     names = {stage.writes[0].buffer for stage in stages}
     depth = min(len(stage.spatial) for stage in stages)
     last = stages[-1]
@@ -130,7 +132,7 @@ def _shared_depth(stages: list[Stage]) -> int:
 
 
 def _keeps_rows(stage: Stage, names: set[str], depth: int) -> bool:
-    """Whether what a stage reads of other stages, and what it writes, is of the row that it is at."""
+    """Whether a stage writes only its own row, and of the named buffers reads only that row."""
     for access in (*stage.reads, *stage.writes):
         if access.buffer not in names:
             continue

@@ -20,7 +20,7 @@ from tvm import relax, s_tir, te, tirx
 
 from tunefarm_tuning.tvm.base.relax_graph import rewrite_main
 from tunefarm_tuning.tvm.base.tir import walk
-from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, marked, with_weights
+from tunefarm_tuning.tvm.kernels.weight_packing import kernel_arguments, packable_weights, with_weights
 from tunefarm_tuning.tvm.transform.weights.formats import StoredWeight, WeightFormat, store
 from tunefarm_tuning.workload.precision import Precision
 
@@ -96,7 +96,7 @@ def multiplied_weights(func: tirx.PrimFunc) -> dict[int, frozenset[int]]:
         By the index of the argument: the axes of the output channels. The sums go over the other axes.
     """
     channel_axes: dict[int, frozenset[int]] = {}
-    weights = [n for n in sorted(marked(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
+    weights = [n for n in sorted(packable_weights(func)) if str(func.params[n].ty.dtype.dtype) == "float32"]
     if not weights:
         return channel_axes
     for node in walk(func.body):
@@ -241,7 +241,7 @@ def reading_stored(func: tirx.PrimFunc, formats: Mapping[int, WeightFormat]) -> 
     for block in schedule.get_child_blocks(schedule.get_sblock("root"))[: len(formats)]:
         schedule.compute_inline(block)
     reader = schedule.mod["main"].without_attr("global_symbol").with_attr("tirx.noalias", True)
-    return with_weights(reader, marked(func))
+    return with_weights(reader, packable_weights(func))
 
 
 def _widening(shape: Sequence[int], weight_format: WeightFormat) -> tirx.PrimFunc:

@@ -1,4 +1,4 @@
-"""What MetaSchedule's sketches tile: the main block's loops, what it reads, and how a trace nests them."""
+"""How a sketch of MetaSchedule's tiles a workload's main block, read off its trace; and what that block computes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tvm.target.codegen import llvm_get_vector_width
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.base.tir import type_key, walk
+from tunefarm_tuning.tvm.space.knobs import TILE
 from tunefarm_tuning.workload.computation import Access, Axis, Computation, Term
 
 _STRUCTURE = "meta_schedule.tiling_structure"
@@ -21,14 +22,18 @@ _REDUCES = 2  # tvm.tirx.IterVar.CommReduce
 _CONSUMER_MOVES = ("ReverseComputeAt",)
 
 
-class Nest:
-    """The part of a trace that tiles one block.
+class SketchTiling:
+    """The multi-level tiling of one block in a trace.
+
+    Args:
+        trace: The trace of a sketch.
+        sampling: Its sampling instructions, in order.
 
     Attributes:
-        block: Name of the block; empty where the trace tiles none of the workload's.
-        structure: Its levels, ``"SSRSRS"`` say.
-        axes: For each sampling instruction (`position` in the order given), the loop of the block that it tiles, or -1.
-        epilogue_level: Inside which level the block's consumer is computed; -1 behind all loops.
+        block: Name of the tiled block; empty where the trace tiles no block of the workload.
+        structure: The levels of loops, outermost first: ``S`` for space, ``R`` for reduction (``"SSRSRS"``).
+        axes: For each sampling instruction, the position of the block's loop that it tiles, or -1.
+        epilogue_level: The level inside which the block's consumer is computed; -1 behind all loops.
     """
 
     def __init__(self, trace: Trace, sampling: Sequence[Any]) -> None:
@@ -36,8 +41,8 @@ class Nest:
         self.structure = ""
         self.axes: tuple[int, ...] = (-1,) * len(sampling)
         self.epilogue_level = -1
-        blocks: dict[Any, str] = {}  # of the workload itself, by the trace's variables
-        loops: dict[Any, int] = {}  # of the tiled block, before it was tiled
+        blocks: dict[Any, str] = {}  # names of the workload's blocks, by the trace's variables
+        loops: dict[Any, int] = {}  # loops of the tiled block before it was tiled: position
         tiled = None
         factors: dict[Any, tuple[int, int]] = {}  # loop after the split: axis, part
         for inst in trace.insts:
@@ -48,26 +53,25 @@ class Nest:
                 tiled, self.structure = inst.inputs[0], str(inst.inputs[1])
                 self.block = blocks.get(tiled, "")
             elif kind == "GetLoops" and tiled is not None and not loops and inst.inputs[0].same_as(tiled):
-                loops = {loop: place for place, loop in enumerate(inst.outputs)}
+                loops = {loop: axis for axis, loop in enumerate(inst.outputs)}
             elif kind == "Split" and inst.inputs[0] in loops:
-                place = loops[inst.inputs[0]]
-                factors |= {loop: (place, part) for part, loop in enumerate(inst.outputs)}
+                axis = loops[inst.inputs[0]]
+                factors |= {loop: (axis, part) for part, loop in enumerate(inst.outputs)}
             elif kind in _CONSUMER_MOVES and inst.inputs[1] in factors:
                 self.epilogue_level = self._level_of(factors[inst.inputs[1]][1])
         if self.block:
             self.axes = tuple(
-                loops.get(one.inputs[0], -1) if one.kind.name == "SamplePerfectTile" else -1
-                for one in sampling
+                loops.get(inst.inputs[0], -1) if inst.kind.name == TILE else -1 for inst in sampling
             )
 
     def _level_of(self, part: int) -> int:
-        """Return the level of a space loop's part: the consumer hangs on space loops alone."""
-        levels = [place for place, kind in enumerate(self.structure) if kind == "S"]
+        """Return the level of a part of a space loop; a consumer is computed inside space loops only."""
+        levels = [level for level, kind in enumerate(self.structure) if kind == "S"]
         return levels[part] if part < len(levels) else -1
 
 
 def block_of(mod: tvm.IRModule, name: str) -> Any | None:
-    """Return a block of a workload by its name."""
+    """Return a workload's block of a name; None where there is none."""
     for node in walk(mod["main"]):
         block: Any = node
         if type_key(node).endswith("SBlock") and str(block.name_hint) == name:
@@ -76,19 +80,20 @@ def block_of(mod: tvm.IRModule, name: str) -> Any | None:
 
 
 def computation_of(mod: tvm.IRModule, block: str, target: Target) -> Computation | None:
-    """Return what a block of a workload computes; None where an index is not linear in its loops."""
+    """Describe what a block of a workload computes; return None where an index is not linear in the loops."""
     node = block_of(mod, block)
     if node is None:
         return None
-    variables = [one.var for one in node.iter_vars]
+    variables = [variable.var for variable in node.iter_vars]
     accesses = [_access(region, variables, writes=False) for region in node.reads]
     accesses += [_access(region, variables, writes=True) for region in node.writes]
-    known = tuple(one for one in accesses if one is not None)
+    known = tuple(access for access in accesses if access is not None)
     if len(known) != len(accesses):
         return None
     return Computation(
         axes=tuple(
-            Axis(extent=int(one.dom.extent), reduces=int(one.iter_type) == _REDUCES) for one in node.iter_vars
+            Axis(extent=int(variable.dom.extent), reduces=int(variable.iter_type) == _REDUCES)
+            for variable in node.iter_vars
         ),
         accesses=known,
         vector_bytes=_vector_bytes(target),
@@ -99,9 +104,11 @@ def _access(region: Any, variables: Sequence[Any], *, writes: bool) -> Access | 
     dims: list[tuple[Term, ...]] = []
     for dim in region.region:
         factors = list(detect_linear_equation(dim.min, variables))
-        if len(factors) != len(variables) + 1 or not all(_is_constant(one) for one in factors[:-1]):
+        if len(factors) != len(variables) + 1 or not all(_is_constant(factor) for factor in factors[:-1]):
             return None
-        dims.append(tuple((place, abs(int(one))) for place, one in enumerate(factors[:-1]) if int(one) != 0))
+        dims.append(
+            tuple((axis, abs(int(factor))) for axis, factor in enumerate(factors[:-1]) if int(factor) != 0)
+        )
     size = int(tvm.runtime.DataType(str(region.source.dtype)).itemsize)
     return Access(itemsize_bytes=max(1, size), writes=writes, dims=tuple(dims))
 

@@ -1,6 +1,8 @@
-"""Default schedules of sums along other axes than the last: convolutions, products of matrices, pools.
+"""Schedule reductions whose results are contiguous along a loop: convolutions, matrix products, pools.
 
-Tiles of the result stay in registers while the sum runs; what follows element by element is done on the tile.
+A register tile of results stays in registers while the reduction runs. The elementwise stage behind it (the epilogue) works on
+the tile, paddings before it are computed for a row of tiles, and large weights are copied or packed into panels: all rows of as
+many columns as the tile is wide, contiguous.
 """
 
 from __future__ import annotations
@@ -13,116 +15,120 @@ from tunefarm_tuning.tvm.default_schedules.cpu.elementwise import (
     PARALLEL_POINTS,
     hint_tail,
     reads_indices,
-    schedule_plain,
+    schedule_elementwise,
     vectorize_inner,
 )
 from tunefarm_tuning.tvm.default_schedules.cpu.register_tile import (
-    Tile,
-    choose_tile,
+    RegisterTile,
+    choose_register_tile,
     groups_of,
     read_bytes,
     vector_loop_of,
 )
 from tunefarm_tuning.tvm.default_schedules.stage import Access, Machine, Stage, stage_of
-from tunefarm_tuning.tvm.kernels.weight_packing import lies_freely, mark_packing, panels
+from tunefarm_tuning.tvm.kernels.weight_packing import mark_packing_block, may_be_packed, panel_order
 
 _NEAR_BYTES = 256 << 10
-"""Weights up to this size are read anew for each row of the result; larger ones once, a panel at a time."""
+"""Weights up to this size are read again for each row of the result; larger ones once, a panel at a time."""
 _PANEL_USES = 4
-_MOST_PARALLEL = 256
+"""Tiles that have to use a panel for a copy to be worth it."""
+_MAX_PARALLEL = 256
 _PARALLEL_SUMS = 4 * PARALLEL_POINTS
 
 
-def schedule_tiled(sch: Any, block: Any, machine: Machine) -> bool:
-    """Schedule a reduction whose results lie side by side along a loop; return whether it is one."""
+def schedule_tiled_reduction(sch: Any, block: Any, machine: Machine) -> bool:
+    """Schedule a reduction whose results are contiguous along a loop; return whether the block is one."""
     stage = stage_of(sch, block)
     if stage is None or stage.is_injective or len(stage.writes) != 1 or reads_indices(stage):
         return False
     loop = vector_loop_of(stage)
     if loop is None or stage.extents[loop] < 2:
         return False
-    tile = choose_tile(stage, loop, machine)
-    _Nest(sch, block, stage, tile, machine).make()
+    tile = choose_register_tile(stage, loop, machine)
+    _TiledReduction(sch, block, stage, tile, machine).schedule()
     return True
 
 
-class _Nest:
-    def __init__(self, sch: Any, block: Any, stage: Stage, tile: Tile, machine: Machine) -> None:
+class _TiledReduction:
+    """The loops of one reduction around its register tile."""
+
+    def __init__(self, sch: Any, block: Any, stage: Stage, tile: RegisterTile, machine: Machine) -> None:
         self._sch = sch
         self._block = block
         self._stage = stage
         self._tile = tile
         self._machine = machine
-        panels = [
-            (place, read)
-            for place, read in enumerate(stage.reads)
-            if read.strides[tile.vector_loop] == 1 and any(read.strides[one] == 0 for one in tile.row_loops)
+        reused = [
+            (index, read)
+            for index, read in enumerate(stage.reads)
+            if read.strides[tile.vector_loop] == 1 and any(read.strides[loop] == 0 for loop in tile.row_loops)
         ]
         self._panel: tuple[int, Access] | None = (
-            max(panels, key=lambda one: read_bytes(one[1])) if panels else None
+            max(reused, key=lambda indexed: read_bytes(indexed[1])) if reused else None
         )
         self._lies_in_panels = False
 
-    def make(self) -> None:
+    def schedule(self) -> None:
+        """Split, order, fuse, unroll and vectorise the loops."""
         sch, stage, tile = self._sch, self._stage, self._tile
         loops = list(sch.get_loops(self._block))
-        producers = [one for one in sch.get_producers(self._block) if self._is_padding(one)]
+        producers = [block for block in sch.get_producers(self._block) if self._is_padding(block)]
         self._lay_out_panel()
         epilogue = self._epilogue()
-        self._tails: set[int] = set()  # places in the outer nest whose loop has a rest
+        self._tails: set[int] = set()  # loops of the stage whose tile does not divide them
         inner: list[Any] = []
         outer: dict[int, Any] = {}
-        for place, rows in zip(tile.row_loops, tile.rows, strict=True):
-            outer[place], part = self._split(loops[place], stage.extents[place], rows, place)
+        for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
+            outer[axis], part = self._split(loops[axis], stage.extents[axis], rows, axis)
             inner.append(part)
         vector_outer, vectors, lanes = self._split_vector(loops[tile.vector_loop])
         outer[tile.vector_loop] = vector_outer
-        rest = [one for one in stage.spatial if one not in outer]
+        untiled = [axis for axis in stage.spatial if axis not in outer]
         groups = groups_of(stage, tile.row_loops)
-        outer |= {one: loops[one] for one in rest}
-        order = [*(one for one in rest if one not in groups), *self._outer_order(), *groups]
-        sums = [loops[one] for one in stage.reduction]
-        sch.reorder(*(outer[one] for one in order), *sums, *inner, vectors, lanes)
-        spatial = [outer[one] for one in order]
+        outer |= {axis: loops[axis] for axis in untiled}
+        order = [*(axis for axis in untiled if axis not in groups), *self._outer_order(), *groups]
+        sums = [loops[axis] for axis in stage.reduction]
+        sch.reorder(*(outer[axis] for axis in order), *sums, *inner, vectors, lanes)
+        spatial = [outer[axis] for axis in order]
         first, fused = self._parallel(spatial, order)
         deepest = spatial[-1] if fused < len(spatial) else first
         self._place_epilogue(epilogue, deepest)
         self._place_panel(order, spatial, first, fused)
         self._place_paddings(producers, first)
         if any(tile.vector_loop in read.near for read in stage.reads):
-            sch.unroll(sums[-1])  # the places of a shuffle are constants
-        for one in (*inner, vectors):
-            sch.unroll(one)
+            sch.unroll(sums[-1])  # the indices of a shuffle have to be constants
+        for loop in (*inner, vectors):
+            sch.unroll(loop)
         sch.vectorize(lanes)
         init = sch.decompose_reduction(self._block, sums[0])
         own = list(sch.get_loops(init))[-(len(inner) + 2) :]
-        for one in own[:-1]:
-            sch.unroll(one)
+        for loop in own[:-1]:
+            sch.unroll(loop)
         sch.vectorize(own[-1])
 
     def _lay_out_panel(self) -> None:
-        """Have weights that the compiler may put in order lie panel by panel, as tiles read them."""
+        """Pack large weights panel by panel, as tiles read them, where the compiler may choose their order."""
         if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
             return
-        place, _ = self._panel
-        source = self._sch.get(self._block).reads[place].source
+        index, _ = self._panel
+        source = self._sch.get(self._block).reads[index].source
         columns, width = int(source.shape[-1]), self._tile.width
         if columns != self._stage.extents[self._tile.vector_loop]:
             return
         if columns % width:
             width = self._tile.lanes
-        if columns % width or not lies_freely(self._sch.mod["main"], source):
+        if columns % width or not may_be_packed(self._sch.mod["main"], source):
             return
-        ordered = self._sch.cache_read(self._block, place, "global")
-        mark_packing(self._sch, ordered)
-        in_panels = panels(len(source.shape), width)
-        self._sch.transform_layout(self._block, ("read", place), in_panels)
+        packed = self._sch.cache_read(self._block, index, "global")
+        mark_packing_block(self._sch, packed)
+        in_panels = panel_order(len(source.shape), width)
+        self._sch.transform_layout(self._block, ("read", index), in_panels)
         self._lies_in_panels = True
 
-    def _split(self, loop: Any, extent: int, size: int, place: int) -> tuple[Any, Any]:
+    def _split(self, loop: Any, extent: int, size: int, axis: int) -> tuple[Any, Any]:
         outer, inner = self._sch.split(loop, [None, size])
         if extent % size:
-            self._tails.add(place)
+            self._tails.add(axis)
             hint_tail(self._sch, outer)
         return outer, inner
 
@@ -137,19 +143,19 @@ class _Nest:
         return outer, vectors, lanes
 
     def _outer_order(self) -> list[int]:
-        """Return the order of the loops over tiles: small weights inside of rows, large ones around them."""
+        """Return the order of the loops over tiles: columns inside of rows for small weights, around them for large ones."""
         tile = self._tile
         if self._panel is None or read_bytes(self._panel[1]) <= _NEAR_BYTES:
             return [*tile.row_loops[:-1], tile.vector_loop, *tile.row_loops[-1:]]
         return [tile.vector_loop, *tile.row_loops]
 
     def _parallel(self, spatial: list[Any], order: list[int]) -> tuple[Any, int]:
-        """Fuse outer loops into one that threads share; return it and how many went in."""
+        """Fuse outer loops into one that threads share; return it and how many loops it holds."""
         count, extent = 0, 1
-        # A pool's tiles have no rows: its paddings are made for a row of tiles, not for each anew.
+        # The tiles of a pool have no rows: its padding is computed for a row of tiles, not again for each tile.
         inner = 1 if self._tile.row_loops else 2
-        for place, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
-            if place in self._tails or (extent >= _MOST_PARALLEL and count):
+        for axis, loop in zip(order[:-inner] or order[:1], spatial, strict=False):
+            if axis in self._tails or (extent >= _MAX_PARALLEL and count):
                 break
             extent *= int(self._sch.get(loop).extent)
             count += 1
@@ -163,7 +169,7 @@ class _Nest:
         return fused, count
 
     def _epilogue(self) -> Any | None:
-        """Return the one stage that follows, if it takes the results one by one."""
+        """Return the block behind, if it is the only one and reads the results element by element."""
         consumers = list(self._sch.get_consumers(self._block))
         if len(consumers) != 1:
             return None
@@ -190,21 +196,21 @@ class _Nest:
         vectorize_inner(sch, own, self._tile.lanes, unroll=True)
 
     def _place_panel(self, order: list[int], spatial: list[Any], first: Any, fused: int) -> None:
-        """Copy the weights of a column of tiles side by side, where many tiles use them."""
+        """Copy the weights of a column of tiles into a panel, where many tiles use them."""
         tile, stage = self._tile, self._stage
         if self._panel is None or self._lies_in_panels or tile.vector_loop not in order[:-1]:
             return
-        place, read = self._panel
+        index, read = self._panel
         if read_bytes(read) <= _NEAR_BYTES:
             return
         uses = 1
-        for one, rows in zip(tile.row_loops, tile.rows, strict=True):
-            uses *= -(-stage.extents[one] // rows)
+        for axis, rows in zip(tile.row_loops, tile.rows, strict=True):
+            uses *= -(-stage.extents[axis] // rows)
         if uses < _PANEL_USES:
             return
-        at = order.index(tile.vector_loop)
-        loop = first if at < fused else spatial[at]
-        copy = self._sch.cache_read(self._block, place, "global")
+        depth = order.index(tile.vector_loop)
+        loop = first if depth < fused else spatial[depth]
+        copy = self._sch.cache_read(self._block, index, "global")
         self._sch.compute_at(copy, loop)
         own = list(self._sch.get_loops(copy))[-len(self._sch.get(copy).iter_vars) :]
         vectorize_inner(self._sch, own, tile.lanes, unroll=False)
@@ -214,11 +220,12 @@ class _Nest:
         return stage is not None and stage.is_injective and len(list(self._sch.get_consumers(block))) == 1
 
     def _place_paddings(self, producers: list[Any], loop: Any) -> None:
-        for one in producers:
+        """Compute paddings for a row of tiles, or beforehand where large weights are walked outside of rows."""
+        for producer in producers:
             if self._panel is not None and read_bytes(self._panel[1]) > _NEAR_BYTES:
-                schedule_plain(self._sch, one, self._machine)
+                schedule_elementwise(self._sch, producer, self._machine)
                 continue
-            before = len(list(self._sch.get_loops(one)))
-            self._sch.compute_at(one, loop)
-            own = list(self._sch.get_loops(one))[-before:]
+            before = len(list(self._sch.get_loops(producer)))
+            self._sch.compute_at(producer, loop)
+            own = list(self._sch.get_loops(producer))[-before:]
             vectorize_inner(self._sch, own, self._machine.lanes(self._stage.writes[0].dtype), unroll=False)

@@ -1,0 +1,163 @@
+"""Kernels of single operators in the place of TVM's own: extrema that keep a NaN, and linear resizing.
+
+``max(x, 0)`` is 0 for a NaN, ``max(0, x)`` is the NaN (the second argument goes through) at the same cost. TVM's index of a
+maximum begins at -1, and stays there where no element is above the least finite number, or the least integer.
+
+TVM's linear resizing computes four corners and their positions for each element; here one axis is resized after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax, te, tirx, topi
+from tvm.topi.image.resize import get_inx
+
+Legalize = Callable[[Any, Any], Any]
+Binary = Callable[[Any, Any], Any]
+
+
+def legalize_ops(others: Mapping[str, Legalize] | None = None) -> Any:
+    """Return the pass that makes kernels of the operators below; to be run before TVM's own.
+
+    Args:
+        others: Further legalisations by operator; they win over those below.
+    """
+    return relax.transform.LegalizeOps(
+        {
+            "relax.argmax": _index(topi.argmax, "argmax"),
+            "relax.argmin": _index(topi.argmin, "argmin"),
+            "relax.maximum": _of_two(topi.maximum, "maximum"),
+            "relax.minimum": _of_two(topi.minimum, "minimum"),
+            "relax.nn.relu": _elementwise(lambda value: tirx.max(_like(value, 0), value), "relu"),
+            "relax.sign": _elementwise(_sign, "tir_sign"),
+            **(others or {}),
+        }
+    )
+
+
+def _elementwise(function: Callable[[Any], Any], name: str) -> Legalize:
+    def kernel(x: Any) -> Any:
+        return te.compute(x.shape, lambda *i: function(x[i]), name="compute", tag="elemwise")
+
+    return lambda builder, call: builder.call_te(kernel, call.args[0], primfunc_name_hint=name)
+
+
+def _sign(value: Any) -> Any:
+    # What is neither above nor below is a zero or NaN.
+    below = tirx.Select(value < _like(value, 0), _like(value, -1), value)
+    return tirx.Select(value > _like(value, 0), _like(value, 1), below)
+
+
+def _of_two(tvms: Binary, name: str) -> Legalize:
+    """Return the legalisation of a maximum or minimum of two tensors."""
+
+    def either(a: Any, b: Any) -> Any:
+        return topi.where(topi.isnan(a), a, tvms(a, b))
+
+    def legalize(builder: Any, call: Any) -> Any:
+        first, second = call.args
+        if _has_no_nan(second):
+            first, second = second, first
+        kernel = tvms if _has_no_nan(first) else either
+        if kernel is tvms:
+            first = _scalar(first)
+        return builder.call_te(kernel, first, second, primfunc_name_hint=name)
+
+    return legalize
+
+
+def _index(tvms: Callable[..., Any], name: str) -> Legalize:
+    """Return the legalisation of an index of an extremum; 0 where no element is beyond TVM's start value."""
+
+    def kernel(x: Any, axis: Any, keepdims: bool) -> Any:
+        index = tvms(x, axis, keepdims)
+        return topi.maximum(index, tirx.const(0, index.dtype))
+
+    return lambda builder, call: builder.call_te(
+        kernel, call.args[0], call.attrs.axis, bool(call.attrs.keepdims), primfunc_name_hint=name
+    )
+
+
+def _is_float(x: Any) -> bool:
+    return str(x.ty.dtype.dtype).startswith("float")
+
+
+def _has_no_nan(x: Any) -> bool:
+    if not _is_float(x):
+        return True
+    return isinstance(x, tvm.ir.GenericConst) and not np.isnan(x.value.numpy()).any()
+
+
+def _scalar(x: Any) -> Any:
+    """Return a constant without dimensions as a number in the kernel."""
+    if isinstance(x, tvm.ir.GenericConst) and x.ty.ndim == 0:
+        return tirx.const(x.value.numpy().item(), str(x.ty.dtype.dtype))
+    return x
+
+
+def _like(value: Any, number: float) -> Any:
+    return tirx.const(number, str(value.expr_ty().dtype))
+
+
+_RESIZE = "relax.image.resize2d"
+_AXES = {"NHWC": (1, 2), "NCHW": (3, 2)}
+"""The axes in the order in which they are resized. With channels first the width goes first: rows are then interpolated whole, in
+vectors, and the positions between columns are not computed again for each row."""
+_COORDINATES = frozenset({"half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"})
+
+
+def legalize_resize(builder: Any, call: Any) -> Any:
+    """Make the kernels of a ``resize2d``: our own for linear resizing of float32, else TVM's.
+
+    Args:
+        builder: Relax's block builder.
+        call: The call of the operator.
+    """
+    attributes = call.attrs
+    x, mode = call.args[0], str(attributes.coordinate_transformation_mode)
+    axes = _AXES.get(str(attributes.layout))
+    fits = (
+        str(attributes.method) == "linear"
+        and mode in _COORDINATES
+        and axes is not None
+        and str(x.ty.dtype.dtype) == str(call.ty.dtype.dtype) == "float32"
+        and all(isinstance(size, tirx.IntImm) for tensor in (x, call) for size in tensor.ty.shape)
+    )
+    if not fits or axes is None:
+        return tvm.ir.Op.get(_RESIZE).get_attr("FLegalize")(builder, call)
+    # Two calls, each of which fuses with its neighbours; a kernel of two steps would fuse with nothing.
+    first, second = (_along(axis, int(call.ty.shape[axis]), mode) for axis in axes)
+    x = builder.emit(builder.call_te(first, x, primfunc_name_hint="resize2d"))
+    return builder.call_te(second, x, primfunc_name_hint="resize2d")
+
+
+def _along(axis: int, after: int, mode: str) -> Callable[[Any], Any]:
+    """Return the kernel that resizes one axis."""
+
+    def kernel(x: Any) -> Any:
+        before = x.shape[axis]
+        last = before - 1
+
+        def element(*indices: Any) -> Any:
+            position = get_inx(indices[axis], before, tirx.IntImm("int64", after), mode)
+            first = te.floor(position).astype("int32")
+            share = position - first
+
+            def at(index: Any) -> Any:
+                inside = te.max(te.min(index, last), 0)
+                return x(*indices[:axis], inside, *indices[axis + 1 :])
+
+            return at(first) * (1.0 - share) + at(first + 1) * share
+
+        shape = [*x.shape[:axis], after, *x.shape[axis + 1 :]]
+        return te.compute(shape, element, name="resize", tag="injective")
+
+    return kernel
+
+
+CPU_KERNELS: Mapping[str, Callable[[Any, Any], Any]] = {_RESIZE: legalize_resize}
+"""Legalisations of operators by name, for CPUs."""
