@@ -88,7 +88,7 @@ class MeasureResult:
         samples_sec: Raw mean seconds per call, one per repeat, in measuring order; empty on failure.
         run_sec: Wall-clock of the whole measurement (upload, warm-up and timing), queueing not counted.
         truncated: The kernel was hopeless against its rival, and timing ended after a few short samples.
-        facts: What is to be kept with the samples: how the GPU was, say (see `tvm.device.gpu_sampling`). JSON values.
+        facts: What is to be kept with the samples: how the GPU was, say (see `tvm.device.gpu`). JSON values.
     """
 
     run_sec: float

@@ -1,11 +1,17 @@
 """Child processes that do the dangerous work: everything that imports TVM, ONNX or a stranger's model.
 
-A child is ``python -m tunefarm_tuning.process MODULE``. The module has a table ``HANDLERS`` of functions that
-take and return JSON-able values; the parent calls them by name over a pipe. A child that crashes, hangs or
-eats memory costs one call: its caller gets a `ChildFailed`, and the next call starts a fresh one.
+A child is ``python -m tunefarm_tuning.process MODULE``. The module has a table ``HANDLERS`` (`Handlers`); the parent calls its
+functions by name over a pipe. A child that crashes, hangs or eats memory costs one call: its caller gets a `ChildFailed`, and the
+next call starts a fresh one.
+
+A handler takes its parameters as one object and returns its answer, both JSON values. It raises a `TunefarmError` to have the
+caller get the same error; any other exception reaches the caller as an `InvariantError`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from tunefarm_tuning.process.child import ChildProcess, call_in_child
 from tunefarm_tuning.process.errors import (
@@ -17,6 +23,10 @@ from tunefarm_tuning.process.errors import (
 )
 from tunefarm_tuning.process.limits import ChildLimits
 
+Handler = Callable[[dict[str, Any]], Any]
+Handlers = Mapping[str, Handler]
+"""The functions that a child module offers, by the name that the parent calls."""
+
 __all__ = [
     "ChildClosed",
     "ChildCrashed",
@@ -25,5 +35,7 @@ __all__ = [
     "ChildOutOfMemory",
     "ChildProcess",
     "ChildTimedOut",
+    "Handler",
+    "Handlers",
     "call_in_child",
 ]

@@ -71,8 +71,8 @@ def detect_host_target() -> Target:
     """Return this machine as a target: LLVM's own name for the CPU, and the physical cores that may be used."""
     return Target.from_json(
         call_in_child(
-            "tunefarm_tuning.tvm.children.host",
-            "describe",
+            "tunefarm_tuning.tvm.children.machine",
+            "host_target",
             {},
             limits=ChildLimits(),
             timeout_sec=_DETECT_TIMEOUT_SEC,

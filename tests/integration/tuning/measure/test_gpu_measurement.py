@@ -29,7 +29,7 @@ from tunefarm_tuning.testing.local_rpc import local_rpc
 from tunefarm_tuning.testing.workloads import sample_task
 from tunefarm_tuning.tvm.children import calibrate as calibrate_child
 from tunefarm_tuning.tvm.children import measure as measure_child
-from tunefarm_tuning.tvm.device.gpu_sampling import state_of
+from tunefarm_tuning.tvm.device.gpu import state_of
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 
 TIMING = TimingOption(repeat=3, number=1, min_repeat_ms=1, timeout_sec=120.0)

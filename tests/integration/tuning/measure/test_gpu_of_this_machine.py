@@ -116,7 +116,7 @@ def test_which_one_cuda_counts_first(tmp_path: Path) -> None:
 
     def first(**environment: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-c", "from tunefarm_tuning.tvm.device.gpu_here import *; print(first_gpu())"],
+            [sys.executable, "-c", "from tunefarm_tuning.tvm.device.gpu import *; print(first_gpu())"],
             env={**_without_gpus(), "LD_LIBRARY_PATH": str(tmp_path), **environment},
             capture_output=True,
             text=True,

@@ -266,5 +266,7 @@ def test_tvms_import_in_a_child_leaves_pytorch_alone(tmp_path: Path, monkeypatch
     (tmp_path / "torch.py").write_text(PYTORCH)
     paths = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {"PYTHONPATH": os.pathsep.join(paths)}
-    host = call_in_child("tunefarm_tuning.tvm.children.host", "describe", {}, env=env, timeout_sec=LONG_SEC)
+    host = call_in_child(
+        "tunefarm_tuning.tvm.children.machine", "host_target", {}, env=env, timeout_sec=LONG_SEC
+    )
     assert host["kind"] == "llvm"

@@ -1,4 +1,16 @@
-"""Child process: an artifact as its user will run it, through its own loader."""
+"""Child process: an artifact as its user runs it, through its own loader.
+
+The artifact of the last call stays loaded. Arrays are files of `core.array_file`.
+
+Handlers:
+
+- `check`: ``path``, ``threads``, ``inputs``, ``expected`` (files), ``rounding`` -> ``comparisons`` of the outputs.
+- `run`: ``path``, ``threads``, ``inputs``, ``outputs`` (files; the second is written) -> ``names`` of the outputs.
+- `time`: ``path``, ``threads``, ``repeat``, ``number`` -> ``samples_sec``, ``threads``.
+
+Raises:
+    InvalidInputError: With the loader's own code, if the artifact cannot be loaded.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +20,32 @@ from typing import Any
 from tunefarm_tuning.artifact.loader import ArtifactError, TunedModel, load
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.reference.comparison import compare_outputs
 
 _loaded: tuple[str, TunedModel] | None = None
 
 
 def check(params: dict[str, Any]) -> dict[str, Any]:
-    """Run it and compare: ``{"path", "threads", "inputs", "expected", "rounding"}``."""
+    """Run the artifact and compare its outputs with the expected ones."""
     model = _load(params)
     outputs = model(*load_arrays(params["inputs"]))
     expected = load_arrays(params["expected"])
     comparisons = compare_outputs(
         list(outputs), list(outputs.values()), expected, rounding=params["rounding"]
     )
-    return {"comparisons": [one.to_json() for one in comparisons]}
+    return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 
 
 def run(params: dict[str, Any]) -> dict[str, Any]:
-    """Run it: ``{"path", "threads", "inputs", "outputs"}``; writes the file of the outputs."""
+    """Run the artifact and write its outputs."""
     outputs = _load(params)(*load_arrays(params["inputs"]))
     save_arrays(Path(params["outputs"]), list(outputs.values()))
     return {"names": list(outputs)}
 
 
 def time(params: dict[str, Any]) -> dict[str, Any]:
-    """Time it: ``{"path", "threads", "repeat", "number"}``."""
+    """Time the artifact."""
     model = _load(params)
     samples = model.time(repeat=params["repeat"], number=params["number"])
     return {"samples_sec": samples, "threads": model.threads}
@@ -48,4 +61,4 @@ def _load(params: dict[str, Any]) -> TunedModel:
     return _loaded[1]
 
 
-HANDLERS = {"check": check, "run": run, "time": time}
+HANDLERS: Handlers = {"check": check, "run": run, "time": time}

@@ -1,6 +1,13 @@
 """Child process: config spaces, and kernels from configs.
 
-A workload's IR is sent once (`open_task`); later calls name it by its handle.
+Handlers:
+
+- `open_task`: ``handle``, ``ir``, ``target`` -> null. Takes in a workload, which later calls name by its handle.
+- `config_space`: ``handle`` -> the config space (`ConfigSpace.to_json`).
+- `build_kernel`: ``handle``, ``config``, ``output`` (path), ``work_dir``, ``recent`` (start of the paths of kernels built
+  lately, which end in their codes) -> ``config`` as applied; ``code``: digest of the scheduled kernel; ``found``: whether a
+  kernel built lately was linked to ``output``; ``build_sec``, ``apply_sec``, ``resident_bytes``; ``failure``: null, or outcome
+  and message.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, Tunef
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.output_file import link_or_copy
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
@@ -30,13 +38,17 @@ from tunefarm_tuning.tvm.default_schedules.cpu.loop_partitioning import SPLIT_TA
 from tunefarm_tuning.tvm.space.design_space import DesignSpace
 
 MAX_OPEN_TASKS = 128
-"""More than a large network has; the oldest are forgotten beyond it, and the parent knows."""
+"""More than a large network has. The oldest are forgotten beyond it; `measure.builder.worker` has the same number."""
 
 _open: OrderedDict[str, tuple[Target, DesignSpace]] = OrderedDict()
 
 
 def open_task(params: dict[str, Any]) -> None:
-    """Take in a workload: ``{"handle", "ir", "target"}``."""
+    """Take in a workload.
+
+    Raises:
+        InvalidInputError: If it cannot be built for the target, or be scheduled (`DesignSpace`).
+    """
     target = Target.from_json(params["target"])
     check_can_build(target)
     _open[params["handle"]] = (target, DesignSpace(module_from_text(params["ir"]), target))
@@ -45,24 +57,18 @@ def open_task(params: dict[str, Any]) -> None:
 
 
 def config_space(params: dict[str, Any]) -> Any:
-    """Return the config space of an open task: ``{"handle"}``."""
+    """Return the config space of an open task."""
     return _space(params)[1].config_space.to_json()
 
 
 def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
-    """Build one config: ``{"handle", "config", "output", "work_dir", "recent"}``.
-
-    ``recent`` is the start of the paths of kernels built lately; their ends are their codes.
-
-    Returns ``{"config", "code", "found", "build_sec", "apply_sec", "resident_bytes"}``: a digest of the scheduled kernel,
-    and whether ``output`` is a kernel built lately; and ``"failure": [outcome, message]`` where it failed.
-    """
+    """Build the kernel of a config, unless an equal one was built lately. A candidate that fails is an answer."""
     target, space = _space(params)
     config = Config.from_json(params["config"])
     output = Path(params["output"])
     started = time.monotonic()
     failure: list[str] | None = None
-    code, found = "", False
+    code, is_known = "", False
     try:
         try:
             schedule, config = space.apply(config)
@@ -70,22 +76,22 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
             apply_sec = time.monotonic() - started
         mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
         code = f"{structural_hash(mod) % (1 << 64):016x}"
-        found = link_or_copy(Path(f"{params['recent']}{code}"), output)
+        is_known = link_or_copy(Path(f"{params['recent']}{code}"), output)
         try:
-            if not found:
+            if not is_known:
                 _build(mod, target, output, Path(params["work_dir"]))
         except MemoryError:
             raise
         except TunefarmError as error:
             failure = [Outcome.BUILD_ERROR, error.message]
-        except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not build is data)
+        except Exception as error:  # noqa: BLE001  (TVM has many error types; a candidate that does not build is data)
             failure = [Outcome.BUILD_ERROR, f"{type(error).__name__}: {clean(str(error), 500)}"]
     except InvalidInputError as error:
         failure = [Outcome.INSTANTIATION_ERROR, error.message]
     return {
         "config": config.to_json(),
         "code": code,
-        "found": found,
+        "found": is_known,
         "build_sec": time.monotonic() - started,
         "apply_sec": apply_sec,
         "resident_bytes": _resident_bytes(),
@@ -94,8 +100,8 @@ def build_kernel(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> None:
-    # The wrapper's checks of its arguments are an eighth of a build (LLVM's work, most of it). Runners give a kernel the
-    # arguments that it was built for, and the kernel proper is the same with and without.
+    # The wrapper's checks of its arguments take an eighth of a build, mostly LLVM's work. Runners pass the arguments that the
+    # kernel was built for, and the kernel itself is the same without them.
     with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
         library = build(mod, target=tvm_target(target))
     if target.kind == "cuda":
@@ -109,10 +115,10 @@ def _build(mod: tvm.IRModule, target: Target, output: Path, work_dir: Path) -> N
 
 
 def _space(params: dict[str, Any]) -> tuple[Target, DesignSpace]:
-    found = _open.get(params["handle"])
-    if found is None:
+    task = _open.get(params["handle"])
+    if task is None:
         raise InvariantError(f"task {params['handle']} has not been opened")
-    return found
+    return task
 
 
 def _resident_bytes() -> int:
@@ -120,4 +126,8 @@ def _resident_bytes() -> int:
     return pages * 4096
 
 
-HANDLERS = {one.__name__: one for one in (open_task, config_space, build_kernel)}
+HANDLERS: Handlers = {
+    "open_task": open_task,
+    "config_space": config_space,
+    "build_kernel": build_kernel,
+}

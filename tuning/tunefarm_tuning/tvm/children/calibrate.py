@@ -1,4 +1,11 @@
-"""Child process of `calibration`: builds the calibration kernel, runs it on a device, checks its answer, times it."""
+"""Child process of `measure.calibration`: builds the calibration kernel, runs it on a device, checks its result, times it.
+
+Handlers, in this order:
+
+- `build`: ``target``, ``work_dir`` -> on how many cores the kernel can run at once.
+- `run`: ``address``, ``kind``, ``cores``, ``timeout_sec``, ``connect_timeout_sec`` -> ``time_sec``; ``all_cores_sec``: null for
+  one core or a GPU; ``wrong``: null, or how much of the result is wrong; ``clock_mhz``: null unless a GPU tells it.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +21,21 @@ from tvm.tirx import build as build_module
 
 from tunefarm_tuning.core.errors import InvariantError
 from tunefarm_tuning.measure.gpu.state import GpuState, busy
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.target import tvm_target
 from tunefarm_tuning.tvm.codegen.device_code import export
 from tunefarm_tuning.tvm.codegen.linker import link
-from tunefarm_tuning.tvm.device.gpu_sampling import state_of
+from tunefarm_tuning.tvm.device.gpu import state_of
 from tunefarm_tuning.tvm.device.session import DeviceSession, open_session
 
 SIZE = {"cpu": 320, "cuda": 1024}
-"""About a millisecond: long for a timer, short beside a slice of a scheduler's time."""
+"""Rows and columns: about a millisecond of work, long for a timer and short beside a scheduler's time slice."""
 
 _REPEAT = 30
 _TILE = 16
 _ALL_CORES_SEC = 0.3
-"""How long all cores are kept busy: their clocks have come down by then, if they do."""
+"""How long all cores are kept busy, so that their clocks come down where they do."""
 _ALL_CORES_REPEAT = (5, 300)
 _MOST_CORES = 256
 
@@ -35,7 +43,7 @@ _library: Path | None = None
 
 
 def build(params: dict[str, Any]) -> int:
-    """Build the kernel: ``{"target", "work_dir"}``; return on how many cores it can be run at once."""
+    """Build the kernel; return on how many cores it can run at once."""
     global _library
     target = Target.from_json(params["target"])
     path = Path(params["work_dir"]) / "calibrate.so"
@@ -57,13 +65,10 @@ def build(params: dict[str, Any]) -> int:
 
 
 def run(params: dict[str, Any]) -> dict[str, Any]:
-    """Run it: ``{"address", "kind", "cores", "timeout_sec", "connect_timeout_sec"}``.
-
-    Returns ``{"time_sec", "all_cores_sec", "wrong", "clock_mhz"}``; ``all_cores_sec`` is null of a device with one core, or of
-    a GPU; ``clock_mhz`` of any but a GPU that tells it.
+    """Run the kernel on a device over RPC, check its result and time it.
 
     Raises:
-        DeviceLostError: ``device-busy`` if another process computes on the GPU.
+        DeviceLostError: If the device cannot be reached; ``device-busy`` if another process computes on the GPU.
     """
     if _library is None:
         raise InvariantError("the calibration kernel was not built")
@@ -79,7 +84,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def kernel(target: Target) -> tvm.IRModule:
-    """Return the product of two square matrices, scheduled plainly: on one core, or a thread per number."""
+    """Return the product of two square matrices with a simple schedule: on one core, or a GPU thread for each result."""
     size = SIZE["cuda" if target.kind == "cuda" else "cpu"]
     left = te.placeholder((size, size), "float32", name="left")
     right = te.placeholder((size, size), "float32", name="right")
@@ -110,7 +115,7 @@ def kernel(target: Target) -> tvm.IRModule:
 
 
 def all_cores_kernels(num_cores: int) -> tvm.IRModule:
-    """Return ``all_cores``, the same product on each core, and ``deviations``, how far each core's is from the right one."""
+    """Return ``all_cores``, the same product on each core, and ``deviations``, each core's largest error."""
     size = SIZE["cpu"]
     left = te.placeholder((size, size), "float32", name="left")
     right = te.placeholder((size, size), "float32", name="right")
@@ -132,7 +137,7 @@ def all_cores_kernels(num_cores: int) -> tvm.IRModule:
         "all_cores": te.create_prim_func([left, right, products]),
         "deviations": te.create_prim_func([given, wanted, deviations]),
     }
-    module = tvm.IRModule({name: one.with_attr("global_symbol", name) for name, one in functions.items()})
+    module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
     schedule = Schedule(module)
     schedule.work_on("all_cores")
     core, i, j, k = schedule.get_loops(schedule.get_sblock("product"))
@@ -146,7 +151,7 @@ def all_cores_kernels(num_cores: int) -> tvm.IRModule:
 
 
 def cores(target: Target) -> int:
-    """Return on how many cores a device of the target is calibrated at once; 1 where that means nothing."""
+    """Return on how many cores at once a device of the target is calibrated; 1 for GPUs and unknown numbers of cores."""
     named = target.get("num-cores")
     return min(named, _MOST_CORES) if target.kind == "llvm" and isinstance(named, int) else 1
 
@@ -159,9 +164,9 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
     arrays = [_on(device, array) for array in (left, right, np.zeros_like(left))]
     module = session.load(library)
     evaluator = module.time_evaluator("main", device, number=1, repeat=_REPEAT)
-    times = [float(one) for one in evaluator(*arrays).results]
+    times = [float(sample) for sample in evaluator(*arrays).results]
     clock_mhz = _check_free(read)
-    # Whole numbers of this size are exact in float32, in whatever order they are summed up.
+    # Sums of whole numbers of this size are exact in float32, in any order.
     if not min(times) > 0:
         raise RuntimeError(f"its timer says {min(times)} s")
     difference = np.count_nonzero(arrays[2].numpy() != left @ right)
@@ -173,7 +178,7 @@ def _run(session: DeviceSession, library: Path, kind: str, num_cores: int) -> di
 
 
 def _check_free(read: Callable[[], GpuState] | None) -> float | None:
-    """Return the clock of a GPU that tells its state; raise where it is another's."""
+    """Return the clock of a GPU in MHz, None where it is not known; raise where another process uses the GPU."""
     if read is None:
         return None
     state = read()
@@ -183,9 +188,9 @@ def _check_free(read: Callable[[], GpuState] | None) -> float | None:
 
 
 def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) -> tuple[float, str | None]:
-    """Return how long the product takes on each core while all work on it, and what is wrong with their answers.
+    """Return the seconds of a product on each core while all cores compute one, and what is wrong with the results.
 
-    The median, not the shortest: what a core is slowed down to by the others is what is asked for.
+    The time is the median, not the minimum: the question is how much the cores slow each other down.
     """
     left, right, wanted = arrays
     size = SIZE["cpu"]
@@ -197,9 +202,9 @@ def _run_all_cores(module: Any, device: Any, arrays: list[Any], num_cores: int) 
 
     fewest, most = _ALL_CORES_REPEAT
     time_sec = median_sec(min(most, max(fewest, round(_ALL_CORES_SEC / median_sec(fewest)))))
-    found = tvm.runtime.empty((num_cores,), "float32", device)
-    module["deviations"](products, wanted, found)
-    wrong = np.count_nonzero(found.numpy())
+    deviations = tvm.runtime.empty((num_cores,), "float32", device)
+    module["deviations"](products, wanted, deviations)
+    wrong = np.count_nonzero(deviations.numpy())
     return time_sec, f"on {wrong} of {num_cores} cores" if wrong else None
 
 
@@ -217,4 +222,4 @@ def operands(size: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return left.astype(np.float32), right.astype(np.float32)
 
 
-HANDLERS = {one.__name__: one for one in (build, run)}
+HANDLERS: Handlers = {"build": build, "run": run}

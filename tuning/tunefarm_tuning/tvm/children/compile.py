@@ -1,12 +1,20 @@
-"""The compiling child: holds one prepared network and builds libraries of it.
+"""Child process of `compiler.session`: holds one prepared network and builds libraries of it.
 
-Handlers: `load` first; then `build_kernel` for each tuned kernel (a crash of the compiler is then that kernel's) and
-`build_model` for the whole. A fresh child has to `load` again.
+A fresh child has to `load` first. `build_kernel` builds each tuned kernel apart, so that a crash of the compiler is that kernel's.
+
+Handlers:
+
+- `load`: ``path``, ``shapes``, ``target``, ``precision`` -> ``inputs``, ``outputs`` (specs); ``kernels``: name, workload key, weight,
+  ``not_tunable``, ``args``, ``rounding``; ``alternatives``: workload key, algorithm, tuned kernel, args of the ``fixed`` kernels;
+  ``cpu_features``, ``storage``, ``warnings``.
+- `build_kernel`: ``name``, ``path`` (a fresh one), ``tuned``: null for the untuned kernel, else ``config`` and ``space_key`` of the
+  record; ``plain``: whether an untuned kernel keeps its unscheduled loops -> null.
+- `build_model`: ``path`` (a fresh one), ``tuned``: by kernel name, as in `build_kernel`; ``choices``: algorithms by the workload key
+  of the kernel that they replace; ``plain`` -> ``size_bytes``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +23,7 @@ import tvm
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError, InvariantError, TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
@@ -33,12 +42,12 @@ class _Loaded:
     module: tvm.IRModule
     target: Target
     kernels: dict[str, Kernel]
-    """By name: those of the module, then those of its alternatives that are tuned."""
+    """By name: the kernels of the module, then the tuned kernels of its alternatives."""
     alternatives: list[Alternative]
     fixed: dict[str, tvm.tirx.PrimFunc]
-    """The kernels of alternatives that come scheduled."""
+    """The scheduled kernels of the alternatives, by name."""
     scheduled: dict[tuple[str, str], PackedKernel] = field(default_factory=dict)
-    """Kernels by workload and config: the model is built from the very functions that were checked."""
+    """By workload key and config key: the model is built from the very functions that were checked."""
 
 
 _loaded: _Loaded | None = None
@@ -46,18 +55,16 @@ _loaded: _Loaded | None = None
 
 
 def load(params: dict[str, Any]) -> dict[str, Any]:
-    """Read and prepare a network.
-
-    Args:
-        params: ``path``, ``shapes``, ``target`` (`Target.to_json`), ``precision``.
-    """
+    """Read and prepare a network."""
     global _loaded
     target = Target.from_json(params["target"])
     model = load_relax(params["path"], params["shapes"], target, Precision(params["precision"]))
     kernels = primfunc_workloads(model.module)
     alternatives = find_alternatives(model.module, target, model.storage.kernels)
-    by_name = {kernel.name: kernel for kernel in (*kernels, *(one.tuned for one in alternatives))}
-    fixed = {name: func for one in alternatives for name, func in one.fixed.items()}
+    by_name = {
+        kernel.name: kernel for kernel in (*kernels, *(alternative.tuned for alternative in alternatives))
+    }
+    fixed = {name: func for alternative in alternatives for name, func in alternative.fixed.items()}
     _loaded = _Loaded(model.module, target, by_name, alternatives, fixed)
     return {
         "inputs": [spec.to_json() for spec in model.inputs],
@@ -65,15 +72,15 @@ def load(params: dict[str, Any]) -> dict[str, Any]:
         "kernels": [_describe(kernel) for kernel in kernels],
         "alternatives": [
             {
-                "workload_key": one.workload_key,
-                "algorithm": one.algorithm,
-                "kernel": _describe(one.tuned),
+                "workload_key": alternative.workload_key,
+                "algorithm": alternative.algorithm,
+                "kernel": _describe(alternative.tuned),
                 "fixed": {
                     name: [spec.to_json() for spec in kernel_args(tvm.IRModule({"main": func}))]
-                    for name, func in one.fixed.items()
+                    for name, func in alternative.fixed.items()
                 },
             }
-            for one in alternatives
+            for alternative in alternatives
         ],
         "cpu_features": cpu_features(target),
         "storage": model.storage.to_json(),
@@ -94,12 +101,7 @@ def _describe(kernel: Kernel) -> dict[str, Any]:
 
 
 def build_one_kernel(params: dict[str, Any]) -> None:
-    """Build one kernel as a library of its own.
-
-    Args:
-        params: ``name``, ``path`` (a fresh one), ``tuned``: None for the untuned kernel, else
-            ``{"config", "space_key"}`` of the record; ``plain``: whether the untuned kernel has plain loops
-            instead of the default schedule. A kernel that comes scheduled is built as it is.
+    """Build one kernel as a library of its own. A kernel that comes scheduled is built as it is.
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
@@ -108,16 +110,16 @@ def build_one_kernel(params: dict[str, Any]) -> None:
     loaded = _get()
     name, tuned = params["name"], params["tuned"]
     if name in loaded.fixed:
-        made = PackedKernel(func=loaded.fixed[name])
+        packed = PackedKernel(func=loaded.fixed[name])
     elif tuned is None:
-        made = PackedKernel(func=loaded.kernels[name].module["main"])
+        packed = PackedKernel(func=loaded.kernels[name].module["main"])
         if not params["plain"]:
-            made = packed_default(made, loaded.target)
+            packed = packed_default(packed, loaded.target)
     else:
-        made = _schedule(loaded, loaded.kernels[name], tuned)
+        packed = _schedule(loaded, loaded.kernels[name], tuned)
     try:
         plain = params["plain"] or tuned is not None
-        build_kernel(made, loaded.target, Path(params["path"]), plain=plain)
+        build_kernel(packed, loaded.target, Path(params["path"]), plain=plain)
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -131,13 +133,6 @@ def build_one_kernel(params: dict[str, Any]) -> None:
 def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     """Build the network.
 
-    Args:
-        params: ``path`` (a fresh one), ``tuned``: kernels by name, as in `build_one_kernel`; ``choices``: algorithms by
-            workload key of the kernel that they take the place of; ``plain``: whether the other kernels have plain loops.
-
-    Returns:
-        ``size_bytes``.
-
     Raises:
         InvalidModelError: ``"compile-failed"``.
     """
@@ -145,15 +140,15 @@ def build_whole_model(params: dict[str, Any]) -> dict[str, Any]:
     path = Path(params["path"])
     try:
         module = put_alternatives_in(loaded.module, loaded.alternatives, params["choices"])
-        # Equal kernels of alternatives have become one, under the name of the first.
+        # Equal kernels of alternatives were merged under the name of the first.
         present = {str(variable.name_hint) for variable in module.get_global_vars()}
         kernels = {
             name: _schedule(loaded, loaded.kernels[name], tuned)
             for name, tuned in params["tuned"].items()
             if name in present
         }
-        whole = put_in(module, kernels)
-        build_model(whole, loaded.target, path, plain=params["plain"])
+        scheduled = put_in(module, kernels)
+        build_model(scheduled, loaded.target, path, plain=params["plain"])
     except (MemoryError, TunefarmError):
         raise
     except Exception as error:
@@ -170,9 +165,9 @@ def _schedule(loaded: _Loaded, kernel: Kernel, tuned: dict[str, Any]) -> PackedK
     return loaded.scheduled[key]
 
 
-def _does_not_compile(what: str, error: Exception) -> InvalidModelError:
+def _does_not_compile(subject: str, error: Exception) -> InvalidModelError:
     reason = clean(" ".join(str(error).split()) or type(error).__name__, 300)
-    return InvalidModelError(f"TVM cannot compile {what}: {reason}", code="compile-failed")
+    return InvalidModelError(f"TVM cannot compile {subject}: {reason}", code="compile-failed")
 
 
 def _get() -> _Loaded:
@@ -181,11 +176,11 @@ def _get() -> _Loaded:
     return _loaded
 
 
-def _deep(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+def _deep(handler: Handler) -> Handler:
     return lambda params: with_deep_stack(lambda: handler(params))
 
 
-HANDLERS = {
+HANDLERS: Handlers = {
     "load": _deep(load),
     "build_kernel": _deep(build_one_kernel),
     "build_model": _deep(build_whole_model),

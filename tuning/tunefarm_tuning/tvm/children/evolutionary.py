@@ -1,13 +1,19 @@
-"""MetaSchedule's own evolutionary search, driven from outside: the child half of `EvolutionaryTuner`.
+"""Child process of `tuner.evolutionary`: MetaSchedule's own evolutionary search, driven from outside.
 
-All is stock: population, mutators but one, per-store features, the XGBoost model that is random before its 100th
-sample. Only building and measuring are ours, as for every other tuner. The mutator left out changes how many parallel
-jobs a kernel may have (2 % of mutations): that is no decision of a trace, and so no part of a config.
+Everything is stock: population, mutators but one, per-store features, the XGBoost model that is random before its 100th
+sample. Only building and measuring are ours, as for every other tuner. The omitted mutator changes how many parallel
+jobs a kernel may have (2 % of mutations); that is no decision of a trace, and so no part of a config.
+
+Handlers:
+
+- `open`: ``ir``, ``target``, ``seed``, ``batch_size`` -> null. Starts the search; a child serves one.
+- `propose`: {} -> configs of the next generation; empty where the search has ended.
+- `learn`: ``results``: pairs of a config and its cost in seconds, null for a failure -> null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.serialization import module_from_text
@@ -32,7 +39,7 @@ class Search:
     Args:
         ir: `Workload.ir`.
         target: What to schedule for.
-        seed: Of all chance.
+        seed: Seed of everything random.
         batch_size: Candidates per generation.
     """
 
@@ -62,10 +69,10 @@ class Search:
         self._proposed: dict[str, Any] = {}
 
     def propose(self) -> list[Config]:
-        """Return the next generation's picks; empty where the search has ended."""
+        """Return the configs that the next generation picks; empty where the search has ended."""
         candidates = self._strategy.generate_measure_candidates() or []
         if candidates:
-            # The strategy wants an answer before it goes on; what it does with it is count.
+            # The strategy wants results before it goes on, and only counts them.
             pending = [ms.runner.RunnerResult(None, "pending") for _ in candidates]
             self._strategy.notify_runner_results(candidates, pending)
         configs = []
@@ -76,7 +83,7 @@ class Search:
         return configs
 
     def learn(self, results: Sequence[tuple[Config, float | None]]) -> None:
-        """Take in costs (None: failed), also of configs that were not proposed here."""
+        """Take in costs in seconds (None: failed), also of configs that this search did not propose."""
         candidates, answers = [], []
         for config, cost_sec in results:
             candidate = self._proposed.pop(config.key, None) or self._candidate(config)
@@ -100,7 +107,7 @@ class Search:
     def _candidate(self, config: Config) -> Any:
         try:
             if self._space.leaves_tails(config):
-                return None  # stock mutators would find no sketch that it is of
+                return None  # stock mutators would not find its sketch
             schedule, _ = self._space.apply(config)
         except InvalidInputError:
             return None
@@ -125,13 +132,13 @@ def _without_parallel_mutator(generator: Any) -> Any:
 
 
 def _shape(trace: Trace) -> str:
-    """Return what a trace has in common with all of its sketch: the instructions without their decisions."""
+    """Return the instructions of a trace without their decisions: equal for all traces of a sketch."""
     return "\n".join(
         str(line) for line in Trace(trace.simplified(remove_postproc=True).insts, {}).as_python()
     )
 
 
-def _open(params: Mapping[str, Any]) -> None:
+def _open(params: dict[str, Any]) -> None:
     global _search
     _search = Search(
         params["ir"], Target.from_json(params["target"]), int(params["seed"]), int(params["batch_size"])
@@ -144,12 +151,12 @@ def _opened() -> Search:
     return _search
 
 
-def _propose(params: Mapping[str, Any]) -> list[Any]:  # noqa: ARG001  (a handler takes params)
+def _propose(_params: dict[str, Any]) -> list[Any]:
     return [config.to_json() for config in _opened().propose()]
 
 
-def _learn(params: Mapping[str, Any]) -> None:
+def _learn(params: dict[str, Any]) -> None:
     _opened().learn([(Config.from_json(config), cost_sec) for config, cost_sec in params["results"]])
 
 
-HANDLERS = {"open": _open, "propose": _propose, "learn": _learn}
+HANDLERS: Handlers = {"open": _open, "propose": _propose, "learn": _learn}

@@ -1,9 +1,14 @@
-"""Child process: TVM's opinion of a model, and the tasks in it."""
+"""Child process: whether TVM can import a model, and the tuning tasks in it.
+
+Handlers:
+
+- `import_network`: ``path``, ``shapes``, ``max_tensor_bytes`` -> ``outputs`` (specs), for no CPU in particular.
+- `extract`: ``path``, ``shapes``, ``target``, ``alternatives`` (bool), ``precision`` -> tuning tasks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -11,6 +16,7 @@ from tvm import relax, tirx
 
 from tunefarm_tuning.core.errors import InvalidModelError
 from tunefarm_tuning.frontend.onnx.rules import item_bytes
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
 from tunefarm_tuning.tvm.base.tir import walk
@@ -24,8 +30,6 @@ _ANY_CPU = Target(kind="llvm")
 
 def import_network(params: dict[str, Any]) -> dict[str, Any]:
     """Import and prepare a model for no CPU in particular, and return its outputs.
-
-    Params: ``path``, ``shapes``, ``max_tensor_bytes``.
 
     Raises:
         InvalidModelError: unsupported-operator, zero-size, too-large.
@@ -42,18 +46,15 @@ def import_network(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def extract(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tuning tasks of a model for a target.
-
-    Params: ``path``, ``shapes``, ``target``, ``alternatives``, ``precision``.
-    """
+    """Return the tuning tasks of a model for a target."""
     target = Target.from_json(params["target"])
     loaded = _load(params, target, Precision(params["precision"]))
     module = loaded.module
     tasks = tuning_tasks(module, target)
     if params["alternatives"]:
         keys = {task.workload.key for task in tasks}
-        found = find_alternatives(module, target, loaded.storage.kernels)
-        tasks += alternative_tasks(found, target, besides=keys)
+        alternatives = find_alternatives(module, target, loaded.storage.kernels)
+        tasks += alternative_tasks(alternatives, target, besides=keys)
     return [task.to_json() for task in tasks]
 
 
@@ -80,4 +81,4 @@ def _refuse_huge_tensors(module: tvm.IRModule, max_bytes: int) -> None:
                 )
 
 
-HANDLERS: dict[str, Callable[[dict[str, Any]], Any]] = {"import_network": import_network, "extract": extract}
+HANDLERS: Handlers = {"import_network": import_network, "extract": extract}

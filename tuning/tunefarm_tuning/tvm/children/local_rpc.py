@@ -1,4 +1,10 @@
-"""Child process of `testing.local_rpc`: holds a tracker and a server, which die with it."""
+"""Child process of `testing.local_rpc`: holds a tracker and a server, which die with it.
+
+Handlers:
+
+- `start`: ``key``, ``server_command`` (null for TVM's own server) -> the tracker's port, once it knows the server.
+- `signal_server`: ``signal`` (a name, ``"SIGSTOP"``) -> null.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +20,7 @@ from tvm import rpc
 from tvm.rpc.tracker import Tracker
 
 from tunefarm_tuning.core.errors import TransientError
+from tunefarm_tuning.process import Handlers
 
 _READY_TIMEOUT_SEC = 90.0
 _STOCK = ["-m", "tvm.exec.rpc_server", "--host", "127.0.0.1", "--tracker", "{tracker}", "--key", "{key}"]
@@ -24,7 +31,11 @@ _server: subprocess.Popen[bytes] | None = None
 
 
 def start(params: dict[str, Any]) -> int:
-    """Start both: ``{"key", "server_command"}``; return the tracker's port once it knows the server."""
+    """Start the tracker and the server; return the tracker's port once it knows the server.
+
+    Raises:
+        TransientError: If the server does not come up in time.
+    """
     global _tracker, _server
     _tracker = Tracker("127.0.0.1", port=19000, port_end=19999, silent=True)
     command = params["server_command"] or [sys.executable, *_STOCK, *_STOCK_PORTS]
@@ -43,7 +54,7 @@ def start(params: dict[str, Any]) -> int:
 
 
 def signal_server(params: dict[str, Any]) -> None:
-    """Send a signal to the server and its descendants: ``{"signal"}``."""
+    """Send a signal to the server and its descendants."""
     assert _server is not None
     root = psutil.Process(_server.pid)
     for process in [*root.children(recursive=True), root]:
@@ -51,4 +62,4 @@ def signal_server(params: dict[str, Any]) -> None:
             process.send_signal(getattr(signal, params["signal"]))
 
 
-HANDLERS = {"start": start, "signal_server": signal_server}
+HANDLERS: Handlers = {"start": start, "signal_server": signal_server}

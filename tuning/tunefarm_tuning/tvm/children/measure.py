@@ -21,13 +21,13 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
-from tunefarm_tuning.tvm.device import gpu_sampling
+from tunefarm_tuning.tvm.device import gpu
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.workload.task import TensorSpec
 
 _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint64"})
 
-_LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu_sampling.LARGE_WEIGHTS_BYTES}
+_LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu.LARGE_WEIGHTS_BYTES}
 _COLD_CALLS = 4
 _FLUSH = "cache_flush_cpu_non_first_arg"
 """TVM's own, for x86 and Arm; elsewhere it does nothing. AutoTVM's ``enable_cpu_cache_flush`` (TVM v0.19) is the same."""
@@ -52,16 +52,14 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         timeout_sec=params["timeout_sec"],
         connect_timeout_sec=params["connect_timeout_sec"],
     )
-    if params["address"]["kind"] == "cuda" and (read := gpu_sampling.state_of(_session)) is not None:
+    if params["address"]["kind"] == "cuda" and (read := gpu.state_of(_session)) is not None:
         read()  # a driver's first answer can take seconds, which are no candidate's
     return {"host": _session.host, "port": _session.port}
 
 
 def meet_gpu(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
     """Let this process ask how its own GPU is; before any candidate's clock runs."""
-    from tunefarm_tuning.tvm.device import gpu_here
-
-    gpu_here.offer()
+    gpu.offer_state()
 
 
 def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
@@ -77,7 +75,7 @@ def measure(params: dict[str, Any]) -> dict[str, Any]:
     """Time a kernel on the open session, as long as it is worth it.
 
     Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms", "clock_mhz", "retake_sec"}``
-    (the last two are of `gpu_sampling.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
+    (the last two are of `gpu.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
     ``{"samples_sec", "truncated", "facts"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
     other side went away in the middle, with ``"poisoned": true`` where nothing more can run in this session, or in this very
     process where that was its device; with ``"not_at_work": true`` where the candidate has no part in it: somebody else uses the
@@ -175,12 +173,10 @@ def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict
 def _steadily(
     session: DeviceSession, params: dict[str, Any], take: Callable[[], _Taken]
 ) -> tuple[_Taken, dict[str, Any]]:
-    read = gpu_sampling.state_of(session) if params["kind"] == "cuda" else None
+    read = gpu.state_of(session) if params["kind"] == "cuda" else None
     if read is None:
         return take(), {}
-    return gpu_sampling.take_steadily(
-        read, take, clock_mhz=params["clock_mhz"], within_sec=params["retake_sec"]
-    )
+    return gpu.take_steadily(read, take, clock_mhz=params["clock_mhz"], within_sec=params["retake_sec"])
 
 
 def _of_gpu(facts: dict[str, Any]) -> dict[str, Any]:
@@ -193,7 +189,7 @@ def _plan(params: dict[str, Any]) -> TimingPlan:
         number=params["number"],
         min_repeat_ms=params["min_repeat_ms"],
         max_timing_ms=params["max_timing_ms"],
-        launch_sec=gpu_sampling.LAUNCH_SEC if params["kind"] == "cuda" else 0.0,
+        launch_sec=gpu.LAUNCH_SEC if params["kind"] == "cuda" else 0.0,
     )
 
 
@@ -239,10 +235,8 @@ def _sampler(
         return [float(one) for one in evaluator(*args).results]
 
     if cold and params["kind"] == "cuda":
-        flush = gpu_sampling.flush_bytes(device.l2_cache_size_bytes)
-        return gpu_sampling.cold_sampler(
-            evaluate, flush=flush, warm=lambda seconds: caches.update(warm_sec=seconds)
-        )
+        flush = gpu.flush_bytes(device.l2_cache_size_bytes)
+        return gpu.cold_sampler(evaluate, flush=flush, warm=lambda seconds: caches.update(warm_sec=seconds))
     return cold_sample if cold else sample
 
 

@@ -12,7 +12,7 @@ from tunefarm_tuning.process import ChildFailed, ChildLimits, call_in_child
 
 log = logging.getLogger("tunefarm.device")
 
-_MODULE = "tunefarm_tuning.tvm.children.gpu_look"
+_MODULE = "tunefarm_tuning.tvm.children.machine"
 _TIMEOUT_SEC = 60.0
 
 
@@ -33,7 +33,9 @@ def check_cuda(uuid: str | None, environment: Mapping[str, str] = os.environ) ->
     visible = {} if uuid is None else {"CUDA_VISIBLE_DEVICES": uuid}
     limits = ChildLimits(memory_bytes=None)
     try:
-        seen = call_in_child(_MODULE, "look", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible)
+        seen = call_in_child(
+            _MODULE, "look_for_gpu", {}, limits=limits, timeout_sec=_TIMEOUT_SEC, env=visible
+        )
     except ChildFailed as error:
         log.warning("whether TVM sees the GPU is not known: %s", error.message)
         return
