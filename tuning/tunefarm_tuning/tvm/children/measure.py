@@ -1,7 +1,23 @@
-"""Child process: times kernels, here or over RPC.
+"""Child process: times kernels, in this process or over RPC.
 
-Over RPC a measurement is two calls, `connect` and `measure` (or `measure_interleaved`): so the parent can tell a
-device that is away from a kernel that takes too long.
+Over RPC a measurement is two calls, `connect` and `measure` (or `measure_interleaved`), so that the parent can tell a
+device that cannot be reached from a kernel that takes too long.
+
+Handlers:
+
+- `connect`: ``address``, ``timeout_sec``, ``connect_timeout_sec`` -> ``host``, ``port`` where the device listens. The session lasts
+  until `hang_up`, or a measurement that fails or has no ``keep``.
+- `hang_up`: {} -> null.
+- `meet_gpu`: {} -> null. Lets this process ask the state of its own GPU.
+- `measure`, `measure_here`: ``path`` (library), ``rival_sec``, ``args`` (specs), ``kind``, ``repeat``, ``number``, ``min_repeat_ms``,
+  ``max_timing_ms``; ``clock_mhz``, ``retake_sec`` (`gpu.take_steadily`); ``keep``: whether the session stays open
+  -> ``samples_sec``, ``truncated``, ``facts``.
+- `measure_interleaved`, `measure_interleaved_here`: as `measure`, but ``paths`` and ``rounds`` for ``path`` and ``rival_sec``
+  -> ``samples_sec`` (a list for each kernel), ``facts``.
+
+Where a measurement fails, the answer is ``failure``: outcome and message, and those of these that hold: ``session_lost``: the
+other side went away; ``poisoned``: nothing more can run in this session, or in this process if it is the device;
+``not_at_work``: the candidate is not to blame, as another process uses the device or its machine is not set up.
 """
 
 from __future__ import annotations
@@ -21,6 +37,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.device import gpu
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
 from tunefarm_tuning.workload.task import TensorSpec
@@ -30,20 +47,19 @@ _INDEX_DTYPES = frozenset({"int16", "uint16", "int32", "uint32", "int64", "uint6
 _LARGE_WEIGHTS_BYTES = {"cpu": 256 << 10, "cuda": gpu.LARGE_WEIGHTS_BYTES}
 _COLD_CALLS = 4
 _FLUSH = "cache_flush_cpu_non_first_arg"
-"""TVM's own, for x86 and Arm; elsewhere it does nothing. AutoTVM's ``enable_cpu_cache_flush`` (TVM v0.19) is the same."""
+"""TVM's function that flushes caches on x86 and Arm, and does nothing elsewhere; AutoTVM's ``enable_cpu_cache_flush`` used it."""
 
 _session: DeviceSession | None = None
-# The arguments of the last kernel, by what they are: the next one is of the same workload as a rule. They are of this
-# process, or of the open session.
+# The arguments of the last kernel by their description: the next kernel mostly has the same workload. They belong to this
+# process or to the open session.
 _args: tuple[str, list[Any]] | None = None
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
-    """Open a session: ``{"address", "timeout_sec", "connect_timeout_sec"}``.
+    """Open a session.
 
-    It lasts until a measurement that is not to keep it, or that fails, or `hang_up`.
-
-    Returns ``{"host", "port"}``: where the device listens.
+    Raises:
+        DeviceLostError: As of `open_session`.
     """
     global _session
     hang_up({})
@@ -53,16 +69,16 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
         connect_timeout_sec=params["connect_timeout_sec"],
     )
     if params["address"]["kind"] == "cuda" and (read := gpu.state_of(_session)) is not None:
-        read()  # a driver's first answer can take seconds, which are no candidate's
+        read()  # a driver's first answer can take seconds, which no candidate should be charged
     return {"host": _session.host, "port": _session.port}
 
 
-def meet_gpu(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
-    """Let this process ask how its own GPU is; before any candidate's clock runs."""
+def meet_gpu(_params: dict[str, Any]) -> None:
+    """Let this process ask the state of its own GPU, before any candidate's clock runs."""
     gpu.offer_state()
 
 
-def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
+def hang_up(_params: dict[str, Any]) -> None:
     """Close the session, if there is one."""
     global _session, _args
     if _session is not None:
@@ -72,33 +88,22 @@ def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signa
 
 
 def measure(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a kernel on the open session, as long as it is worth it.
-
-    Takes ``{"path", "rival_sec", "args", "kind", "repeat", "number", "min_repeat_ms", "max_timing_ms", "clock_mhz", "retake_sec"}``
-    (the last two are of `gpu.take_steadily`), and ``"keep"``: whether the session shall stay open. Returns
-    ``{"samples_sec", "truncated", "facts"}``, or ``{"failure": [outcome, message]}``; with ``"session_lost": true`` where the
-    other side went away in the middle, with ``"poisoned": true`` where nothing more can run in this session, or in this very
-    process where that was its device; with ``"not_at_work": true`` where the candidate has no part in it: somebody else uses the
-    device, or nothing runs there as its machine is set up.
-    """
+    """Time a kernel on the open session, no longer than it is worth (`time_adaptively`)."""
     return _over_rpc(_samples, params)
 
 
 def measure_interleaved(params: dict[str, Any]) -> dict[str, Any]:
-    """Time kernels in turn on the open session: parameters of `measure`, but ``"paths"`` and ``"rounds"``.
-
-    Returns ``{"samples_sec", "facts"}``, a list for each kernel, or a failure as `measure` does: of one of them.
-    """
+    """Time kernels in turn on the open session."""
     return _over_rpc(_interleaved_samples, params)
 
 
 def measure_here(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a kernel in this process; parameters and answer as those of `measure`."""
+    """Time a kernel in this process."""
     return _measure(local_session(), _samples, params)
 
 
 def measure_interleaved_here(params: dict[str, Any]) -> dict[str, Any]:
-    """Time kernels in turn in this process; parameters and answer as those of `measure_interleaved`."""
+    """Time kernels in turn in this process."""
     return _measure(local_session(), _interleaved_samples, params)
 
 
@@ -117,7 +122,7 @@ def _over_rpc(work: _Work, params: dict[str, Any]) -> dict[str, Any]:
         if not keep:
             hang_up({})
     if "failure" in reply:
-        gc.collect()  # the error's traceback may hold on to the connection, and so keep the device busy
+        gc.collect()  # the error's traceback may keep the connection open, and so the device busy
     return reply
 
 
@@ -128,17 +133,17 @@ def _measure(session: DeviceSession, work: _Work, params: dict[str, Any]) -> dic
         raise
     except DeviceLostError as error:
         return {"failure": [Outcome.INFRASTRUCTURE_ERROR, error.message], "not_at_work": error.code == BUSY}
-    except Exception as error:  # noqa: BLE001  (TVM's many; a candidate that does not run is data)
-        whole = str(error)
-        text = f"{type(error).__name__}: {clean(whole, 500)}"
+    except Exception as error:  # noqa: BLE001  (TVM has many error types; a candidate that does not run is data)
+        message = str(error)
+        text = f"{type(error).__name__}: {clean(message, 500)}"
         if "RPCSessionTimeoutError" in text:
             return {"failure": [Outcome.RUN_TIMEOUT, "the device ended the session: its time was over"]}
-        if (reason := setups_fault(whole)) is not None:
-            message = f"{reason} ({text})"
-            return {"failure": [Outcome.INFRASTRUCTURE_ERROR, message], "poisoned": True, "not_at_work": True}
-        if is_devices_fault(whole):
+        if (reason := setups_fault(message)) is not None:
+            failure = [Outcome.INFRASTRUCTURE_ERROR, f"{reason} ({text})"]
+            return {"failure": failure, "poisoned": True, "not_at_work": True}
+        if is_devices_fault(message):
             return {"failure": [Outcome.INFRASTRUCTURE_ERROR, text], "poisoned": True}
-        if poisons(whole):
+        if poisons(message):
             return {"failure": [Outcome.RUN_ERROR, text], "poisoned": True}
         if session.is_alive():
             return {"failure": [Outcome.RUN_ERROR, text]}
@@ -167,7 +172,7 @@ def _interleaved_samples(session: DeviceSession, params: dict[str, Any]) -> dict
     samples, facts = _steadily(
         session, params, lambda: time_interleaved(samplers, _plan(params), params["rounds"])
     )
-    return {"samples_sec": [_checked(of_one) for of_one in samples], "facts": _of_gpu(facts)}
+    return {"samples_sec": [_checked(kernel_samples) for kernel_samples in samples], "facts": _of_gpu(facts)}
 
 
 def _steadily(
@@ -194,10 +199,10 @@ def _plan(params: dict[str, Any]) -> TimingPlan:
 
 
 def _runs_cold(params: dict[str, Any]) -> bool:
-    """Return whether a kernel finds its weights in memory, and not in a cache, when it runs within its network.
+    """Return whether a kernel reads its weights from memory, and not from a cache, when it runs within its network.
 
-    All that the network does between two calls pushes large weights out. Timed again and again on the same ones, a kernel
-    that crawls through memory looks as good as one that streams.
+    Between two calls the network pushes large weights out of the caches. Timed again and again on cached weights, a kernel
+    with a poor access pattern would look as good as one that streams.
     """
     weights = [spec for spec in map(TensorSpec.from_json, params["args"]) if spec.constant]
     size_bytes = sum(prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in weights)
@@ -207,32 +212,35 @@ def _runs_cold(params: dict[str, Any]) -> bool:
 def _sampler(
     kernel: Any, device: Any, args: list[Any], params: dict[str, Any], caches: dict[str, Any]
 ) -> Sampler:
-    """Return what times the kernel; notes in `caches`, of a GPU, how its caches are meanwhile."""
+    """Return a function that times the kernel; for a GPU it notes the state of the caches in `caches`."""
     cold = _runs_cold(params)
     if params["kind"] == "cuda":
         caches["l2"] = "cold" if cold else "warm"
 
-    # The evaluator calls the kernel once before it starts to count: lazy initialisation is over then.
+    # The evaluator calls the kernel once before it starts to count, which covers lazy initialisation.
     def sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:
         evaluator = kernel.time_evaluator(
             "main", device, number=number, repeat=repeat, min_repeat_ms=ceil(min_repeat_ms)
         )
         # TVM's floats are objects of its own, which JSON does not know.
-        return [float(one) for one in evaluator(*args).results]
+        return [float(sample) for sample in evaluator(*args).results]
 
     def cold_sample(*, number: int, repeat: int, min_repeat_ms: float) -> list[float]:  # noqa: ARG001
-        # Every call is timed by itself, its arguments but the first out of all caches. That is exact enough for a call which
-        # reads large weights from memory; as many as fill the shortest sample are not needed.
-        each = min(number, _COLD_CALLS)
-        evaluator = kernel.time_evaluator("main", device, number=1, repeat=each * repeat, f_preproc=_FLUSH)
-        calls = [float(one) for one in evaluator(*args).results]
-        return [mean(calls[first : first + each]) for first in range(0, len(calls), each)]
+        # Every call is timed by itself, with all arguments but the first out of the caches. For a call that reads large weights
+        # from memory a few calls are exact enough, even where they take less than `min_repeat_ms`.
+        calls_per_sample = min(number, _COLD_CALLS)
+        evaluator = kernel.time_evaluator(
+            "main", device, number=1, repeat=calls_per_sample * repeat, f_preproc=_FLUSH
+        )
+        calls = [float(sample) for sample in evaluator(*args).results]
+        starts = range(0, len(calls), calls_per_sample)
+        return [mean(calls[start : start + calls_per_sample]) for start in starts]
 
     def evaluate(*, number: int, repeat: int, cache_flush_bytes: int) -> list[float]:
         evaluator = kernel.time_evaluator(
             "main", device, number=number, repeat=repeat, cache_flush_bytes=cache_flush_bytes
         )
-        return [float(one) for one in evaluator(*args).results]
+        return [float(sample) for sample in evaluator(*args).results]
 
     if cold and params["kind"] == "cuda":
         flush = gpu.flush_bytes(device.l2_cache_size_bytes)
@@ -241,7 +249,7 @@ def _sampler(
 
 
 def _checked(samples: list[float]) -> list[float]:
-    if not all(0 < one < float("inf") for one in samples):
+    if not all(0 < sample < float("inf") for sample in samples):
         raise RuntimeError(f"the timings make no sense: {samples[:3]}")
     return samples
 
@@ -250,17 +258,17 @@ def _arguments(session: DeviceSession, device: Any, params: dict[str, Any]) -> l
     global _args
     key = f"{params['kind']} {params['args']}"
     if _args is None or _args[0] != key:
-        _args = None  # first, so that both are never in memory
+        _args = None  # first, so that old and new ones are never in memory together
         specs = [TensorSpec.from_json(spec) for spec in params["args"]]
         _args = (key, random_arguments(session, device, specs))
     return _args[1]
 
 
 def random_arguments(session: DeviceSession, device: Any, specs: Sequence[TensorSpec]) -> list[Any]:
-    """Return one tensor on the device per spec, filled at random.
+    """Return one tensor on the device for each spec, filled at random.
 
-    Floats are drawn on the device, between 1 and 10: no denormals, which would cost time, and nothing to become NaN.
-    Integers that may be indices are 0, which is in range everywhere; generated code checks no bounds.
+    Floats are drawn on the device, between 1 and 10: denormals would cost time, and other numbers could become NaN.
+    Integers that may be indices are 0, which is always in range; generated code checks no bounds.
     """
     fill = session.function("tvm.contrib.random.random_fill")
     args = []
@@ -274,15 +282,12 @@ def random_arguments(session: DeviceSession, device: Any, specs: Sequence[Tensor
     return args
 
 
-HANDLERS = {
-    one.__name__: one
-    for one in (
-        connect,
-        hang_up,
-        meet_gpu,
-        measure,
-        measure_here,
-        measure_interleaved,
-        measure_interleaved_here,
-    )
+HANDLERS: Handlers = {
+    "connect": connect,
+    "hang_up": hang_up,
+    "meet_gpu": meet_gpu,
+    "measure": measure,
+    "measure_here": measure_here,
+    "measure_interleaved": measure_interleaved,
+    "measure_interleaved_here": measure_interleaved_here,
 }

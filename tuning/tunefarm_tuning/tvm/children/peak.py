@@ -1,4 +1,13 @@
-"""Child process of `peak`: builds the kernels of a device's peak, runs them on it, checks their answers, times them."""
+"""Child process of `measure.peak`: builds the kernels of a device's peak, runs them on it, checks their results, times them.
+
+Handlers, in this order:
+
+- `loops`: ``target``, ``threads``, ``dtypes`` -> ``loops``: by dtype the assembly of its multiply-add loop; ``missing``: by dtype why
+  there is none; ``vector_bytes`` of the target. Nothing is linked.
+- `build`: as `loops`, and ``work_dir`` -> as `loops`.
+- `run`: ``address`` (null for this process), ``timeout_sec``, ``connect_timeout_sec``, ``memory_bytes`` -> ``flops_per_sec``: samples by
+  dtype and threads; ``bandwidth``: a row for each working set with ``working_set_bytes`` and ``bytes_per_sec`` by threads.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +20,7 @@ import numpy as np
 import tvm
 
 from tunefarm_tuning.core.errors import InvariantError
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.codegen.linker import link
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
@@ -29,12 +39,12 @@ from tunefarm_tuning.tvm.kernels.peak import (
 
 _BATCH = 20
 _MOST_SEC = 0.3
-"""How long one figure may take: on a quiet machine it is had sooner."""
+"""How long one figure may take; a quiet machine needs less."""
 _GAIN = 1.005
 _TRIAD_BATCH = 5
 _TRIAD_SEC = 2e-3
 _WORKING_SETS = (1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 29)
-"""Bytes of the triad's three arrays together; the last is for memory, the others for caches."""
+"""Bytes of the triad's three arrays together; the last working set is for memory, the others are for caches."""
 _SHARE_OF_MEMORY = 8
 _ONE_NUMBER = 3 * ITEMSIZE["float32"]
 
@@ -42,38 +52,34 @@ _built: dict[str, Any] | None = None
 
 
 def loops(params: dict[str, Any]) -> dict[str, Any]:
-    """Look through the kernels of multiply-adds: ``{"target", "threads", "dtypes"}``. Nothing is linked for it.
-
-    Returns ``{"loops", "missing", "vector_bytes"}``: by dtype, the assembly of its loop, or why there is none; and how wide the
-    target's vectors are.
-    """
+    """Check the assembly of the multiply-add kernels."""
     return _fma_kernels(params)[1]
 
 
 def build(params: dict[str, Any]) -> dict[str, Any]:
-    """Build all kernels: ``{"target", "threads", "dtypes", "work_dir"}``; return what `loops` does."""
+    """Build all kernels."""
     global _built
     target = Target.from_json(params["target"])
     folder = Path(params["work_dir"])
-    kernels, found = _fma_kernels(params)
-    each = _thread_counts(params)
-    for threads in each:
-        lanes = found["vector_bytes"] // ITEMSIZE["float32"]
+    kernels, report = _fma_kernels(params)
+    thread_counts = _thread_counts(params)
+    for threads in thread_counts:
+        lanes = report["vector_bytes"] // ITEMSIZE["float32"]
         kernels[f"triad-{threads}"] = build_kernels(triad_module(lanes, threads), target)
     _built = {
-        "paths": {name: _export(one, folder / f"{name}.so", target) for name, one in kernels.items()},
-        "dtypes": list(found["loops"]),
-        "threads": each,
-        "vector_bytes": found["vector_bytes"],
+        "paths": {name: _export(kernel, folder / f"{name}.so", target) for name, kernel in kernels.items()},
+        "dtypes": list(report["loops"]),
+        "threads": thread_counts,
+        "vector_bytes": report["vector_bytes"],
     }
-    return found
+    return report
 
 
 def run(params: dict[str, Any]) -> dict[str, Any]:
-    """Run them: ``{"address", "timeout_sec", "connect_timeout_sec", "memory_bytes"}``; no address: in this very process.
+    """Run and time the kernels.
 
-    Returns ``{"flops_per_sec"}``, lists of samples by dtype and threads, and ``{"bandwidth"}``, rows of working set and bytes
-    per second by threads.
+    Raises:
+        DeviceLostError: If the device cannot be reached.
     """
     if _built is None:
         raise InvariantError("the kernels were not built")
@@ -97,7 +103,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fma_kernels(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the kernels by name, and what `loops` returns."""
+    """Return the kernels by name, and the answer of `loops`."""
     target = Target.from_json(params["target"])
     width = vector_bytes(target)
     kernels: dict[str, Any] = {}
@@ -105,13 +111,13 @@ def _fma_kernels(params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
     missing: dict[str, str] = {}
     for dtype in params["dtypes"]:
         lanes = width // ITEMSIZE[dtype]
-        made = {n: build_kernels(fma_module(dtype, lanes, n), target) for n in _thread_counts(params)}
+        built = {n: build_kernels(fma_module(dtype, lanes, n), target) for n in _thread_counts(params)}
         try:
-            assembly[dtype] = [fma_loop(assembly_of(one)) for one in made.values()].pop()
+            assembly[dtype] = [fma_loop(assembly_of(kernel)) for kernel in built.values()].pop()
         except InvariantError as error:
             missing[dtype] = error.message
         else:
-            kernels |= {f"{dtype}-{threads}": one for threads, one in made.items()}
+            kernels |= {f"{dtype}-{threads}": kernel for threads, kernel in built.items()}
     return kernels, {"loops": assembly, "missing": missing, "vector_bytes": width}
 
 
@@ -133,14 +139,14 @@ def _flops_per_sec(session: DeviceSession, dtype: str, threads: int) -> list[flo
     lanes = _built["vector_bytes"] // ITEMSIZE[dtype]
     size = lanes * CHAINS
     device = session.device("cpu")
-    # What the steps add up to is 1: exact in the element type, and neither denormal nor infinite on the way.
+    # The steps add up to 1: exact in the element type, without denormals or infinities on the way.
     starts = np.arange(threads * size).reshape(threads, size) % 8
     factors = np.full(lanes, 2.0**-9)
     given = (starts, factors, 1.0 / STEPS / factors, np.zeros_like(starts))
-    args = [_on(device, one.astype(dtype)) for one in given]
+    args = [_on(device, array.astype(dtype)) for array in given]
     module = session.load(_built["paths"][f"{dtype}-{threads}"])
     evaluator = module.time_evaluator("main", device, number=1, repeat=_BATCH)
-    times = _samples(lambda: [float(one) for one in evaluator(*args).results])
+    times = _samples(lambda: [float(sample) for sample in evaluator(*args).results])
     if not np.array_equal(args[-1].numpy(), starts + 1):
         raise RuntimeError("its fused multiply-adds give a wrong answer")
     return [2.0 * threads * size * STEPS / sec for sec in times]
@@ -150,7 +156,7 @@ def _bandwidth(session: DeviceSession, most_bytes: int) -> list[dict[str, Any]]:
     """Return ``{"working_set_bytes", "bytes_per_sec"}`` of each working set that is not too large for the device."""
     assert _built is not None
     step = triad_step(_built["vector_bytes"] // ITEMSIZE["float32"])
-    sets = [one for one in _WORKING_SETS if one <= most_bytes]
+    sets = [size for size in _WORKING_SETS if size <= most_bytes]
     if not sets:
         return []
     device = session.device("cpu")
@@ -161,15 +167,15 @@ def _bandwidth(session: DeviceSession, most_bytes: int) -> list[dict[str, Any]]:
     rates = dict.fromkeys(modules, 1e10)
     for working_set in sets:
         if working_set // _ONE_NUMBER // max(modules) < step:
-            continue  # so many threads that some had nothing to do
+            continue  # some of so many threads would have nothing to do
         for threads, module in modules.items():
             size = working_set // _ONE_NUMBER // threads // step * step
             moved = threads * size * _ONE_NUMBER
             turns = max(1, round(_TRIAD_SEC * rates[threads] / moved))
             rates[threads] = moved * turns / _triad_sec(module, device, arrays, size, turns)
-            found = tvm.runtime.empty((threads,), "int64", device)
-            module["wrong"](arrays[0], size, turns, found)
-            if np.count_nonzero(found.numpy()):
+            wrong = tvm.runtime.empty((threads,), "int64", device)
+            module["wrong"](arrays[0], size, turns, wrong)
+            if np.count_nonzero(wrong.numpy()):
                 raise RuntimeError("its triad gives a wrong answer")
         rows.append(
             {"working_set_bytes": working_set, "bytes_per_sec": {str(n): r for n, r in rates.items()}}
@@ -179,11 +185,11 @@ def _bandwidth(session: DeviceSession, most_bytes: int) -> list[dict[str, Any]]:
 
 def _triad_sec(module: Any, device: Any, arrays: list[Any], size: int, turns: int) -> float:
     evaluator = module.time_evaluator("triad", device, number=1, repeat=_TRIAD_BATCH)
-    return min(_samples(lambda: [float(one) for one in evaluator(*arrays, size, turns).results]))
+    return min(_samples(lambda: [float(sample) for sample in evaluator(*arrays, size, turns).results]))
 
 
 def _samples(batch: Callable[[], list[float]]) -> list[float]:
-    """Return samples: batches of them until two in a row brought nothing faster, or the time is up."""
+    """Return samples in batches until two batches in a row bring nothing faster, or the time is up."""
     began = time.monotonic()
     samples: list[float] = []
     idle = 0
@@ -202,4 +208,4 @@ def _on(device: Any, array: np.ndarray[Any, Any]) -> Any:
     return tensor
 
 
-HANDLERS = {one.__name__: one for one in (loops, build, run)}
+HANDLERS: Handlers = {"loops": loops, "build": build, "run": run}

@@ -1,17 +1,31 @@
-"""Child process: runs kernels and whole models, here or over RPC, compares what they return, and times them.
+"""Child process of `measure.device_run`: runs kernels and whole models, here or over RPC, compares their results, and times them.
 
-What is loaded is kept by path, so that every call can be the first one of a fresh child, but for
-`compare_kernel`, which needs `run_untuned` before it: two calls, so that a crash is of the one or of the other.
-What fails inside of TVM is a value, ``{"failure", "session_lost", "poisoned", "devices_fault"}``: whether the device is to blame
-is asked of it afterwards, by its parent, unless the failure says so itself. After one that is poisoned nothing can run any more in
-its session, or in this process where that was the device. Where the machine's set-up is to blame it is an error.
+Libraries are kept by path, so any call can be the first of a fresh child, except `compare_kernel`: it needs `run_untuned`
+before it. These are two calls, so that a crash can be told to be the one's or the other's.
+
+Handlers:
+
+- `connect`: ``address`` (null for this process), ``kind``, ``threads``, ``timeout_sec`` -> ``threads`` that kernels run on;
+  ``device_exists``; ``why`` not, else empty.
+- `hang_up`: {} -> null.
+- `run_untuned`: ``path``, ``args`` (specs), ``seed``, ``kind`` (of inputs) -> ``call_sec``.
+- `compare_kernel`: ``path``, ``untuned`` (path of `run_untuned`), ``time`` (bool), ``rounding`` -> ``comparisons`` of all arguments;
+  ``tuned_sec``, ``untuned_sec``: samples, empty where not timed.
+- `check_model`: ``path``, ``inputs``, ``expected`` (files), ``names``, ``rounding`` -> ``comparisons`` of the outputs.
+- `time_model`: ``path``, ``inputs`` (file), ``number``, ``repeat`` -> ``samples_sec``, one a repeat, after a warm-up.
+- `time_other`, `check_artifact`: the device's own functions (`measure.device_functions`), with their parameters and answers, but files
+  are uploaded first; ``missing`` or ``not_offered`` where the device does not have them.
+
+Where TVM fails, the answer is ``failure`` (a text), ``session_lost``, ``poisoned`` (nothing more can run in this session, or in
+this process if it is the device), ``devices_fault``. Unless the failure itself blames the device, the parent finds out whether it
+is to blame. A machine that is not set up is an `InvalidInputError`, ``gpu-set-up``.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
@@ -23,9 +37,10 @@ from tunefarm_tuning.core.array_file import load_arrays
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError, TunefarmError
 from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.measure import device_functions as device_offers
+from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.kernel_timing import time_both
+from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session
@@ -34,15 +49,15 @@ from tunefarm_tuning.workload.task import TensorSpec
 _session: DeviceSession | None = None
 _kind = "cpu"
 _models: dict[str, Any] = {}
-# Of the last `run_untuned`: path, library, the arguments before and after, seconds of a call.
+# The last `run_untuned`: path, library, inputs, inputs as packed, all arguments after the call, seconds of a call.
 _untuned: tuple[str, Any, list[NDArray[Any]], list[NDArray[Any]], list[NDArray[Any]], float] | None = None
 
 
 def connect(params: dict[str, Any]) -> dict[str, Any]:
-    """Open the session: ``{"address", "kind", "threads", "timeout_sec"}``; with no address it is this process.
+    """Open the session and set the threads of its kernels.
 
-    Returns:
-        ``threads``: on how many kernels run; ``device_exists``, and ``why`` not.
+    Raises:
+        DeviceLostError: If the device cannot be reached.
     """
     global _session, _kind
     hang_up({})
@@ -56,8 +71,8 @@ def connect(params: dict[str, Any]) -> dict[str, Any]:
     return {"threads": threads, "device_exists": exists, "why": why}
 
 
-def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signature)
-    """Let go of everything that came from the session, and close it."""
+def hang_up(_params: dict[str, Any]) -> None:
+    """Release everything that came from the session, and close it."""
     global _session, _untuned
     _models.clear()
     _untuned = None
@@ -68,7 +83,7 @@ def hang_up(params: dict[str, Any]) -> None:  # noqa: ARG001  (a handler's signa
 
 
 def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
-    """Run the kernel that another will be compared with: ``{"path", "args", "seed", "kind"}``."""
+    """Run the kernel that `compare_kernel` compares another one with."""
     global _untuned
     _untuned = None
     specs = [TensorSpec.from_json(spec) for spec in params["args"]]
@@ -82,12 +97,9 @@ def run_untuned(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
-    """Compare a kernel with the one that was just run: ``{"path", "untuned", "time", "rounding"}``.
+    """Compare a kernel with the one that was just run.
 
     Every argument is compared, inputs too: a kernel that writes where it should not is a wrong one.
-
-    Returns:
-        ``comparisons`` of the arguments; ``tuned_sec`` and ``untuned_sec``, samples, empty where not ``time``.
     """
     if _untuned is None or _untuned[0] != params["untuned"]:
         raise InvariantError("the untuned kernel has not been run")
@@ -95,7 +107,7 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     tuned = _get().load(params["path"])
     packed = _pack(tuned, before)
     after, tuned_sec = _run_kernel(tuned, packed)
-    # What it takes in an order of its own has to be as it was.
+    # Packed inputs have to be unchanged.
     expected = [
         is_ if is_ is not was else wanted for is_, was, wanted in zip(packed, before, expected, strict=True)
     ]
@@ -103,49 +115,46 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     comparisons = compare_outputs(names, after, expected, rounding=params["rounding"])
     tuned_samples: list[float] = []
     untuned_samples: list[float] = []
-    if params["time"] and all(one.ok for one in comparisons):
+    if params["time"] and all(comparison.ok for comparison in comparisons):
         args, packed_args = _to_device(untuned_args), _to_device(packed)
         tuned_samples, untuned_samples = time_both(
             lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
             lambda number: _time_kernel(untuned, args, number), untuned_sec,
         )  # fmt: skip
     return {
-        "comparisons": [one.to_json() for one in comparisons],
+        "comparisons": [comparison.to_json() for comparison in comparisons],
         "tuned_sec": tuned_samples,
         "untuned_sec": untuned_samples,
     }
 
 
 def check_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Run a model and compare its outputs: ``{"path", "inputs", "expected", "names", "rounding"}``."""
+    """Run a model and compare its outputs."""
     machine = _model(params["path"])
     machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
     machine.invoke_stateful("main")
     outputs = [tensor.numpy() for tensor in _flatten(machine.get_outputs("main"))]
     expected = load_arrays(params["expected"])
     comparisons = compare_outputs(params["names"], outputs, expected, rounding=params["rounding"])
-    return {"comparisons": [one.to_json() for one in comparisons]}
+    return {"comparisons": [comparison.to_json() for comparison in comparisons]}
 
 
 def time_model(params: dict[str, Any]) -> dict[str, Any]:
-    """Time a model: ``{"path", "inputs", "number", "repeat"}``; each repeat is a sample, after one warm-up.
-
-    It returns once the threads rest; those of another machine are not waited for.
-    """
+    """Time a model; return when the threads of this machine are idle again."""
     machine = _model(params["path"])
     machine.set_input("main", *_to_device(load_arrays(params["inputs"])))
     timer = machine.time_evaluator(
         "invoke_stateful", _get().device(_kind), number=params["number"], repeat=params["repeat"]
     )
-    samples = [float(one) for one in timer("main").results]
+    samples = [float(sample) for sample in timer("main").results]
     wait_until_idle()
     return {"samples_sec": samples}
 
 
 def time_other(params: dict[str, Any]) -> dict[str, Any]:
-    """Have the device time another runtime with a network: parameters and answer as those of `device_offers.time_other`."""
-    why_not = _offered(device_offers.NOT_INSTALLED)
-    run = _offered(device_offers.TIME_OTHER)
+    """Have the device time another runtime with a network."""
+    why_not = _offered(device_functions.NOT_INSTALLED)
+    run = _offered(device_functions.TIME_OTHER)
     if why_not is None or run is None:
         return {"missing": "the device's agent is older than this farm, or not a GPU's: it times nobody else"}
     if missing := str(why_not(params["kind"])):
@@ -156,17 +165,13 @@ def time_other(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
-    """Have the device run an artifact by its own loader: parameters and answer as those of `device_offers.check_artifact`.
-
-    Returns:
-        ``{"not_offered": true}`` where the device does not do that.
-    """
-    run = _offered(device_offers.CHECK_ARTIFACT)
+    """Have the device run an artifact by its own loader."""
+    run = _offered(device_functions.CHECK_ARTIFACT)
     if run is None:
         return {"not_offered": True}
     sets = [
-        {**one, **{name: _get().upload(one[name]) for name in ("inputs", "expected")}}
-        for one in params["sets"]
+        {**arrays, **{name: _get().upload(arrays[name]) for name in ("inputs", "expected")}}
+        for arrays in params["sets"]
     ]
     reply: dict[str, Any] = json.loads(
         str(run(json.dumps({**params, "path": _get().upload(params["path"]), "sets": sets})))
@@ -175,7 +180,7 @@ def check_artifact(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offered(name: str) -> Any | None:
-    """Return a function of the device's; None where it has none of that name."""
+    """Return a function of the device; None where it has none of that name."""
     try:
         return _get().function(name)
     except AttributeError:
@@ -189,7 +194,7 @@ def _model(path: str) -> Any:
 
 
 def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the arguments as a kernel takes them: its library has a function for each that it wants in another order."""
+    """Pack the arguments that a kernel takes in an order of its own: its library has a function for each."""
     packed = list(arrays)
     for number, array in enumerate(arrays):
         try:
@@ -197,9 +202,9 @@ def _pack(library: Any, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
             packs = library[f"pack_{number}"]
         except AttributeError:
             continue
-        given, made = _to_device([array, array])
-        packs(given, made)
-        packed[number] = made.numpy()
+        given, result = _to_device([array, array])
+        packs(given, result)
+        packed[number] = result.numpy()
     return packed
 
 
@@ -217,13 +222,13 @@ def _time_kernel(library: Any, args: Sequence[Any], number: int) -> float:
 
 def _to_device(arrays: Sequence[NDArray[Any]]) -> list[Any]:
     device = _get().device(_kind)
-    made = [tvm.runtime.tensor(array, device) for array in arrays]
+    tensors = [tvm.runtime.tensor(array, device) for array in arrays]
     device.sync()
-    return made
+    return tensors
 
 
 def _flatten(value: Any) -> list[Any]:
-    """Return the tensors of an output; a model with several has them in (nested) tuples."""
+    """Return the tensors of an output, which can be a nested tuple."""
     if isinstance(value, Sequence):
         return [tensor for part in value for tensor in _flatten(part)]
     return [value]
@@ -235,29 +240,31 @@ def _get() -> DeviceSession:
     return _session
 
 
-def _failure_as_value(handler: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+def _failure_as_value(handler: Handler) -> Handler:
+    """Return a handler that answers with a description of TVM's errors."""
+
     def call(params: dict[str, Any]) -> Any:
         try:
             return handler(params)
         except (MemoryError, TunefarmError):
             raise
-        except Exception as error:  # noqa: BLE001  (TVM's many: a kernel that does not run is data)
-            whole = " ".join(str(error).split())
-            text = f"{type(error).__name__}: {clean(whole, 500)}"
-        # Outside of the block: the traceback held on to what came from the session.
-        devices_fault = is_devices_fault(whole)
-        poisoned = devices_fault or poisons(whole)
+        except Exception as error:  # noqa: BLE001  (TVM has many error types; a kernel that does not run is data)
+            message = " ".join(str(error).split())
+            text = f"{type(error).__name__}: {clean(message, 500)}"
+        # Outside of the block, in which the traceback keeps objects of the session alive.
+        devices_fault = is_devices_fault(message)
+        poisoned = devices_fault or poisons(message)
         lost = not poisoned and not _get().is_alive()
         if lost or poisoned:
             hang_up({})
-        if (reason := setups_fault(whole)) is not None:
+        if (reason := setups_fault(message)) is not None:
             raise InvalidInputError(f"{reason} ({text})", code="gpu-set-up")
         return {"failure": text, "session_lost": lost, "poisoned": poisoned, "devices_fault": devices_fault}
 
     return call
 
 
-HANDLERS = {
+HANDLERS: Handlers = {
     "connect": connect,
     "hang_up": hang_up,
     "time_other": _failure_as_value(time_other),

@@ -1,4 +1,14 @@
-"""Child process of `testing.workloads`: small workloads made by hand, without a network around them."""
+"""Child process of `testing.workloads`: small workloads built by hand, without a network around them.
+
+Handlers; each answer is a workload (`Workload.to_json`):
+
+- `matmul`: ``n``, ``dtype`` ("float32"), ``wide`` (false): two square matrices; `wide` sums in float32 and rounds.
+- `conv2d`: ``size``, ``channels``, ``dtype``, ``wide``: a 3x3 convolution with bias and ReLU, `channels` in and out.
+- `softmax`: ``n``: over the last of two dimensions of `n`.
+- `gather`: ``n``: rows picked by index, a kernel that reads wherever its indices say.
+- `relu`: ``n``: on a CPU it has no knobs.
+- `hostile`: ``n``: `relu` with names from a stranger.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +17,7 @@ from typing import Any
 import tvm
 from tvm import te, topi
 
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.base.serialization import module_to_text
 from tunefarm_tuning.tvm.tasks.extract import kernel_args, kernel_flops
 from tunefarm_tuning.tvm.tasks.workload_key import workload_key
@@ -16,7 +27,7 @@ _WIDE = "float32"
 
 
 def matmul(params: dict[str, Any]) -> Any:
-    """``n`` times ``n`` of ``dtype``; with ``wide``, summed up in float32 and rounded."""
+    """Return a matrix product."""
     n, dtype = params["n"], params.get("dtype", "float32")
     left = te.placeholder((n, n), dtype, name="left")
     right = te.placeholder((n, n), dtype, name="right")
@@ -28,24 +39,24 @@ def matmul(params: dict[str, Any]) -> Any:
 
 
 def conv2d(params: dict[str, Any]) -> Any:
-    """3x3 convolution, bias and ReLU: ``size`` square, ``channels`` in and out, of ``dtype``; ``wide`` as of `matmul`."""
+    """Return a 3x3 convolution with bias and ReLU."""
     size, channels, dtype = params["size"], params["channels"], params.get("dtype", "float32")
     data = te.placeholder((1, size, size, channels), dtype, name="data")
     weight = te.placeholder((3, 3, channels, channels), dtype, name="weight")
     bias = te.placeholder((1, 1, 1, channels), dtype, name="bias")
-    made = topi.nn.conv2d_nhwc(data, weight, 1, 1, 1, out_dtype=_WIDE if params.get("wide") else dtype)
-    out = topi.nn.relu(topi.add(topi.cast(made, dtype), bias))
+    conv = topi.nn.conv2d_nhwc(data, weight, 1, 1, 1, out_dtype=_WIDE if params.get("wide") else dtype)
+    out = topi.nn.relu(topi.add(topi.cast(conv, dtype), bias))
     return _workload("conv2d", [data, weight, bias, out])
 
 
 def softmax(params: dict[str, Any]) -> Any:
-    """Over the last of two dimensions of ``n``."""
+    """Return a softmax."""
     data = te.placeholder((params["n"], params["n"]), "float32", name="data")
     return _workload("softmax", [data, topi.nn.softmax(data)])
 
 
 def gather(params: dict[str, Any]) -> Any:
-    """``n`` rows picked by index: a kernel that reads wherever its indices say."""
+    """Return a gather of rows."""
     n = params["n"]
     table = te.placeholder((n, 16), "float32", name="table")
     rows = te.placeholder((n,), "int64", name="rows")
@@ -53,13 +64,13 @@ def gather(params: dict[str, Any]) -> Any:
 
 
 def relu(params: dict[str, Any]) -> Any:
-    """Of ``n`` values: on a CPU there is nothing to choose."""
+    """Return a ReLU of `n` values."""
     data = te.placeholder((params["n"],), "float32", name="data")
     return _workload("relu", [data, topi.nn.relu(data)])
 
 
 def hostile(params: dict[str, Any]) -> Any:
-    """``relu`` of ``n`` values, with a stranger's names."""
+    """Return a ReLU whose names hold markup, escapes and control characters."""
     data = te.placeholder((params["n"],), "float32", name="\x1b[31m</pre><script>\u202e\n")
     out = te.compute(data.shape, lambda i: te.max(data[i], 0.0), name="'\"\\\x07é" + "x" * 5000)
     return _workload("\x1b]0;title\x07", [data, out])
@@ -77,4 +88,11 @@ def _workload(name: str, tensors: list[Any]) -> Any:
     ).to_json()
 
 
-HANDLERS = {maker.__name__: maker for maker in (matmul, conv2d, softmax, gather, relu, hostile)}
+HANDLERS: Handlers = {
+    "matmul": matmul,
+    "conv2d": conv2d,
+    "softmax": softmax,
+    "gather": gather,
+    "relu": relu,
+    "hostile": hostile,
+}

@@ -1,4 +1,10 @@
-"""Child process: what a config makes of a workload, as text: the scheduled TensorIR, and the code that TVM generates of it."""
+"""Child process of `compiler.kernel_source`: the kernel of a config as text, scheduled and as generated code.
+
+Handlers:
+
+- `source`: ``ir``, ``target``, ``config``, ``space_key`` (the record's; null where the config is of no record and may apply as another),
+  ``limit_bytes`` -> a list of ``kind`` (``"schedule"``, ``"llvm"``, ``"asm"``, ``"cuda"``), ``text``, ``size_bytes``.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from tvm.tirx import build
 
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean, clean_lines
+from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.tvm.base.resources import with_deep_stack
@@ -23,10 +30,7 @@ _FORMATS = {"llvm": "ll", "asm": "s"}
 
 
 def source(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the texts: ``{"ir", "target", "config", "space_key", "limit_bytes"}`` -> ``[{"kind", "text", "size_bytes"}]``.
-
-    Args:
-        params: ``space_key`` is the record's; None where the config is of no record, and may apply as another.
+    """Return the texts, each cut to the limit.
 
     Raises:
         InvalidInputError: ``"space-changed"`` or ``"does-not-apply"``.
@@ -44,7 +48,7 @@ def _source(params: dict[str, Any]) -> list[dict[str, Any]]:
 def _schedule(params: dict[str, Any], target: Target) -> tvm.IRModule:
     config = Config.from_json(params["config"])
     schedule = apply_recorded(module_from_text(params["ir"]), target, config, params["space_key"])
-    # What is measured is built of exactly this.
+    # Measured kernels are built from exactly this.
     module: tvm.IRModule = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
     return module
 
@@ -52,7 +56,7 @@ def _schedule(params: dict[str, Any], target: Target) -> tvm.IRModule:
 def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
     yield "schedule", str(module["main"].script())
     try:
-        # As candidates are built: without the wrapper's checks of its arguments.
+        # Without the wrapper's checks of its arguments, as candidates are built.
         with tvm.transform.PassContext(config={**SPLIT_TAILS, "tirx.disable_assert": True}):
             built = build(module, target=tvm_target(target))
     except MemoryError:
@@ -62,7 +66,7 @@ def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
             f"the kernel does not build: {clean(str(error), 300)}", code="does-not-apply"
         ) from error
     if target.kind == "cuda":
-        # What the host runs only launches it.
+        # The host's code only launches the kernel.
         for device in built.imports:
             yield "cuda", str(device.inspect_source("cuda"))
         return
@@ -71,7 +75,7 @@ def _texts(module: tvm.IRModule, target: Target) -> Iterator[tuple[str, str]]:
 
 
 def _cut(kind: str, text: str, limit_bytes: int) -> dict[str, Any]:
-    """Return the text without what could steer a terminal, and whole lines of it where it is over the limit."""
+    """Return a text without terminal escapes, cut after a full line where it is over the limit."""
     data = clean_lines(text).encode()
     size_bytes = len(data)
     if size_bytes > limit_bytes:
@@ -79,4 +83,4 @@ def _cut(kind: str, text: str, limit_bytes: int) -> dict[str, Any]:
     return {"kind": kind, "text": data.decode(errors="ignore"), "size_bytes": size_bytes}
 
 
-HANDLERS = {"source": source}
+HANDLERS: Handlers = {"source": source}
