@@ -52,21 +52,21 @@ class GpuFeatures:
     def __call__(self, rows: IntArray) -> FloatArray:
         """Return the features of rows. Shape ``(n, len(names))``."""
         features = np.full((len(rows), len(self.names)), np.nan, dtype=np.float32)
-        for number, nest in enumerate(self._space.gpu):
+        for number, tiling in enumerate(self._space.gpu):
             chosen = np.flatnonzero(rows[:, 0] == number)
-            if nest is not None and len(chosen):
-                features[chosen] = _of(nest, rows[chosen], self._space.sketches[number].knobs)
+            if tiling is not None and len(chosen):
+                features[chosen] = _of(tiling, rows[chosen], self._space.sketches[number].knobs)
         return features
 
 
-def _of(nest: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
-    use = nest.use(rows, knobs)
+def _of(tiling: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
+    use = tiling.use(rows, knobs)
     ones = np.ones(len(rows))
-    resident = _resident_blocks(nest, use)
+    resident = _resident_blocks(tiling, use)
     warps = np.ceil(use.threads / WARP_SIZE)
-    fetch = [_values(knobs, rows, column) for column in nest.fetch_columns]
+    fetch = [_values(knobs, rows, column) for column in tiling.fetch_columns]
     columns = [
-        nest.tensor_cores * ones,
+        tiling.tensor_cores * ones,
         np.log2(use.blocks),
         np.log2(use.threads),
         np.log2(use.vthreads),
@@ -77,19 +77,19 @@ def _of(nest: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArray:
         np.log2(use.work) - np.log2(1 + use.read_bytes),
         np.log2(use.work / use.threads),
         np.log2(use.registers),
-        np.minimum(resident[0] * use.threads / nest.device.threads_per_sm, 1.0),
+        np.minimum(resident[0] * use.threads / tiling.device.threads_per_sm, 1.0),
         np.log2(resident[1]),
         np.log2(resident[2]),
         np.mean(fetch, axis=0) if fetch else ones,
-        np.log2(1 + _values(knobs, rows, nest.unroll_column)) if nest.unroll_column else 0 * ones,
-        max((one.copies for one in nest.shared), default=1) * ones,
+        np.log2(1 + _values(knobs, rows, tiling.unroll_column)) if tiling.unroll_column else 0 * ones,
+        max((one.copies for one in tiling.shared), default=1) * ones,
     ]
     return np.stack(columns, axis=1).astype(np.float32)
 
 
-def _resident_blocks(nest: GpuTiling, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
+def _resident_blocks(tiling: GpuTiling, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
     """Return how many blocks an SM holds at a time: by all that limits them, by registers, by shared memory."""
-    device: GpuLimits = nest.device
+    device: GpuLimits = tiling.device
     registers = np.minimum(use.registers, device.registers_per_thread)
     by_registers = np.maximum(device.registers_per_sm / (registers * use.threads), 0.25)
     by_shared = np.maximum(device.shared_per_sm_bytes / np.maximum(use.shared_bytes, 1024), 0.25)

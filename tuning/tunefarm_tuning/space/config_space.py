@@ -32,9 +32,8 @@ class Sketch:
     """One design space of a workload.
 
     Attributes:
-        knobs: In the order of the trace's sampling instructions.
-        axes: For each knob, the axis of the space's `Computation` that it tiles, -1 where it tiles none of them.
-            Empty where it is not known.
+        knobs: The knobs, in the order of the trace's sampling instructions.
+        axes: For each knob, the axis of the space's `Computation` that it tiles, or -1. Empty where this is not known.
         structure: How the tiled axes are nested, outermost first: ``S`` and ``R`` for a level of the space and the
             reduction loops (``"SSRSRS"``). Empty where there is none.
         epilogue_level: Inside which level of `structure` the consumer of the main block runs; -1 behind all loops.
@@ -47,22 +46,22 @@ class Sketch:
 
     @property
     def size(self) -> int:
-        """How many configs this sketch has; no bound."""
+        """Number of configs of this sketch, however large."""
         return prod(len(knob) for knob in self.knobs)
 
 
 class ConfigSpace:
     """All configs of a workload that a tuner may ask for.
 
-    Applying a config can give one that is not in the space (a compute location snaps to a legal loop that no
-    sketch listed): `contains` is false for it, and `row_of` gives the row of the nearest config that is.
+    A config as applied can be outside the space, as a compute location snaps to a legal loop that no sketch
+    lists. Then `contains` is false, and `row_of` returns the row of the nearest config in the space.
 
     Args:
         sketches: At least one.
-        computation: What the workload's main block computes; None where nobody knows. It tells a cost model more,
-            and is no part of the space's identity.
-        gpu: For each sketch how it is shared out on a GPU, None where nobody knows: what is drawn at random then fits one,
-            and a cost model is told what it asks for. Empty for CPUs; no part of the identity either.
+        computation: What the workload's main block computes; None where it is not known. Cost models read it; it is no
+            part of the space's identity.
+        gpu: For each sketch how it is shared out on a GPU, None where it is not known. Random configs then fit the GPU, and
+            cost models read what they ask for. Empty for CPUs; no part of the identity.
 
     Raises:
         ValueError: If there is no sketch.
@@ -93,19 +92,19 @@ class ConfigSpace:
 
     @cached_property
     def key(self) -> str:
-        """Content hash of what decisions mean here; knob names and sampling weights do not enter it."""
+        """Content hash of the knobs; their names and sampling weights do not enter it."""
         identity = [[knob.identity for knob in sketch.knobs] for sketch in self.sketches]
         text = json.dumps([_VERSION, identity], separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
     def size(self) -> int:
-        """How many configs there are; no bound."""
+        """Number of configs, however large."""
         return sum(sketch.size for sketch in self.sketches)
 
     @property
     def family(self) -> str:
-        """Structure of the computation without extents; empty where it is not known."""
+        """The computation without its extents; empty where it is not known."""
         return self.computation.family if self.computation is not None else ""
 
     @property
@@ -161,13 +160,13 @@ class ConfigSpace:
         if self.size <= 4 * n:
             order = rng.permutation(self.size)[:n]
             return [self.config_at(int(i)) for i in order]
-        found: dict[bytes, IntArray] = {}
-        for _ in range(64):  # a rare choice may have a sampling weight near zero: give up in the end
+        distinct: dict[bytes, IntArray] = {}
+        for _ in range(64):  # a rare choice may have a sampling weight near zero: give up at some point
             for row in self.sample_rows(rng, n):
-                found.setdefault(row.tobytes(), row)
-            if len(found) >= n:
+                distinct.setdefault(row.tobytes(), row)
+            if len(distinct) >= n:
                 break
-        return self.configs(np.array(list(found.values())[:n]))
+        return self.configs(np.array(list(distinct.values())[:n]))
 
     def neighbours(self, config: Config) -> Iterator[Config]:
         """Yield the configs that differ by one step in one knob, in canonical order.
@@ -190,9 +189,9 @@ class ConfigSpace:
             raise ValueError(f"config {config.key} is of another space")
         return self.configs(self.mutate_rows(row[None], rng))[0]
 
-    def crossover(self, one: Config, other: Config, rng: np.random.Generator) -> Config:
+    def crossover(self, first: Config, second: Config, rng: np.random.Generator) -> Config:
         """Return a child of two configs (see `crossover_rows`)."""
-        rows = [self.row_of(one), self.row_of(other)]
+        rows = [self.row_of(first), self.row_of(second)]
         if rows[0] is None or rows[1] is None:
             raise ValueError("a parent is of another space")
         return self.configs(self.crossover_rows(rows[0][None], rows[1][None], rng))[0]
@@ -202,7 +201,7 @@ class ConfigSpace:
     def row_of(self, config: Config) -> IntArray | None:
         """Return the row of the config, or of the nearest in the space; None where the sketch does not fit.
 
-        It is read-only: rows of configs met lately are kept, as a cost model asks for all trials at each fit.
+        The row is read-only and cached: a cost model asks for the rows of all trials at each fit.
         """
         if config not in self._rows:
             if len(self._rows) >= _KEPT_ROWS:
@@ -212,30 +211,30 @@ class ConfigSpace:
 
     def configs(self, rows: IntArray) -> list[Config]:
         """Return the config of each row."""
-        found = []
+        configs = []
         for sketch, *choices in rows.tolist():
             knobs = self.sketches[sketch].knobs
-            found.append(
+            configs.append(
                 Config(sketch, tuple(k.decision_at(c) for k, c in zip(knobs, choices, strict=False)))
             )
-        return found
+        return configs
 
     def sample_rows(self, rng: np.random.Generator, n: int) -> IntArray:
-        """Draw `n` rows with repetition: a sketch, then each of its knobs on its own. Shape ``(n, width)``.
+        """Draw `n` rows with repetition: first a sketch, then each of its knobs. Shape ``(n, width)``.
 
-        Rows that cannot be legal (`fits`) are drawn again, in vain where next to none is.
+        Rows that do not fit (`fits`) are drawn again; some remain where almost none fits.
         """
         rows = self._draw(rng, n)
         return rows if not self.gpu else draw_fitting(self, rows, lambda count: self._draw(rng, count))
 
     def fits(self, rows: IntArray) -> npt.NDArray[np.bool_]:
-        """Return which rows a target can have room for, as far as that is known without a compiler. Shape ``(n,)``."""
-        found = np.ones(len(rows), dtype=np.bool_)
-        for number, nest in enumerate(self.gpu):
+        """Return which rows fit the target, as far as this is known without a compiler. Shape ``(n,)``."""
+        fitting = np.ones(len(rows), dtype=np.bool_)
+        for number, tiling in enumerate(self.gpu):
             chosen = np.flatnonzero(rows[:, 0] == number)
-            if nest is not None and len(chosen):
-                found[chosen] = nest.fits(rows[chosen], self.sketches[number].knobs)
-        return found
+            if tiling is not None and len(chosen):
+                fitting[chosen] = tiling.fits(rows[chosen], self.sketches[number].knobs)
+        return fitting
 
     def _draw(self, rng: np.random.Generator, n: int) -> IntArray:
         rows = np.zeros((n, self.width), dtype=np.int64)
@@ -251,8 +250,8 @@ class ConfigSpace:
 
         Args:
             rows: Shape ``(n, width)``.
-            rng: Where chance comes from.
-            jump: Share of rows whose knob takes any other choice; the rest take a step to a neighbour.
+            rng: The random generator.
+            jump: Share of rows whose knob takes any other choice; the other rows step to a neighbour.
         """
         changed = rows.copy()
         if self.width == 1:
@@ -261,30 +260,30 @@ class ConfigSpace:
         column = np.where(movable, rng.random(movable.shape), -1.0).argmax(axis=1) + 1
         jumps = rng.random(len(rows)) < jump
         for number, sketch in enumerate(self.sketches):
-            for place, knob in enumerate(sketch.knobs, start=1):
+            for index, knob in enumerate(sketch.knobs, start=1):
                 if len(knob) < 2:
                     continue
-                chosen = np.flatnonzero((rows[:, 0] == number) & (column == place))
+                chosen = np.flatnonzero((rows[:, 0] == number) & (column == index))
                 far, near = chosen[jumps[chosen]], chosen[~jumps[chosen]]
                 shift = rng.integers(1, len(knob), size=len(far))
-                changed[far, place] = (rows[far, place] + shift) % len(knob)
-                changed[near, place] = knob.step_indices(rows[near, place], rng)
+                changed[far, index] = (rows[far, index] + shift) % len(knob)
+                changed[near, index] = knob.step_indices(rows[near, index], rng)
         return changed if not self.gpu else np.where(self.fits(changed)[:, None], changed, rows)
 
-    def crossover_rows(self, ones: IntArray, others: IntArray, rng: np.random.Generator) -> IntArray:
+    def crossover_rows(self, first: IntArray, second: IntArray, rng: np.random.Generator) -> IntArray:
         """Return children that take each knob from one of two parents, at even odds.
 
-        A child has the sketch of its parent in `ones`. Parents of two sketches exchange the knobs that are the
-        same dimension at the same place in both.
+        A child has the sketch of its parent in `first`. Parents of two sketches exchange the knobs that are equal
+        at equal positions.
         """
-        alike = self._alike[ones[:, 0], others[:, 0]]
+        alike = self._alike[first[:, 0], second[:, 0]]
         take = alike & (rng.random(alike.shape) < 0.5)
-        children = ones.copy()
-        children[:, 1:][take] = others[:, 1:][take]
-        return children if not self.gpu else np.where(self.fits(children)[:, None], children, ones)
+        children = first.copy()
+        children[:, 1:][take] = second[:, 1:][take]
+        return children if not self.gpu else np.where(self.fits(children)[:, None], children, first)
 
     def distances(self, rows: IntArray, others: IntArray) -> npt.NDArray[np.float64]:
-        """Return in how many places each of `rows` differs from each of `others`, the sketch included.
+        """Return in how many knobs each of `rows` differs from each of `others`; the sketch counts as one.
 
         Returns:
             Shape ``(len(rows), len(others))``.
@@ -304,7 +303,7 @@ class ConfigSpace:
             data["computation"] = self.computation.to_json()
             data["nests"] = [[list(s.axes), s.structure, s.epilogue_level] for s in self.sketches]
         if self.gpu:
-            data["gpu"] = [None if nest is None else nest.to_json() for nest in self.gpu]
+            data["gpu"] = [None if tiling is None else tiling.to_json() for tiling in self.gpu]
         return data
 
     @classmethod
@@ -318,19 +317,19 @@ class ConfigSpace:
             raise ValueError(f"not a config space of version {_VERSION}: {str(data)[:80]}")
         knobs = [tuple(Knob.from_json(knob) for knob in sketch) for sketch in data["sketches"]]
         if data.get("computation") is None:
-            return cls([Sketch(one) for one in knobs])
+            return cls([Sketch(sketch_knobs) for sketch_knobs in knobs])
         try:
-            nests = [
-                Sketch(one, tuple(int(axis) for axis in axes), str(structure), int(level))
-                for one, (axes, structure, level) in zip(knobs, data["nests"], strict=True)
+            sketches = [
+                Sketch(sketch_knobs, tuple(int(axis) for axis in axes), str(structure), int(level))
+                for sketch_knobs, (axes, structure, level) in zip(knobs, data["nests"], strict=True)
             ]
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a config space: its nests are {str(data.get('nests'))[:80]}") from error
+            raise ValueError(f"not a config space: its tilings are {str(data.get('nests'))[:80]}") from error
         gpu = [
-            None if one is None else GpuTiling.from_json(one, len(sketch))
-            for one, sketch in zip(data.get("gpu") or (), knobs, strict=False)
+            None if tiling is None else GpuTiling.from_json(tiling, len(sketch_knobs))
+            for tiling, sketch_knobs in zip(data.get("gpu") or (), knobs, strict=False)
         ]
-        return cls(nests, Computation.from_json(data["computation"]), gpu)
+        return cls(sketches, Computation.from_json(data["computation"]), gpu)
 
     # ---- inside
 
@@ -363,11 +362,11 @@ class ConfigSpace:
 
     @cached_property
     def _alike(self) -> npt.NDArray[np.bool_]:
-        """Whether two sketches have the same knob at a place. Shape ``(sketches, sketches, width - 1)``."""
+        """Whether two sketches have equal knobs at a position. Shape ``(sketches, sketches, width - 1)``."""
         count = len(self.sketches)
         alike = np.zeros((count, count, self.width - 1), dtype=np.bool_)
-        for i, one in enumerate(self.sketches):
-            for j, other in enumerate(self.sketches):
-                same = [a.identity == b.identity for a, b in zip(one.knobs, other.knobs, strict=False)]
+        for i, first in enumerate(self.sketches):
+            for j, second in enumerate(self.sketches):
+                same = [a.identity == b.identity for a, b in zip(first.knobs, second.knobs, strict=False)]
                 alike[i, j, : len(same)] = same
         return alike

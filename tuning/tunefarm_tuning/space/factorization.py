@@ -10,34 +10,34 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 
 MAX_FACTORIZATIONS = 1 << 16
-"""More than this many are thinned evenly; 2^14 times 7^2 in five parts has 46 thousand."""
+"""Longer lists are thinned evenly to this many; 2^14 times 7^2 in five parts has 46 thousand factorizations."""
 
 
 def prime_factors(number: int) -> list[int]:
     """Return the prime factors of `number`, ascending, repeated as often as they divide it."""
     primes = []
-    rest, candidate = number, 2
-    while candidate * candidate <= rest:
-        while rest % candidate == 0:
+    remainder, candidate = number, 2
+    while candidate * candidate <= remainder:
+        while remainder % candidate == 0:
             primes.append(candidate)
-            rest //= candidate
+            remainder //= candidate
         candidate += 1 if candidate == 2 else 2
-    if rest > 1:
-        primes.append(rest)
+    if remainder > 1:
+        primes.append(remainder)
     return primes
 
 
 @lru_cache(maxsize=1024)
 def divisors(number: int) -> tuple[int, ...]:
     """Return the divisors of `number`, ascending."""
-    found = {1}
+    products = {1}
     for prime in prime_factors(number):
-        found |= {d * prime for d in found}
-    return tuple(sorted(found))
+        products |= {product * prime for product in products}
+    return tuple(sorted(products))
 
 
 class _Counter:
-    """Counts and unranks the factorizations with a bounded last factor, without listing them."""
+    """Counts the factorizations with a bounded last factor and returns single ones by rank, without listing them."""
 
     def __init__(self, max_innermost: int) -> None:
         self._max_innermost = max_innermost
@@ -83,22 +83,24 @@ def factorizations(extent: int, parts: int, max_innermost: int) -> IntArray:
         table = np.array([counter.at(rank, extent, parts) for rank in ranks], dtype=np.int64)
     else:
         rows: list[list[int]] = [[]]
-        rests = [extent]
+        quotients = [extent]
         for remaining in range(parts - 1, 0, -1):
-            rows, rests = _extend(rows, rests, remaining, counter)
-        table = np.array([[*row, rest] for row, rest in zip(rows, rests, strict=True)], dtype=np.int64)
+            rows, quotients = _extend(rows, quotients, remaining, counter)
+        table = np.array(
+            [[*row, quotient] for row, quotient in zip(rows, quotients, strict=True)], dtype=np.int64
+        )
     table.flags.writeable = False
     return table
 
 
 def _extend(
-    rows: list[list[int]], rests: list[int], remaining: int, counter: _Counter
+    rows: list[list[int]], quotients: list[int], remaining: int, counter: _Counter
 ) -> tuple[list[list[int]], list[int]]:
-    """Append every legal next factor to every row."""
+    """Append every legal next factor to every row; return the longer rows and what is left of the extent in each."""
     longer, left = [], []
-    for row, rest in zip(rows, rests, strict=True):
-        for divisor in divisors(rest):
-            if counter.count(rest // divisor, remaining):
+    for row, quotient in zip(rows, quotients, strict=True):
+        for divisor in divisors(quotient):
+            if counter.count(quotient // divisor, remaining):
                 longer.append([*row, divisor])
-                left.append(rest // divisor)
+                left.append(quotient // divisor)
     return longer, left

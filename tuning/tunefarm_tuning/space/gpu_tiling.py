@@ -1,6 +1,6 @@
-"""How a sketch for a GPU shares its tiles out: among blocks, threads and shared memory.
+"""How a GPU sketch shares its tiles out among blocks, threads and shared memory, and what its configs then ask of the GPU.
 
-Read off the schedule once, beside the knobs; then what a config asks of the GPU is known without TVM: thousands at once.
+`tvm.space.cuda_tiling` reads a `GpuTiling` off a sketch once. The demands of thousands of configs then follow without TVM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 
 _SPACE_LEVELS = 5
 _REDUCTION_LEVELS = 3
-_CONTROL_REGISTERS = 24  # addresses, counters: what any kernel has beside its tiles
+_CONTROL_REGISTERS = 24  # addresses and counters, which every kernel has besides its tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,10 @@ class Tile:
     """A loop that is split by a knob.
 
     Attributes:
-        column: Of the knob in a row.
-        reduces: It has the reduction's levels; else those of space.
-        unit: Iterations inside of the innermost factor (a tensor core's own tile).
-        inner_multiple: What the factors inside of a thread must be a multiple of.
+        column: Column of the knob in a row.
+        reduces: Whether it is a reduction loop, which has fewer levels than a space loop.
+        unit: Iterations inside the innermost factor (the tile of a tensor core).
+        inner_multiple: The product of the factors inside a thread must be a multiple of this.
     """
 
     column: int
@@ -45,12 +45,13 @@ class SharedTile:
     """A part of a tensor that a block keeps in shared memory.
 
     Attributes:
-        dims: For each dimension, outermost first, the tiles that move its index, and how far.
-        copies: How many of them a pipeline holds at a time.
-        pads: Its rows are padded against bank conflicts.
-        whole_rows: Its rows must be whole multiples of so many values.
-        static: It is declared, not asked for at launch.
-        reads: It is read from memory step by step; else it is the block's result.
+        itemsize_bytes: Size of an element.
+        dims: For each dimension, outermost first, pairs of a tile (its index) and the distance that it moves the index.
+        copies: Copies that a software pipeline holds at a time.
+        pads: Whether its rows are padded against bank conflicts.
+        whole_rows: The length of its rows must be a multiple of this.
+        static: Whether it is declared in the kernel; else it is requested at launch.
+        reads: Whether it is an input, loaded step by step; else it is the block's result.
     """
 
     itemsize_bytes: int
@@ -64,7 +65,7 @@ class SharedTile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockLimits:
-    """What a block may have at most; `min_threads` at least."""
+    """Upper bounds of what a block asks for, and the lower bound `min_threads`."""
 
     max_threads: int
     min_threads: int
@@ -75,17 +76,20 @@ class BlockLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTiling:
-    """A sketch whose space loops are blocks, (virtual) threads and what a thread does.
+    """How a sketch maps its space loops to blocks, virtual threads, threads and the work of a thread.
 
     Attributes:
-        tiles: In the order of the loops.
-        block_levels: How many of a space loop's outer levels are blocks; one of threads follows, behind one of virtual
-            threads where there are two levels between.
-        vthreads: Whether the level before that of threads is one of virtual threads.
-        lanes: Threads that each of the threads' level stands for (a warp, of a tensor core's).
+        tiles: The tiled loops, in order.
+        shared: Tensors in shared memory.
+        block_levels: Outer levels of a space loop that are blocks; the third level is that of threads.
+        vthreads: Whether the second level is one of virtual threads.
+        lanes: Hardware threads of one iteration of the threads' level (a warp, for tensor cores).
         tensor_cores: 0 for none; 1 for ``wmma``, 2 for ``mma`` instructions.
-        fetch_columns: Of the knobs that say how wide shared memory is filled.
-        unroll_column: Of the knob that says how far loops are unrolled; 0 where there is none.
+        fetch_columns: Columns of the knobs for the vector width of loads into shared memory.
+        unroll_column: Column of the knob for unrolling; 0 where there is none.
+        accumulator_bytes: Size of a result while it is summed.
+        limits: What a block may ask for.
+        device: What the GPU has.
     """
 
     tiles: tuple[Tile, ...]
@@ -101,8 +105,15 @@ class GpuTiling:
     device: GpuLimits
 
     def use(self, rows: IntArray, knobs: Sequence[Knob]) -> GpuUse:
-        """Return what the configs of some rows of this sketch ask of a GPU."""
-        factors = [knobs[one.column - 1].table[rows[:, one.column]].astype(np.float64) for one in self.tiles]
+        """Return what configs of this sketch ask of a GPU.
+
+        Args:
+            rows: Rows of the config space, shape ``(n, width)``.
+            knobs: The knobs of the sketch.
+        """
+        factors = [
+            knobs[tile.column - 1].table[rows[:, tile.column]].astype(np.float64) for tile in self.tiles
+        ]
         space = [table for tile, table in zip(self.tiles, factors, strict=True) if not tile.reduces]
         ones = np.ones(len(rows))
 
@@ -120,10 +131,10 @@ class GpuTiling:
             in_thread.append(tile.unit * inner)
             rows_fit &= inner % tile.inner_multiple == 0
         shared = []
-        for one in self.shared:
-            size, last = shared_tile_size(one, in_block)
+        for tensor in self.shared:
+            size, row = shared_tile_size(tensor, in_block)
             shared.append(size)
-            rows_fit &= last % one.whole_rows == 0
+            rows_fit &= row % tensor.whole_rows == 0
         results = np.prod(
             [extent for tile, extent in zip(self.tiles, in_thread, strict=True) if not tile.reduces], axis=0
         )
@@ -134,11 +145,15 @@ class GpuTiling:
             threads=level(2) * self.lanes,
             shared_bytes=np.sum(shared, axis=0) if shared else 0 * ones,
             static_bytes=np.sum(
-                [size for size, one in zip(shared, self.shared, strict=True) if one.static], axis=0
+                [size for size, tensor in zip(shared, self.shared, strict=True) if tensor.static], axis=0
             )
             * ones,
             read_bytes=np.sum(
-                [size / one.copies for size, one in zip(shared, self.shared, strict=True) if one.reads],
+                [
+                    size / tensor.copies
+                    for size, tensor in zip(shared, self.shared, strict=True)
+                    if tensor.reads
+                ],
                 axis=0,
             )
             * ones,
@@ -149,7 +164,7 @@ class GpuTiling:
         )
 
     def fits(self, rows: IntArray, knobs: Sequence[Knob]) -> npt.NDArray[np.bool_]:
-        """Return which rows of this sketch can be legal: what they ask for is there. Shape ``(n,)``."""
+        """Return which rows of this sketch ask for no more than the limits. Shape ``(n,)``."""
         use, limits = self.use(rows, knobs), self.limits
         return (
             (use.threads >= limits.min_threads)
@@ -161,54 +176,63 @@ class GpuTiling:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return a JSON object of all attributes."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], num_knobs: int) -> GpuTiling:
-        """Read what `to_json` wrote of a sketch with so many knobs.
+        """Read what `to_json` wrote for a sketch with `num_knobs` knobs.
 
         Raises:
             ValueError: If it is not such an object.
         """
         try:
-            made = cls(
-                tiles=tuple(Tile(**one) for one in data["tiles"]),
+            tiling = cls(
+                tiles=tuple(Tile(**tile) for tile in data["tiles"]),
                 shared=tuple(
                     SharedTile(
-                        **{**one, "dims": tuple(tuple((int(a), int(s)) for a, s in d) for d in one["dims"])}
+                        **{
+                            **tensor,
+                            "dims": tuple(tuple((int(a), int(s)) for a, s in dim) for dim in tensor["dims"]),
+                        }
                     )
-                    for one in data["shared"]
+                    for tensor in data["shared"]
                 ),
                 block_levels=int(data["block_levels"]),
                 vthreads=bool(data["vthreads"]),
                 lanes=int(data["lanes"]),
                 tensor_cores=int(data["tensor_cores"]),
-                fetch_columns=tuple(int(one) for one in data["fetch_columns"]),
+                fetch_columns=tuple(int(column) for column in data["fetch_columns"]),
                 unroll_column=int(data["unroll_column"]),
                 accumulator_bytes=int(data["accumulator_bytes"]),
                 limits=BlockLimits(**data["limits"]),
                 device=GpuLimits(**data["device"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a GPU's nest: {str(data)[:80]} ({error})") from error
-        columns = [*(one.column for one in made.tiles), *made.fetch_columns, made.unroll_column]
-        axes = [axis for one in made.shared for dim in one.dims for axis, _ in dim]
-        if not all(0 <= one <= num_knobs for one in columns) or not all(
-            0 <= axis < len(made.tiles) for axis in axes
+            raise ValueError(f"not a GPU's tiling: {str(data)[:80]} ({error})") from error
+        columns = [*(tile.column for tile in tiling.tiles), *tiling.fetch_columns, tiling.unroll_column]
+        axes = [axis for tensor in tiling.shared for dim in tensor.dims for axis, _ in dim]
+        if not all(0 <= column <= num_knobs for column in columns) or not all(
+            0 <= axis < len(tiling.tiles) for axis in axes
         ):
-            raise ValueError(f"not a GPU's nest: {str(data)[:80]} (a knob that is not there)")
-        return made
+            raise ValueError(f"not a GPU's tiling: {str(data)[:80]} (a knob that is not there)")
+        return tiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuUse:
-    """What configs ask of a GPU, one entry each.
+    """What configs ask of a GPU; each array has one entry for each config.
 
     Attributes:
-        read_bytes: What a block reads into shared memory in one step.
-        registers: A guess of those of a thread: its results, and a few.
+        blocks: Blocks of the kernel.
+        vthreads: Virtual threads of a thread.
+        threads: Threads of a block.
+        shared_bytes: Shared memory of a block.
+        static_bytes: The part of it that the kernel declares.
+        read_bytes: What a block loads into shared memory in one step of the reduction.
+        registers: An estimate of a thread's registers: its results, and a few for control.
         work: Multiplications of a block in one such step.
-        rows_fit: Whether rows in shared memory, and tiles in threads, are whole.
+        rows_fit: Whether the lengths of rows in shared memory, and tiles in threads, are the multiples that they have to be.
     """
 
     blocks: FloatArray
@@ -222,17 +246,19 @@ class GpuUse:
     rows_fit: npt.NDArray[np.bool_]
 
 
-def shared_tile_size(one: SharedTile, extents: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the bytes of a tile in shared memory, and the length of its rows."""
-    spans = [1.0 + np.sum([stride * (extents[axis] - 1) for axis, stride in dim], axis=0) for dim in one.dims]
+def shared_tile_size(tensor: SharedTile, extents: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Return the bytes of a tensor in shared memory and the elements of its rows; `extents` are those of the tiles in a block."""
+    spans = [
+        1.0 + np.sum([stride * (extents[axis] - 1) for axis, stride in dim], axis=0) for dim in tensor.dims
+    ]
     last = spans[-1] * np.ones_like(extents[0])
-    row = last + (8 - last) % 32 if one.pads else last
+    row = last + (8 - last) % 32 if tensor.pads else last
     size = np.prod(spans[:-1], axis=0) * row if len(spans) > 1 else row
-    return size * one.itemsize_bytes * one.copies, last
+    return size * tensor.itemsize_bytes * tensor.copies, last
 
 
 def num_levels(*, reduces: bool) -> int:
-    """Return how many factors a tile has in the structure of all these sketches."""
+    """Return the number of factors of a tile; all GPU sketches have one structure."""
     return _REDUCTION_LEVELS if reduces else _SPACE_LEVELS
 
 
@@ -245,21 +271,21 @@ class _Space(Protocol):
 
 
 def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray]) -> IntArray:
-    """Return rows with those that do not fit replaced by others that do, of the same sketches as far as there are any.
+    """Replace rows that do not fit by others that do, of the same sketches as far as such are found.
 
-    Of a convolution's configs for a GPU one in a hundred fits: the rest ask for too many threads, or too much memory.
+    Of a convolution's configs for a GPU one in a hundred fits: the others ask for too many threads, or too much memory.
 
     Args:
-        space: Whose rows they are.
-        rows: Drawn at random, each of a sketch that is as good as any.
-        draw: Draws more of them.
+        space: The config space of the rows.
+        rows: Rows drawn at random, shape ``(n, width)``.
+        draw: Draws a number of further rows.
     """
     missing = np.flatnonzero(~space.fits(rows))
-    found = rows.copy()
-    spare = found[:0]
+    result = rows.copy()
+    spare = result[:0]
     for _ in range(_ROUNDS):
         if not len(missing):
-            return found
+            return result
         more = draw(_AT_A_TIME)
         more = more[space.fits(more)]
         spare = more if len(more) else spare
@@ -267,9 +293,9 @@ def draw_fitting(space: _Space, rows: IntArray, draw: Callable[[int], IntArray])
         for sketch in np.unique(rows[missing, 0]):
             wanted = missing[rows[missing, 0] == sketch]
             fitting = more[more[:, 0] == sketch][: len(wanted)]
-            found[wanted[: len(fitting)]] = fitting
+            result[wanted[: len(fitting)]] = fitting
             left.append(wanted[len(fitting) :])
         missing = np.concatenate(left)
-    if len(spare):  # sketches of which next to nothing fits: take others
-        found[missing] = spare[np.arange(len(missing)) % len(spare)]
-    return found
+    if len(spare):  # sketches of which almost nothing fits: take rows of others
+        result[missing] = spare[np.arange(len(missing)) % len(spare)]
+    return result

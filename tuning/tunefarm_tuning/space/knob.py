@@ -16,9 +16,9 @@ from tunefarm_tuning.space.tail_tiles import num_tails
 
 _MAX_EXTENT = 1 << 31
 _MAX_PARTS = 5  # what the deepest of MetaSchedule's tiling structures has (SSSRRSRS)
-_MAX_REST_EXTENTS = 16
-_TO_ANOTHER_EXTENT = 0.25
-"""Share of steps between tilings that leave rests which change what they are tilings of."""
+_MAX_TAIL_EXTENTS = 16
+_TO_ANOTHER_PRODUCT = 0.25
+"""Share of steps that go to a tiling of another product, in knobs whose tiles may leave a tail."""
 _PROBES = 32
 
 
@@ -40,13 +40,15 @@ class Knob:
 
     Attributes:
         name: For people; it is no part of equality.
+        kind: What a decision means.
+        extent: Iterations of the loop (tiles).
         parts: Number of factors (tiles).
         max_innermost: Upper bound of the last factor (tiles).
-        values: What the categorical chooses from, or the locations themselves. Empty for tiles.
+        values: The values that a categorical knob chooses from, or the locations themselves. Empty for tiles.
         weights: How often each of `values` is sampled, relative to the others. Empty means equally often.
-        rest_extents: What the product of the factors may be instead of `extent` (tiles): larger numbers, ascending.
-            The loops run over the end then, and what lies behind it is left out. Only tilings that leave one rest are
-            listed: a tile of tiles may leave one at each level, and each is code of its own.
+        rest_extents: Products that the factors may have instead of `extent` (tiles): larger numbers, ascending. The last
+            tile is then a tail (`space.tail_tiles`). Only tilings with a tail at one level are listed: each tail is code
+            of its own.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Knob:
                 f"knob {name}: no factorization of {extent} has a last factor up to {max_innermost}"
             )
         products = (extent, *rest_extents)
-        if len(rest_extents) > (0 if parts < 2 else _MAX_REST_EXTENTS):
+        if len(rest_extents) > (0 if parts < 2 else _MAX_TAIL_EXTENTS):
             raise ValueError(f"knob {name}: cannot have tilings of {len(rest_extents)} other extents")
         if list(products) != sorted(set(products)) or products[-1] > min(_MAX_EXTENT, 2 * extent):
             raise ValueError(f"knob {name}: tilings of {rest_extents} are none of {extent}")
@@ -116,12 +118,12 @@ class Knob:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What makes two knobs the same dimension: all but the name and the sampling weights."""
-        rests = (self.rest_extents,) if self.rest_extents else ()
-        return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *rests)
+        tails = (self.rest_extents,) if self.rest_extents else ()
+        return (self.kind, self.extent, self.parts, self.max_innermost, self.values, *tails)
 
     @property
     def products(self) -> tuple[int, ...]:
-        """What the factors of a tile multiply to, ascending; the extent is the first."""
+        """The products that the factors of a tile may have, ascending; the extent is the first."""
         return (self.extent, *self.rest_extents)
 
     @property
@@ -131,7 +133,7 @@ class Knob:
 
     @property
     def choices(self) -> Sequence[Decision]:
-        """Every decision, in canonical order. Very many tilings are thinned (`MAX_FACTORIZATIONS`)."""
+        """Every decision, in canonical order. Long lists of tilings are thinned (`MAX_FACTORIZATIONS`)."""
         return [self.decision_at(i) for i in range(len(self))]
 
     def decision_at(self, index: int) -> Decision:
@@ -147,8 +149,8 @@ class Knob:
         if isinstance(decision, tuple):
             if not self._may_be(decision):
                 return None
-            found = int(self.find_factors(np.array([decision], dtype=np.int64))[0])
-            return None if found < 0 else found
+            index = int(self.find_factors(np.array([decision], dtype=np.int64))[0])
+            return None if index < 0 else index
         if self.kind is KnobKind.CATEGORICAL:
             return decision if 0 <= decision < len(self.values) else None
         if self.kind is KnobKind.LOCATION and decision in self.values:
@@ -161,9 +163,9 @@ class Knob:
         An applied config can hold a location that the sketch did not list, and a thinned tile
         knob does not list every tiling.
         """
-        found = self.find(decision)
-        if found is not None:
-            return found
+        index = self.find(decision)
+        if index is not None:
+            return index
         if isinstance(decision, tuple):
             if not self._may_be(decision):
                 return None
@@ -176,7 +178,7 @@ class Knob:
         return int(np.argmin([abs(value - decision) for value in self.values]))
 
     def _may_be(self, factors: tuple[int, ...]) -> bool:
-        """Return whether factors are a tiling of sorts; records from elsewhere may hold any numbers."""
+        """Return whether factors look like a tiling; records from elsewhere may hold any numbers."""
         return (
             self.kind is KnobKind.TILE
             and len(factors) == self.parts
@@ -186,14 +188,14 @@ class Knob:
     def find_factors(self, factors: IntArray) -> IntArray:
         """Return the index of each row of factors, -1 where it is not among the choices. Shape ``(n,)``."""
         tilings = _tilings(self.products, self.parts, self.max_innermost)
-        place = np.searchsorted(tilings.divisors, factors)
-        known = (place < len(tilings.divisors)) & (
-            tilings.divisors[np.minimum(place, len(tilings.divisors) - 1)] == factors
+        positions = np.searchsorted(tilings.divisors, factors)
+        known = (positions < len(tilings.divisors)) & (
+            tilings.divisors[np.minimum(positions, len(tilings.divisors) - 1)] == factors
         )
-        wanted = _encode(place, len(tilings.divisors))
+        wanted = _encode(positions, len(tilings.divisors))
         nearest = np.minimum(np.searchsorted(tilings.codes, wanted), len(tilings.codes) - 1)
-        found = (tilings.codes[nearest] == wanted) & known.all(axis=1)
-        return np.where(found, tilings.order[nearest], -1)
+        listed = (tilings.codes[nearest] == wanted) & known.all(axis=1)
+        return np.where(listed, tilings.order[nearest], -1)
 
     def sample_indices(self, rng: np.random.Generator, n: int) -> IntArray:
         """Draw `n` indices, with repetition. Shape ``(n,)``."""
@@ -223,11 +225,11 @@ class Knob:
         moved_factors = factors.copy()
         moved_factors[rows, source] //= prime
         moved_factors[rows, target] *= prime
-        found = self.find_factors(moved_factors)
-        # The move may break max_innermost, or lead to a tiling that was thinned away: then it is any other.
+        steps = self.find_factors(moved_factors)
+        # The move may break max_innermost, or lead to a tiling that was thinned away: then any other decision is taken.
         other = (indices + rng.integers(1, len(self), size=n)) % len(self)
-        found = np.where(found < 0, other, found)
-        return self._crossed(indices, found, rng) if self.rest_extents else found
+        steps = np.where(steps < 0, other, steps)
+        return self._with_other_products(indices, steps, rng) if self.rest_extents else steps
 
     def _random_primes(self, factors: IntArray, rng: np.random.Generator) -> IntArray:
         """Return a prime of each row's product, drawn as often as it divides it."""
@@ -235,14 +237,14 @@ class Knob:
             return rng.choice(prime_factors(self.extent), size=len(factors))
         product = factors.prod(axis=1)
         prime = np.ones(len(factors), dtype=np.int64)
-        for one in self.products:
-            chosen = np.flatnonzero(product == one)
-            prime[chosen] = rng.choice(prime_factors(one), size=len(chosen))
+        for number in self.products:
+            chosen = np.flatnonzero(product == number)
+            prime[chosen] = rng.choice(prime_factors(number), size=len(chosen))
         return prime
 
-    def _crossed(self, indices: IntArray, steps: IntArray, rng: np.random.Generator) -> IntArray:
-        """Return steps, some replaced by one to a tiling of another product: of a few, the nearest to where it starts."""
-        chosen = np.flatnonzero(rng.random(len(indices)) < _TO_ANOTHER_EXTENT)
+    def _with_other_products(self, indices: IntArray, steps: IntArray, rng: np.random.Generator) -> IntArray:
+        """Return steps, some replaced by a step to a tiling of another product: the nearest of a few random ones."""
+        chosen = np.flatnonzero(rng.random(len(indices)) < _TO_ANOTHER_PRODUCT)
         logs = np.log2(self.table)
         probes = rng.integers(len(self), size=(len(chosen), _PROBES))
         here = logs[indices[chosen]]
@@ -251,12 +253,12 @@ class Knob:
         nearest = away.argmin(axis=1)
         rows = np.arange(len(chosen))
         legal = np.isfinite(away[rows, nearest])
-        crossed = steps.copy()
-        crossed[chosen[legal]] = probes[rows, nearest][legal]
-        return crossed
+        replaced = steps.copy()
+        replaced[chosen[legal]] = probes[rows, nearest][legal]
+        return replaced
 
     def neighbour_indices(self, index: int) -> list[int]:
-        """Return all neighbours that `step_indices` can reach by a legal move, ascending; of tiles, those of equal product."""
+        """Return all neighbours that `step_indices` reaches by a legal move, ascending; for tiles, those of equal product."""
         if self.kind is not KnobKind.TILE:
             return [i for i in (index - 1, index + 1) if 0 <= i < len(self)]
         factors = self.table[index]
@@ -273,14 +275,14 @@ class Knob:
                         moved.append(row)
         if not moved:
             return []
-        found = self.find_factors(np.array(moved))
-        return sorted({int(i) for i in found if i >= 0 and i != index})
+        indices = self.find_factors(np.array(moved))
+        return sorted({int(i) for i in indices if i >= 0 and i != index})
 
     def to_json(self) -> list[Any]:
         """Return a compact list: a tile is written by its extent, not by its choices."""
         if self.kind is KnobKind.TILE:
-            rests = [list(self.rest_extents)] if self.rest_extents else []
-            return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost, *rests]
+            tails = [list(self.rest_extents)] if self.rest_extents else []
+            return [self.kind.value, self.name, self.extent, self.parts, self.max_innermost, *tails]
         if self.kind is KnobKind.CATEGORICAL:
             return [self.kind.value, self.name, list(self.values), list(self.weights)]
         return [self.kind.value, self.name, list(self.values)]
@@ -293,17 +295,17 @@ class Knob:
             ValueError: If it is not such a list.
         """
         try:
-            kind, name, *rest = data
+            kind, name, *fields = data
             if kind == KnobKind.TILE:
-                extent, parts, max_innermost, *rests = rest
-                (rest_extents,) = rests or [()]
-                others = [int(one) for one in rest_extents]
-                return cls.tile(str(name), int(extent), int(parts), int(max_innermost), others)
+                extent, parts, max_innermost, *tails = fields
+                (tail_extents,) = tails or [()]
+                products = [int(product) for product in tail_extents]
+                return cls.tile(str(name), int(extent), int(parts), int(max_innermost), products)
             if kind == KnobKind.CATEGORICAL:
-                candidates, probs = rest
+                candidates, probs = fields
                 return cls.categorical(str(name), candidates, probs or None)
             if kind == KnobKind.LOCATION:
-                (candidates,) = rest
+                (candidates,) = fields
                 return cls.location(str(name), candidates)
         except (TypeError, ValueError) as error:
             raise ValueError(f"not a knob: {str(data)[:80]} ({error})") from error
@@ -311,28 +313,28 @@ class Knob:
 
 
 def _plain(value: float) -> float:
-    """Return an int where the value is one, so that 16 and 16.0 are written alike."""
+    """Return a whole number as an int, so that 16 and 16.0 are written alike."""
     number = float(value)
     return int(number) if number.is_integer() else number
 
 
-def _encode(places: IntArray, base: int) -> IntArray:
+def _encode(positions: IntArray, base: int) -> IntArray:
     """Return one number per row that orders rows lexicographically."""
-    code = np.zeros(len(places), dtype=np.int64)
-    for column in places.T:
+    code = np.zeros(len(positions), dtype=np.int64)
+    for column in positions.T:
         code = code * base + column
     return code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tilings:
-    """Every tiling of some products, and what to look them up by.
+    """Every tiling of some products, and an index of them.
 
     Attributes:
         table: The factors, product by product.
-        divisors: Of the products, ascending.
-        codes: Of the tilings, ascending.
-        order: Where in `table` each of `codes` is.
+        divisors: All divisors of the products, ascending.
+        codes: The encoded tilings, ascending.
+        order: The row of `table` for each of `codes`.
     """
 
     table: IntArray
@@ -343,11 +345,13 @@ class _Tilings:
 
 @lru_cache(maxsize=256)
 def _tilings(products: tuple[int, ...], parts: int, max_innermost: int) -> _Tilings:
-    sorted_divisors = np.array(sorted({d for one in products for d in divisors(one)}), dtype=np.int64)
+    sorted_divisors = np.array(
+        sorted({divisor for product in products for divisor in divisors(product)}), dtype=np.int64
+    )
     extent, *others = products
     tables = [factorizations(extent, parts, max_innermost)]
-    for one in others:
-        rows = factorizations(one, parts, max_innermost)
+    for product in others:
+        rows = factorizations(product, parts, max_innermost)
         tables.append(rows[num_tails(rows, extent) == 1])
     table = tables[0] if len(tables) == 1 else np.vstack(tables)
     table.flags.writeable = False

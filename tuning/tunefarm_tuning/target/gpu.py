@@ -13,7 +13,7 @@ from typing import Any
 from tunefarm_tuning.target.target import Target
 
 STATIC_SHARED_BYTES = 48 << 10
-"""Shared memory that a kernel may declare; beyond it, it has to be asked for when the kernel is launched."""
+"""Shared memory that a kernel may declare; more has to be requested when the kernel is launched."""
 
 WARP_SIZE = 32
 
@@ -23,8 +23,10 @@ class GpuLimits:
     """Limits of a block and of a multiprocessor (SM).
 
     Attributes:
-        shared_optin_bytes: Shared memory that one block can have if the kernel asks for it at launch.
-        shared_per_sm_bytes: What the blocks on one SM share.
+        shared_optin_bytes: Shared memory that one block can have if the kernel requests it at launch.
+        shared_per_sm_bytes: Shared memory of one SM, for all its blocks.
+        threads_per_sm: Threads that are resident on one SM.
+        blocks_per_sm: Blocks that are resident on one SM.
     """
 
     shared_optin_bytes: int
@@ -70,13 +72,13 @@ _BY_NUMBER = {
 
 
 def limits_of(arch: str) -> GpuLimits:
-    """Return the limits of an architecture (``sm_90``, ``sm_90a``); of one that is not listed, those that any has."""
-    found = _BY_NUMBER.get(number_of(arch))
-    return found if found is not None else _limits(48, 64, 1024, 16)
+    """Return the limits of an architecture (``sm_90``, ``sm_90a``); for unknown ones the limits that every architecture meets."""
+    limits = _BY_NUMBER.get(number_of(arch))
+    return limits if limits is not None else _limits(48, 64, 1024, 16)
 
 
 def number_of(arch: str) -> int:
-    """Return ``90`` of ``sm_90a``; 0 where there is none."""
+    """Return the number of an architecture: 90 for ``sm_90a``; 0 without one."""
     digits = plain_arch(arch).removeprefix("sm_")
     return int(digits) if digits.isdigit() else 0
 
@@ -87,10 +89,10 @@ def limits_of_target(target: Target) -> GpuLimits:
 
 
 def target_limits(arch: str) -> dict[str, int]:
-    """Return what a target of an architecture says of itself, by TVM's names.
+    """Return the limits of an architecture as attributes of a target, by TVM's names.
 
-    Schedules read it; without a GPU at hand TVM does not know it, and spaces would differ from machine to machine. Shared
-    memory is what a kernel may declare: TVM has no name for more (see `GpuLimits.shared_optin_bytes`).
+    Schedules read them. TVM does not know them without a GPU at hand, so spaces would differ from machine to machine. Shared
+    memory is what a kernel may declare; TVM has no name for more (see `GpuLimits.shared_optin_bytes`).
     """
     limits = limits_of(arch)
     return {
@@ -102,7 +104,7 @@ def target_limits(arch: str) -> dict[str, int]:
 
 
 _MIB = 1 << 20
-# Names without the maker's and the brand's, to architecture and MiB of L2 cache (0: differs, or not known for sure).
+# Architecture and MiB of L2 cache (0: it differs, or is not known for sure), by name without maker and brand.
 _NAMED: dict[str, tuple[str, int]] = {
     "p100": ("sm_60", 4),
     "p4": ("sm_61", 2),
@@ -167,7 +169,7 @@ _FAMILIES = (
     (re.compile(r"(jetson )?(agx )?thor"), "sm_110"),
 )
 _MAKERS = {"nvidia", "geforce", "tesla", "quadro"}
-# What a name goes on with: how it is built in, how much memory it has. Some of these have another L2 cache.
+# Words that can follow the model: form factors and memory sizes, and variants, some of which have another L2 cache.
 _FORMS = re.compile(
     r"sxm[0-9]?|pcie|pg[0-9]+|nvl|hbm[0-9]e?|[0-9]+g[bi]?b?|tensor|core|gpu|graphics|device|480gb"
 )
@@ -175,38 +177,38 @@ _VARIANTS = re.compile(
     r"ti|super|laptop|mobile|max|q|d|oem|mig|ada|generation|blackwell|server|workstation|edition|"
     r"nano|nx|developer|kit|dgx|spark|superchip"
 )
-_LOOKS_LIKE_ONE = re.compile(
+_LOOKS_LIKE_GPU = re.compile(
     r"\b(nvidia|geforce|tesla|quadro|rtx|gtx|titan|jetson)\b|^[abhlptv][0-9]{1,4}[a-z]?\b"
 )
 
 
 def find_gpu(name: str) -> dict[str, Any] | None:
-    """Return ``{"kind", "arch"}``, and ``"l2_cache_size_bytes"`` where it is known, of a GPU's name; None for any other text.
+    """Return ``{"kind", "arch"}``, and ``"l2_cache_size_bytes"`` where it is known, for a GPU's name; None for any other text.
 
     Args:
-        name: As a person says it or its driver: ``h200``, ``nvidia/nvidia-h200``, ``NVIDIA GeForce RTX 4070 Ti SUPER``.
+        name: The name as people or drivers give it: ``h200``, ``nvidia/nvidia-h200``, ``NVIDIA GeForce RTX 4070 Ti SUPER``.
     """
     words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word and word not in _MAKERS]
     for count in range(min(len(words), 4), 0, -1):
-        model, rest = " ".join(words[:count]), words[count:]
-        if not all(_FORMS.fullmatch(word) or _VARIANTS.fullmatch(word) for word in rest):
+        model, suffixes = " ".join(words[:count]), words[count:]
+        if not all(_FORMS.fullmatch(word) or _VARIANTS.fullmatch(word) for word in suffixes):
             continue
         arch, l2_mib = _NAMED.get(model, ("", 0))
         arch = arch or next((arch for pattern, arch in _FAMILIES if pattern.fullmatch(model)), "")
         if arch:
-            exact = all(_FORMS.fullmatch(word) for word in rest)
+            exact = all(_FORMS.fullmatch(word) for word in suffixes)
             l2 = {"l2_cache_size_bytes": l2_mib * _MIB} if l2_mib and exact else {}
             return {"kind": "cuda", "arch": arch, **l2}
     return None
 
 
 def looks_like_gpu(name: str) -> bool:
-    """Return whether a text seems to mean a GPU of NVIDIA's, known or not."""
-    return _LOOKS_LIKE_ONE.search(name.lower()) is not None
+    """Return whether a text seems to name an NVIDIA GPU, known or not."""
+    return _LOOKS_LIKE_GPU.search(name.lower()) is not None
 
 
 def known_gpus() -> list[str]:
-    """Return what names there are, families as what they begin with."""
+    """Return the known names, and the prefixes of known families."""
     return [*_NAMED, "rtx 20xx", "rtx 30xx", "rtx 40xx", "rtx 50xx", "rtx pro", "orin", "thor"]
 
 
@@ -216,20 +218,22 @@ def gpu_target(
     """Return the target of a GPU that a driver describes.
 
     Args:
-        arch: ``sm_90``.
-        name: As the driver gives it: what it does not tell is looked up by it.
+        arch: The architecture, ``sm_90``.
+        name: The driver's name for it; it tells the L2 cache where the driver does not.
         attributes: What the driver tells, by TVM's names (``l2_cache_size_bytes``, ``registers_per_block``).
-        machine: Of the computer that it is in, as ``platform.machine()`` gives it. Another one than x86 becomes the target's
-            ``host``: libraries are then linked for it wherever they are built.
+        machine: The computer's ``platform.machine()``. Any other than x86 becomes the target's ``host``, so that libraries
+            are linked for it wherever they are built.
     """
     by_name = find_gpu(name) or {}
-    told = {"l2_cache_size_bytes": by_name["l2_cache_size_bytes"]} if "l2_cache_size_bytes" in by_name else {}
+    cache = (
+        {"l2_cache_size_bytes": by_name["l2_cache_size_bytes"]} if "l2_cache_size_bytes" in by_name else {}
+    )
     host: dict[str, Any] = {}
     where = {"arm64": "aarch64"}.get(machine.lower(), machine.lower())
     if where and where not in ("x86_64", "amd64"):
         host = {"host": {"kind": "llvm", "mtriple": f"{where}-linux-gnu"}}
     return Target.from_json(
-        {"kind": "cuda", "arch": arch, **target_limits(arch), **told, **(attributes or {}), **host}
+        {"kind": "cuda", "arch": arch, **target_limits(arch), **cache, **(attributes or {}), **host}
     )
 
 

@@ -16,16 +16,21 @@ _NOISE = re.compile(r"\(r\)|\(tm\)|\bcpu\b|\bprocessor\b|@.*|\b\d+-core\b", re.I
 
 
 def host_device_model() -> str:
-    """Return this machine's model: machines of one model give timings that can be compared.
+    """Return this machine's device model: timings of machines of one model can be compared.
 
-    A slug of the CPU's name, its family and model numbers (virtual machines often give every CPU of a maker one
+    It is a slug of the CPU's name, its family and model numbers (virtual machines often give all CPUs of a maker one
     name) and the cores in use: ``"amd-epyc-f26m2-2c"``.
     """
     return device_model(_cpu_fields(), num_cores())
 
 
 def device_model(cpu: dict[str, str], cores: int) -> str:
-    """Return the device model for the fields of one processor of ``/proc/cpuinfo``."""
+    """Return the device model of a CPU.
+
+    Args:
+        cpu: The fields of one processor in ``/proc/cpuinfo``.
+        cores: The cores in use.
+    """
     if "model name" in cpu:
         name = _slug(_NOISE.sub(" ", cpu["model name"]))
         if "cpu family" in cpu and "model" in cpu:
@@ -40,7 +45,7 @@ def device_model(cpu: dict[str, str], cores: int) -> str:
 
 @cache
 def num_cores() -> int:
-    """Return how many physical cores this process may use: affinity and control groups count."""
+    """Return how many physical cores this process may use, by its affinity and its control group."""
     import psutil
 
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -49,7 +54,7 @@ def num_cores() -> int:
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the CPU's features as the system has them switched on (``"avx2"``); empty where it does not say."""
+    """Return the CPU's features that the system has switched on (``"avx2"``); empty where it does not tell."""
     cpu = _cpu_fields()
     return frozenset((cpu.get("flags") or cpu.get("Features") or "").split())
 

@@ -1,6 +1,6 @@
-"""Which CPUs multiply bytes and add up in one instruction, ``vpdpbusd``: by LLVM's names, so that asking needs no TVM.
+"""Which CPUs have an int8 dot product instruction (VNNI, ``vpdpbusd``), by LLVM's names for them; asking needs no TVM.
 
-What a quantised network's kernels are depends on it: so the farm, which keeps a model's tasks, asks as well as the compiler.
+The kernels of a quantised network depend on it. So the farm, which stores a model's tasks, asks as well as the compiler.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LANES = {
     **dict.fromkeys(_AVX_VNNI.split(), 8),
 }
 _AVX2 = {"sse", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "avx", "avx2"}
-# By lanes: the feature that has the instruction, and all that LLVM takes it away with.
+# By lanes: the feature with the instruction, and all features without which LLVM removes it.
 _NEEDED = {
     16: ("avx512vnni", {"avx512vnni", "avx512f", "fma", "f16c", *_AVX2}),
     8: ("avxvnni", {"avxvnni", *_AVX2}),
@@ -28,18 +28,18 @@ _NEEDED = {
 
 
 def dot_product_lanes(target: Target) -> int:
-    """Return how many sums of four products of bytes one instruction of a target makes: 16, 8, or 0 where it has none.
+    """Return the sums of four products that one instruction of a target adds to: 16, 8, or 0 without such an instruction.
 
-    Attributes count: those that take the instruction away, or what it is built on (``-mattr=-avx512vnni``, ``-avx512f``), and
+    The target's attributes count: those that remove the instruction or its basis (``-mattr=-avx512vnni``, ``-avx512f``), and
     those that add it.
     """
     if target.kind != "llvm":
         return 0
     given = target.get("mattr")
     attributes = given if isinstance(given, tuple) else str(given or "").split(",")
-    taken = {one[1:] for one in attributes if one.startswith("-")}
+    removed = {feature[1:] for feature in attributes if feature.startswith("-")}
     own = _LANES.get(str(target.get("mcpu")), 0)
     for lanes, (feature, needed) in _NEEDED.items():
-        if (lanes == own or f"+{feature}" in attributes) and not needed & taken:
+        if (lanes == own or f"+{feature}" in attributes) and not needed & removed:
             return lanes
     return 0

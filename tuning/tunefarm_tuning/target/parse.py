@@ -1,4 +1,4 @@
-"""Target names that people say, read into `Target`. Imports no compiler: what TVM knows ships as a table."""
+"""Read what people write for a target into a `Target`. Imports no compiler: TVM's tags and options ship as a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tunefarm_tuning.target.gpu import find_gpu, known_gpus, looks_like_gpu, tar
 from tunefarm_tuning.target.target import Attribute, Target
 
 KINDS = ("llvm", "cuda")
-"""The kinds that tunefarm tunes for. TVM has tags of others (Metal, OpenCL, Hexagon), which are refused by name."""
+"""The kinds of targets that tunefarm tunes for. TVM has tags of other kinds (Metal, OpenCL, Hexagon); they are refused."""
 
 _OTHER_KINDS = {"c", "hexagon", "metal", "nvptx", "opencl", "rocm", "vulkan", "webgpu"}
 _MAX_TEXT = 4096
@@ -36,39 +36,39 @@ def parse_target(text: str | Mapping[str, Any] | Target) -> Target:
             JSON, or the dict it stands for; what `Target.key` gives.
 
     Raises:
-        UnknownTargetError: If it means nothing; the message lists the nearest that does.
+        UnknownTargetError: If it is no target; the message lists the nearest targets.
     """
     if isinstance(text, Target):
         return text
     if isinstance(text, Mapping):
         return _from_config(text)
-    said = text.strip()
-    if not said or len(said) > _MAX_TEXT:
+    given = text.strip()
+    if not given or len(given) > _MAX_TEXT:
         raise UnknownTargetError(
             "a target is needed: host, 'llvm -mcpu=NAME', cuda/sm_90, or one of TVM's tags"
         )
-    if said == "host":
+    if given == "host":
         return detect_host_target()
-    if said.startswith("{"):
+    if given.startswith("{"):
         try:
-            return _from_config(json.loads(said))
+            return _from_config(json.loads(given))
         except (ValueError, RecursionError) as error:
             raise UnknownTargetError(
                 f"the target starts like JSON, but is none: {clean(str(error))}"
             ) from error
-    if said in _table()["tags"]:
-        return _from_config(_table()["tags"][said])
-    kind, slash, name = said.partition("/")
-    if slash and " " not in said and kind in KINDS:
+    if given in _table()["tags"]:
+        return _from_config(_table()["tags"][given])
+    kind, slash, name = given.partition("/")
+    if slash and " " not in given and kind in KINDS:
         return _from_config({"kind": kind, "arch" if kind == "cuda" else "mcpu": name})
-    if (gpu := find_gpu(said)) is not None:
+    if (gpu := find_gpu(given)) is not None:
         return _from_config(gpu)
-    return _from_options(said)
+    return _from_options(given)
 
 
 @cache
 def detect_host_target() -> Target:
-    """Return this machine as a target: LLVM's own name for the CPU, and the physical cores that may be used."""
+    """Return this machine as a target: LLVM's name for the CPU, and the physical cores that this process may use."""
     return Target.from_json(
         call_in_child(
             "tunefarm_tuning.tvm.children.machine",
@@ -80,28 +80,30 @@ def detect_host_target() -> Target:
     )
 
 
-def _from_options(said: str) -> Target:
+def _from_options(given: str) -> Target:
     try:
-        words = shlex.split(said)
+        words = shlex.split(given)
     except ValueError as error:
-        raise UnknownTargetError(f"the target '{clean(said)}' cannot be split into words: {error}") from error
+        raise UnknownTargetError(
+            f"the target '{clean(given)}' cannot be split into words: {error}"
+        ) from error
     kind = words[0] if words else ""
     if kind not in KINDS:
-        raise _unknown(said)
+        raise _unknown(given)
     config: dict[str, Any] = {"kind": kind}
-    rest = list(words[1:])
-    while rest:
-        word = rest.pop(0)
+    remaining = list(words[1:])
+    while remaining:
+        word = remaining.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
         if not word.startswith("-") or not name:
             raise UnknownTargetError(
-                f"in target '{clean(said)}', '{clean(word)}' is not an option; write -name=value",
+                f"in target '{clean(given)}', '{clean(word)}' is not an option; write -name=value",
                 word=clean(word),
             )
         if not equals:
-            if not rest:
-                raise UnknownTargetError(f"in target '{clean(said)}', option -{clean(name)} has no value")
-            value = rest.pop(0)
+            if not remaining:
+                raise UnknownTargetError(f"in target '{clean(given)}', option -{clean(name)} has no value")
+            value = remaining.pop(0)
         config[name] = _value_from_text(kind, name, value)
     return _from_config(config)
 
@@ -132,9 +134,9 @@ def _from_config(config: Any) -> Target:
     }
     if kind == "cuda":
         if not isinstance(attributes.get("arch"), str) or not _CUDA_ARCH.fullmatch(attributes["arch"]):
-            said = clean(str(attributes.get("arch", "")), 40)
+            given = clean(str(attributes.get("arch", "")), 40)
             raise UnknownTargetError(
-                f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {said or 'none'})"
+                f"a cuda target needs its architecture as sm_NN, for example cuda/sm_90 (found: {given or 'none'})"
             )
         attributes = {**target_limits(attributes["arch"]), **attributes}
     else:
@@ -160,7 +162,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
         "str": isinstance(value, str) and bool(value) and value.isprintable(),
         "Array<str>": isinstance(value, Sequence)
         and not isinstance(value, str)
-        and all(isinstance(one, str) and one.isprintable() and "," not in one for one in value),
+        and all(isinstance(item, str) and item.isprintable() and "," not in item for item in value),
     }.get(expected, False)
     if not fits:
         wanted = {"int": "a whole number above zero", "bool": "true or false", "str": "text"}.get(
@@ -174,7 +176,7 @@ def _checked(kind: str, name: str, value: Any) -> Any:
 
 
 def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
-    """Refuse a CPU name that LLVM does not know: TVM takes it silently and compiles for a generic one."""
+    """Refuse a CPU name that LLVM does not know; TVM would silently compile for a generic CPU."""
     if cpu is None or cpu == "generic":
         return
     known: dict[str, list[str]] = _table()["cpus"]
@@ -191,8 +193,8 @@ def _check_cpu(cpu: Attribute | None, triple: Attribute | None) -> None:
         )
 
 
-def _unknown(said: str) -> UnknownTargetError:
-    word = said.split(maxsplit=1)[0].lower()
+def _unknown(given: str) -> UnknownTargetError:
+    word = given.split(maxsplit=1)[0].lower()
     if word in _OTHER_KINDS:
         return _unsupported(word)
     names = [*_table()["tags"], "host", *KINDS, *(f"cuda/sm_{n}" for n in (75, 80, 86, 89, 90))]
@@ -206,10 +208,10 @@ def _unknown(said: str) -> UnknownTargetError:
     ]
     nearest = list(dict.fromkeys(near))[:5]
     forms = "a target is host, 'llvm -mcpu=NAME -num-cores=N', cuda/sm_NN, JSON, a GPU's name, or one of TVM's tags"
-    if looks_like_gpu(said):
+    if looks_like_gpu(given):
         forms = f"of a GPU that is not listed give the architecture (cuda/sm_NN); known are {', '.join(known_gpus())}"
     return UnknownTargetError(
-        f"unknown target '{clean(said, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
+        f"unknown target '{clean(given, 60)}'{_did_you_mean(nearest) or ';'} {forms}", nearest=nearest
     )
 
 

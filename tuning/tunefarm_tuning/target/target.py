@@ -1,4 +1,4 @@
-"""Targets: what we compile for."""
+"""Targets: the machines that kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Target:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Target:
+        """Read a dict of TVM's form, as `to_json` writes it."""
         attributes = tuple(sorted((name, _attribute(v)) for name, v in data.items() if name != "kind"))
         return cls(kind=str(data["kind"]), attributes=attributes)
 

@@ -19,15 +19,16 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.gpu import plain_arch
 from tunefarm_tuning.target.target import Target
 
+_REPORTED = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
 _HOMES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 _USUAL = Path("/usr/local/cuda")
 _TIMEOUT_SEC = 60.0
 
 
 def find_nvcc() -> Path | None:
-    """Return ``nvcc``: that on the PATH, in ``CUDA_HOME`` or where its installer puts it; None where there is none."""
-    if (found := shutil.which("nvcc")) is not None:
-        return Path(found)
+    """Return ``nvcc``, from the PATH, ``CUDA_HOME`` or the folder of its installer; None without one."""
+    if (on_path := shutil.which("nvcc")) is not None:
+        return Path(on_path)
     homes = [Path(os.environ[name]) for name in _HOMES if os.environ.get(name)]
     for home in (*homes, _USUAL):
         path = home / "bin" / "nvcc"
@@ -37,13 +38,13 @@ def find_nvcc() -> Path | None:
 
 
 def check_can_build(target: Target) -> Path | None:
-    """Return the compiler that kernels for a target need, and None where they need none.
+    """Return the compiler that kernels for a target need; None where they need none.
 
-    Cheap, and asked before anything is queued: otherwise every candidate would fail one by one.
+    The check is cheap and runs before anything is queued; otherwise every candidate would fail by itself.
 
     Raises:
-        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it does not know the
-            target's architecture: it is older, or so new that it has dropped it.
+        InvalidInputError: ``no-cuda-compiler`` if there is no ``nvcc``; ``cuda-compiler-unfit`` if it is too old, or too new,
+            for the target's architecture.
     """
     if target.kind != "cuda":
         return None
@@ -69,7 +70,7 @@ def check_can_build(target: Target) -> Path | None:
 
 @lru_cache(maxsize=8)
 def architectures(nvcc: Path) -> tuple[str, ...]:
-    """Return what a compiler builds for, oldest first: ``sm_80``; asked once.
+    """Return the architectures that a compiler builds for (``sm_80``), oldest first; it is asked once.
 
     Raises:
         InvalidInputError: ``no-cuda-compiler`` if it does not answer.
@@ -99,9 +100,6 @@ def _broken(nvcc: Path, why: str) -> InvalidInputError:
     )
 
 
-_REPORTED = ("tunefarm", "apache-tvm", "apache-tvm-ffi", "onnx", "onnxruntime", "xgboost", "numpy")
-
-
 def toolchain_key() -> str:
     """Return the part of a record's key that says which compiler it holds for: ``"tvm-0.27.0.post1"``.
 
@@ -118,11 +116,11 @@ def toolchain_key() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what has a say in an artifact, by package; what is not installed is left out."""
-    found = {"python": platform.python_version()}
+    """Return the versions of the packages that shape an artifact, by name; those that are not installed are left out."""
+    versions_by_name = {"python": platform.python_version()}
     for package in _REPORTED:
         try:
-            found[package] = metadata.version(package)
+            versions_by_name[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions_by_name

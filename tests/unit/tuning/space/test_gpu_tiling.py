@@ -143,7 +143,7 @@ def test_a_space_survives_json() -> None:
     assert again.gpu == ours.gpu
     bad = ours.to_json()
     bad["gpu"][0]["unroll_column"] = 99
-    with pytest.raises(ValueError, match="not a GPU's nest"):
+    with pytest.raises(ValueError, match="not a GPU's tiling"):
         ConfigSpace.from_json(bad)
 
 

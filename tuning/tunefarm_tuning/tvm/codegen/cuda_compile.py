@@ -1,4 +1,4 @@
-"""CUDA C to machine code, with ``nvcc``."""
+"""Compile CUDA C to machine code with ``nvcc``."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.target.target import Target
 from tunefarm_tuning.target.toolchain import check_can_build
 
-_TIMEOUT_SEC = 600.0  # a builder's own is shorter, and ends the compiler with the child that runs it
+_TIMEOUT_SEC = 600.0  # a builder's own limit is shorter, and ends the compiler with its child process
 
 
 def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
     """Return the machine code (an ELF file, a *cubin*) of CUDA C for a target's architecture.
 
-    Without ``--use_fast_math``, which TVM would give: its ``tanh`` is off by 5e-4, its divisions and roots by more than an ULP.
+    TVM would pass ``--use_fast_math``; it is left out, as its ``tanh`` is off by 5e-4, and its divisions and roots by more than
+    one ULP.
 
-    ``nvcc`` stays in this process's group, so that whoever ends the group ends its compilers too. What takes longer than
-    anybody waits is ended here.
+    ``nvcc`` stays in this process's group, so that ending the group ends its compilers too. After a time limit it is ended here.
 
     Args:
-        source: What TVM generated.
-        target: Of kind ``cuda``.
-        work_dir: What the compiler makes on the way is there, in a folder that goes again.
+        source: CUDA C as TVM generates it.
+        target: A target of kind ``cuda``.
+        work_dir: Where a temporary folder holds the compiler's files.
 
     Raises:
         InvalidInputError: ``no-cuda-compiler``, ``cuda-compiler-unfit``; ``cuda-compile-failed`` if it refuses the source,
-            or is not done in time.
+            or takes too long.
     """
     nvcc = check_can_build(target)
     number = str(target.get("arch")).removeprefix("sm_")
@@ -54,7 +54,7 @@ def compile_cuda(source: bytes, target: Target, work_dir: Path) -> bytes:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
-    """Return a compiler's exit code, and all that it says."""
+    """Return a compiler's exit code and output."""
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -76,18 +76,18 @@ def _run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End ``nvcc`` with the compilers that it runs; their group is ours."""
+    """End ``nvcc`` and the compilers that it runs; they are in the group of this process."""
     started: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         started = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    for one in started:
+    for child in started:
         with contextlib.suppress(psutil.Error):
-            one.kill()
+            child.kill()
 
 
 def _reason(text: str) -> str:
-    """Return the first line that says what is wrong."""
+    """Return the first line of a compiler's output that names an error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"\b(error|fatal|killed)\b", line, re.IGNORECASE)]
     return clean((telling or lines or ["it failed, and gave no reason"])[0], 400)

@@ -1,8 +1,11 @@
-"""Machine code for GPUs in the place of CUDA C: what runs a kernel then needs no compiler.
+"""Machine code for GPUs in place of CUDA C, so that running a kernel needs no compiler.
 
-TVM 0.27 leaves the C source of a GPU's kernels in the library, to be compiled on the device when it is loaded (on a machine
-with a GPU only because `tvm_target` says so). Here it is compiled with ``nvcc`` while the library is made, and the library's list of modules carries the machine code (a cubin).
-The list is a table of bytes in the library; its form is that of TVM's ``ModulePackImports`` and is checked while read.
+TVM 0.27 leaves the CUDA C of a GPU's kernels in the library, to be compiled on the device when it is loaded. (On a machine with a
+GPU this is so only because `tvm_target` asks for it.) `export` compiles it with ``nvcc`` while the library is made, and puts the
+machine code (a cubin) into the library's list of modules.
+
+That list is a table of bytes behind a symbol of an object file. Its format is that of TVM's ``ModulePackImports``; reading it checks
+the format. `with_symbol` changes the symbol without a compiler: 64-bit ELF, little-endian, as LLVM writes it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _HOST = "_lib"
 
 @dataclass(frozen=True, slots=True)
 class PackedModule:
-    """One entry of a library's list. `data` is None for the library's own code."""
+    """One entry of a library's list of modules. `data` is None for the library's own code."""
 
     kind: str
     data: bytes | None
@@ -37,7 +40,7 @@ class PackedModule:
 
 @dataclass(frozen=True, slots=True)
 class PackedModules:
-    """The list as TVM packs it: which module imports which, then the modules."""
+    """A library's list of modules as TVM packs it: the imports between modules, then the modules."""
 
     tree: bytes
     modules: tuple[PackedModule, ...]
@@ -47,61 +50,62 @@ class PackedModules:
         """Read a list.
 
         Raises:
-            InvariantError: If it is none: another version of TVM wrote it.
+            InvariantError: If the bytes are no such list, as another version of TVM wrote them.
         """
         try:
             reader = _Reader(blob)
             if reader.number() != len(blob) - 8:
                 raise ValueError("its length is wrong")
-            begin = reader.place
+            begin = reader.position
             rows, children = reader.numbers(), reader.numbers()
-            tree = blob[begin : reader.place]
+            tree = blob[begin : reader.position]
             modules = []
             for _ in range(len(rows) - 1):
                 kind = reader.chunk().decode("ascii")
                 modules.append(PackedModule(kind, None if kind == _HOST else reader.chunk()))
-            if reader.place != len(blob) or rows[-1] != len(children):
+            if reader.position != len(blob) or rows[-1] != len(children):
                 raise ValueError("something is left over")
         except (ValueError, struct.error) as error:
             raise InvariantError(f"TVM's list of a library's modules cannot be read: {error}") from error
         return cls(tree, tuple(modules))
 
     def to_bytes(self) -> bytes:
+        """Return the list as TVM packs it."""
         parts = [self.tree]
-        for one in self.modules:
-            parts.append(_chunk(one.kind.encode("ascii")))
-            if one.data is not None:
-                parts.append(_chunk(one.data))
+        for module in self.modules:
+            parts.append(_chunk(module.kind.encode("ascii")))
+            if module.data is not None:
+                parts.append(_chunk(module.data))
         body = b"".join(parts)
         return struct.pack("<Q", len(body)) + body
 
     def compiled(self, sources: Sequence[bytes], compile_: Callable[[bytes], bytes]) -> PackedModules:
-        """Return the list with machine code where it had a source of CUDA C.
+        """Return the list with machine code in place of CUDA C.
 
         Args:
-            sources: Of the list's CUDA modules, in any order.
-            compile_: Makes machine code of one.
+            sources: The CUDA C of the list's CUDA modules, in any order.
+            compile_: Compiles one source to machine code.
 
         Raises:
-            InvariantError: If a CUDA module holds none of the sources, or something else than source.
+            InvariantError: If a CUDA module holds none of the sources, or no source at all.
         """
-        return replace(self, modules=tuple(_compiled(one, sources, compile_) for one in self.modules))
+        return replace(self, modules=tuple(_compiled(module, sources, compile_) for module in self.modules))
 
 
 def _compiled(
-    one: PackedModule, sources: Sequence[bytes], compile_: Callable[[bytes], bytes]
+    module: PackedModule, sources: Sequence[bytes], compile_: Callable[[bytes], bytes]
 ) -> PackedModule:
-    if one.kind != "cuda":
-        return one
+    if module.kind != "cuda":
+        return module
     head = _chunk(_SOURCE.encode())
-    if one.data is None or not one.data.startswith(head):
+    if module.data is None or not module.data.startswith(head):
         raise InvariantError("a CUDA module of TVM's is not in source form: TVM compiled it itself")
     for source in sources:
-        # Between the form's name and the source is the table of functions, which stays as it is.
-        before, found, after = one.data[len(head) :].partition(_chunk(source))
-        if found:
-            made = _chunk(_MACHINE_CODE.encode()) + before + _chunk(compile_(source)) + after
-            return PackedModule(one.kind, made)
+        # The table of functions, between the format's name and the source, stays unchanged.
+        before, match, after = module.data[len(head) :].partition(_chunk(source))
+        if match:
+            data = _chunk(_MACHINE_CODE.encode()) + before + _chunk(compile_(source)) + after
+            return PackedModule(module.kind, data)
     raise InvariantError("a CUDA module of TVM's does not hold its source")
 
 
@@ -109,14 +113,14 @@ def export(library: Any, output: Path, work_dir: Path, target: Target, *, fast: 
     """Write a built module (or a Relax executable) for a GPU as a shared library with machine code.
 
     Args:
-        library: What TVM's ``build`` or ``compile`` returned.
-        output: A path that was never loaded from.
-        work_dir: For objects and what ``nvcc`` makes on the way.
-        target: Its architecture is compiled for, its host linked for.
-        fast: As of `link`.
+        library: The result of TVM's ``build`` or ``compile``.
+        output: A path from which no library was loaded before.
+        work_dir: Folder for object files and ``nvcc``'s files.
+        target: The GPU; the library is linked for its host.
+        fast: As in `link`.
 
     Raises:
-        TunefarmError: Of `compile_cuda` and `link`.
+        TunefarmError: As of `compile_cuda` and `link`.
     """
 
     def pack(module: Any, is_system_lib: bool, prefix: str, folder: str) -> str:
@@ -133,8 +137,8 @@ def _pack(module: Any, is_system_lib: bool, prefix: str, folder: Path, target: T
     sources = [source.encode("utf-8") for source in _cuda_sources(module)]
 
     def compiled(blob: bytes) -> bytes:
-        found = PackedModules.read(blob)
-        return found.compiled(sources, lambda source: compile_cuda(source, target, folder)).to_bytes()
+        modules = PackedModules.read(blob)
+        return modules.compiled(sources, lambda source: compile_cuda(source, target, folder)).to_bytes()
 
     output = folder / f"{prefix}devc.o"
     host = str(tvm_target(target).host)
@@ -145,29 +149,30 @@ def _pack(module: Any, is_system_lib: bool, prefix: str, folder: Path, target: T
 
 
 def _cuda_sources(module: Any) -> list[str]:
-    found: list[str] = []
+    """Return the CUDA C of a module and of all that it imports."""
+    sources: list[str] = []
     waiting: list[Any] = [module]
     seen: list[Any] = []
     while waiting:
-        one = waiting.pop()
-        if any(one.same_as(other) for other in seen):
+        current = waiting.pop()
+        if any(current.same_as(other) for other in seen):
             continue
-        seen.append(one)
-        waiting += list(one.imports)
-        if one.kind == "cuda":
-            found.append(str(one.inspect_source("cuda")))
-    return found
+        seen.append(current)
+        waiting += list(current.imports)
+        if current.kind == "cuda":
+            sources.append(str(current.inspect_source("cuda")))
+    return sources
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.place = 0
+        self.position = 0
 
     def number(self) -> int:
-        (found,) = struct.unpack_from("<Q", self._data, self.place)
-        self.place += 8
-        return int(found)
+        (number,) = struct.unpack_from("<Q", self._data, self.position)
+        self.position += 8
+        return int(number)
 
     def numbers(self) -> list[int]:
         count = self.number()
@@ -177,10 +182,10 @@ class _Reader:
 
     def chunk(self) -> bytes:
         size = self.number()
-        if size > len(self._data) - self.place:
+        if size > len(self._data) - self.position:
             raise ValueError("it is cut off")
-        self.place += size
-        return self._data[self.place - size : self.place]
+        self.position += size
+        return self._data[self.position - size : self.position]
 
 
 def _chunk(data: bytes) -> bytes:
@@ -196,7 +201,7 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    place: int  # of its header in the file
+    header_offset: int
     fields: tuple[int, ...]
 
     @property
@@ -209,16 +214,21 @@ class _Section:
 
 
 def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> bytes:
-    """Return an object file whose symbol holds what `change` makes of its content.
+    """Return an object file whose symbol has changed content.
 
-    The section gets a new place at the end of the file; nothing may refer into it behind the symbol.
+    The symbol's section moves to the end of the file; nothing may refer to bytes of it behind the symbol.
+
+    Args:
+        data: The object file.
+        name: The symbol.
+        change: Maps the old content to the new one.
 
     Raises:
-        InvariantError: If the file is not of that kind, or the symbol is not the last of its section.
+        InvariantError: If the file has another format, or the symbol is not the last one of its section.
     """
     try:
         sections = _sections(data)
-        place, (string, info, other, index, start, size) = _symbol(data, sections, name.encode())
+        offset, (string, info, other, index, start, size) = _symbol(data, sections, name.encode())
         section = sections[index]
         if start + size != section.size:
             raise ValueError(f"{name} is not the last in its section")
@@ -230,8 +240,8 @@ def with_symbol(data: bytes, name: str, change: Callable[[bytes], bytes]) -> byt
     edited += bytes(-len(edited) % _ALIGNMENT)
     fields = list(section.fields)
     fields[4:6] = len(edited), len(content)
-    _SECTION.pack_into(edited, section.place, *fields)
-    _SYMBOL.pack_into(edited, place, string, info, other, index, start, len(content) - start)
+    _SECTION.pack_into(edited, section.header_offset, *fields)
+    _SYMBOL.pack_into(edited, offset, string, info, other, index, start, len(content) - start)
     return bytes(edited + content)
 
 
@@ -251,9 +261,9 @@ def _symbol(data: bytes, sections: list[_Section], name: bytes) -> tuple[int, tu
         if table.fields[1] != _SYMTAB:
             continue
         names = sections[table.fields[6]]
-        for place in range(table.offset, table.offset + table.size, _SYMBOL.size):
-            fields = _SYMBOL.unpack_from(data, place)
+        for offset in range(table.offset, table.offset + table.size, _SYMBOL.size):
+            fields = _SYMBOL.unpack_from(data, offset)
             begin = names.offset + fields[0]
             if data[begin : data.index(b"\0", begin)] == name:
-                return place, fields
+                return offset, fields
     raise ValueError(f"it has no symbol {name.decode()}")

@@ -1,7 +1,7 @@
-"""From a prepared module to a library: tuned kernels put in, the rest given default schedules.
+"""Build libraries of prepared networks and of single kernels: tuned kernels are put in, the others get default schedules.
 
 TVM's own ``MetaScheduleApplyDatabase`` is not used: it looks records up by a hash that changes with the version,
-does not ask for which target they are, and says nothing of what it did not find.
+ignores their target, and does not report misses.
 """
 
 from __future__ import annotations
@@ -34,27 +34,32 @@ from tunefarm_tuning.tvm.transform.weights.prepack import prepack_weights
 
 
 def put_in(module: tvm.IRModule, kernels: Mapping[str, PackedKernel]) -> tvm.IRModule:
-    """Return the module with some of its PrimFuncs, by name, replaced by scheduled ones, and weights as these take them."""
-    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    """Return the module with some PrimFuncs replaced by scheduled ones, and their weights packed as these take them.
+
+    Args:
+        module: A prepared network.
+        kernels: Scheduled kernels by name.
+    """
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
     packed: dict[str, PackedKernel] = {}
     for name, kernel in kernels.items():
-        # The symbol is given anew when all functions of the module are known.
+        # A later pass gives new symbols when all functions of the module are known.
         scheduled = kernel.func.without_attr("global_symbol").with_attr(IS_SCHEDULED, True)
         if kernel.packings:
             packed[name] = PackedKernel(func=scheduled, packings=kernel.packings)
         else:
-            made.update_func(made.get_global_var(name), scheduled)
-    return prepack_weights(made, packed) if packed else made
+            result.update_func(result.get_global_var(name), scheduled)
+    return prepack_weights(result, packed) if packed else result
 
 
 def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool = False) -> None:
     """Compile a prepared network, weights included, into a library for Relax's virtual machine.
 
     Args:
-        module: Kernels that have no schedule get the default one, if it builds.
+        module: A prepared network. Unscheduled kernels get a default schedule, if it builds.
         target: What to build for.
-        path: A fresh one.
-        plain: Leave them as plain loops instead, where a target can run such.
+        path: A path from which no library was loaded before.
+        plain: Leave unscheduled kernels so, where the target can run them.
     """
     machine = tvm_target(target)
     passes = [
@@ -71,14 +76,14 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
         relax.transform.AttachGlobalSymbol(),
     ]
 
-    def make(scheduled: tvm.IRModule) -> None:
+    def build(scheduled: tvm.IRModule) -> None:
         lowered = tvm.transform.Sequential(passes)(scheduled)
         with tvm.transform.PassContext(config=SPLIT_TAILS):
             built = relax.build(lowered, machine, relax_pipeline=None)
         _export(built, path, target)
 
     if pipeline_name(target) != "cpu":
-        # A reshape is known by its loops: once these are bound to threads, it would be run.
+        # TVM recognises a reshape by its loops; once these were bound to threads, it would be run.
         module = relax.transform.DeadCodeElimination(["main"])(
             relax.transform.RewriteDataflowReshape()(module)
         )
@@ -86,24 +91,24 @@ def build_model(module: tvm.IRModule, target: Target, path: Path, *, plain: bool
     packed = {} if plain else _packed_defaults(module, target)
     for careful in (False, True) if packed else ():
         if careful:
-            # One kernel may be at fault, and is never to be; the others keep their order of weights.
+            # One packed kernel may be what does not build; the others keep their packing.
             packed = {name: kernel for name, kernel in packed.items() if _builds(kernel.func, target)}
         try:
             with machine:
                 schedules = _default_schedules(target, plain=False, careful=careful)
-                make(tvm.transform.Sequential(schedules)(put_in(module, packed)))
+                build(tvm.transform.Sequential(schedules)(put_in(module, packed)))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
-            if _is_the_machines(error):
+            if _is_machines_fault(error):
                 raise
-    _make_scheduled(module, target, make, plain=plain)
+    _build_scheduled(module, target, build, plain=plain)
 
 
 def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
-    """Return a kernel without a schedule by default, with large weights in the order in which it reads them.
+    """Return an unscheduled kernel with a default schedule that takes large weights in the order in which it reads them.
 
-    As it was, where it is for no CPU, where that changes no order, or where it does not build.
+    It is returned unchanged where the target is no CPU, where no weight gets another order, or where the result does not build.
     """
     if (
         pipeline_name(target) != "cpu"
@@ -112,85 +117,91 @@ def packed_default(kernel: PackedKernel, target: Target) -> PackedKernel:
     ):
         return kernel
     try:
-        made = packed_default_schedule(kernel.func, target)
+        packed = packed_default_schedule(kernel.func, target)
     except NoDefaultSchedule:
         return kernel
-    return made if made.packings and _builds(made.func, target) else kernel
+    return packed if packed.packings and _builds(packed.func, target) else kernel
 
 
 def _packed_defaults(module: tvm.IRModule, target: Target) -> dict[str, PackedKernel]:
-    """Return by name the kernels of a network that take large weights in another order by default."""
-    found: dict[str, PackedKernel] = {}
+    """Return by name the kernels of a network whose default schedule takes large weights in another order."""
+    kernels: dict[str, PackedKernel] = {}
     if pipeline_name(target) != "cpu":
-        return found
+        return kernels
     for variable, func in module.functions.items():
         if isinstance(func, tvm.tirx.PrimFunc) and IS_SCHEDULED not in func.attrs and packable_weights(func):
             with suppress(NoDefaultSchedule):
-                made = packed_default_schedule(func, target)
-                if made.packings:
-                    found[str(variable.name_hint)] = made
-    return found
+                kernel = packed_default_schedule(func, target)
+                if kernel.packings:
+                    kernels[str(variable.name_hint)] = kernel
+    return kernels
 
 
-def _make_scheduled(
-    module: tvm.IRModule, target: Target, make: Callable[[tvm.IRModule], None], *, plain: bool
+def _build_scheduled(
+    module: tvm.IRModule, target: Target, build: Callable[[tvm.IRModule], None], *, plain: bool
 ) -> None:
-    """Make what is made of a module with default schedules; those that do not build are left out."""
+    """Build a module with default schedules; if that fails, without those that do not build by themselves."""
     with tvm_target(target):
         try:
-            make(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
+            build(tvm.transform.Sequential(_default_schedules(target, plain=plain))(module))
             return
         except Exception as error:
             raise_if_out_of_memory(error)
-            if plain or _is_the_machines(error):
+            if plain or _is_machines_fault(error):
                 raise
-        # A default schedule may be at fault, and is never to be: each is tried alone.
-        make(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
+        # A default schedule may be what does not build: each is tried by itself.
+        build(tvm.transform.Sequential(_default_schedules(target, plain=False, careful=True))(module))
 
 
-def _is_the_machines(error: Exception) -> bool:
-    """Whether no kernel at all can be built here."""
+def _is_machines_fault(error: Exception) -> bool:
+    """Whether an error means that this machine can build no kernel at all."""
     return isinstance(error, TunefarmError) and error.code not in ("internal", "cuda-compile-failed")
 
 
 def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
-    """Return the module, with a kernel that nobody calls if it has none (a network that hands its input through).
+    """Return the module, with an unused kernel if it has none (as a network that returns its input).
 
-    Without any machine code of its own, TVM writes the library as C source, and asks for a compiler.
+    TVM writes a library without any machine code as C source, which would need a compiler.
     """
     if any(isinstance(func, tvm.tirx.PrimFunc) for func in module.functions.values()):
         return module
     tensor = te.placeholder((1,), name="nothing")
-    made = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
-    made["nothing"] = te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
-    return made
+    result = tvm.IRModule(dict(module.functions.items()), attrs=module.attrs)
+    result["nothing"] = te.create_prim_func([tensor, te.compute((1,), lambda i: tensor[i])])
+    return result
 
 
 def build_kernel(kernel: PackedKernel, target: Target, path: Path, *, plain: bool = False) -> None:
-    """Compile one kernel into a library whose ``main`` takes its arguments; the last three arguments as of `build_model`.
+    """Compile one kernel into a library whose ``main`` takes the kernel's arguments.
 
-    An argument that it takes packed is made of the plain one by the library's function ``pack_<number>``; all have the shape
-    that they have in the workload.
+    The library's function ``pack_<number>`` packs an argument that the kernel takes packed. Packed arguments too are passed in
+    the shape of the workload.
+
+    Args:
+        kernel: The kernel.
+        target: As in `build_model`.
+        path: As in `build_model`.
+        plain: As in `build_model`.
     """
     machine = tvm_target(target)
     functions = {"main": kernel.func}
     functions |= {f"pack_{n}": pack_function(packing) for n, packing in kernel.packings.items()}
     module = tvm.IRModule({name: func.with_attr("global_symbol", name) for name, func in functions.items()})
 
-    def make(scheduled: tvm.IRModule) -> None:
-        # Without the checks of its arguments' shapes: a packed one has another shape than the kernel says.
+    def build(scheduled: tvm.IRModule) -> None:
+        # Without checks of the arguments' shapes: a packed one has another shape than the kernel declares.
         config = {**SPLIT_TAILS, "tirx.disable_assert": bool(kernel.packings)}
         with tvm.transform.PassContext(config=config):
             built = tvm.tirx.build(scheduled, machine)
         _export(built, path, target)
 
-    _make_scheduled(module, target, make, plain=plain)
+    _build_scheduled(module, target, build, plain=plain)
 
 
 def _default_schedules(target: Target, *, plain: bool, careful: bool = False) -> list[Any]:
-    """Return what schedules the kernels that have no schedule yet.
+    """Return the passes that schedule the unscheduled kernels.
 
-    On a GPU a kernel without a schedule cannot be built: its loops are bound to no threads.
+    On a GPU an unscheduled kernel cannot be built: its loops are bound to no threads.
     """
     if pipeline_name(target) == "cpu":
         by_rule = tvm.transform.module_pass(
@@ -220,10 +231,10 @@ def _builds(func: tvm.tirx.PrimFunc, target: Target) -> bool:
     try:
         with tvm.transform.PassContext(config=SPLIT_TAILS):
             built = tvm.tirx.build(module, tvm_target(target))
-        if target.kind == "cuda":  # the source may still be wrong
+        if target.kind == "cuda":  # the CUDA C may still be wrong
             with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
                 export(built, Path(folder, "kernel.so"), Path(folder), target)
-    except Exception as error:  # noqa: BLE001  (TVM's many)
+    except Exception as error:  # noqa: BLE001  (TVM has many error types)
         raise_if_out_of_memory(error)
         return False
     return True

@@ -1,4 +1,4 @@
-"""Make a shared library of object files with whatever linker there is."""
+"""Link object files into a shared library with any linker on this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ _TIMEOUT_SEC = 120.0
 def link(objects: Sequence[Path | str], output: Path | str, target: Target, *, fast: bool = True) -> None:
     """Link objects into the shared library `output`.
 
-    With `fast`, ``ld`` alone is taken where it is there: 2 ms against a compiler driver's 5 to 15. Kernels need nothing
-    of the C library by name; a whole model's library is better linked by a compiler, to be sure.
+    Args:
+        objects: The object files.
+        output: The library.
+        target: The target whose host the library is for.
+        fast: Prefer plain ``ld``, which takes 2 ms against the 5 to 15 of a compiler driver. Kernels do not need the C
+            library; a whole model's library is safer with a compiler driver.
 
     Raises:
         InvalidInputError: If no linker for the target's machine is on the PATH; code ``"no-linker"``.
@@ -43,7 +47,7 @@ def link(objects: Sequence[Path | str], output: Path | str, target: Target, *, f
 
 @functools.lru_cache(maxsize=32)
 def linker_command(target: Target, *, fast: bool = True) -> tuple[str, ...]:
-    """Return the start of a command that links for the target's host; its arguments are those of ``ld`` and ``cc``.
+    """Return the linker command for the target's host; it takes the options that ``ld`` and ``cc`` share.
 
     Raises:
         InvalidInputError: If there is none; code ``"no-linker"``.
@@ -58,8 +62,8 @@ def linker_command(target: Target, *, fast: bool = True) -> tuple[str, ...]:
         prefixes = (triple, f"{there}-linux-gnu")
         names = (*(f"{prefix}-{tool}" for prefix in prefixes for tool in ("gcc", "ld")), "ld.lld")
     for name in names:
-        if (found := shutil.which(name)) is not None:
-            return (found,)
+        if (path := shutil.which(name)) is not None:
+            return (path,)
     raise InvalidInputError(
         f"no linker for {there} is on the PATH: install one of {', '.join(dict.fromkeys(names))}",
         code="no-linker",

@@ -1,1 +1,1 @@
-"""Sessions with a device, and timing on it."""
+"""Devices as child processes use them: sessions with them (`session`), and the state and timing of GPUs (`gpu`)."""

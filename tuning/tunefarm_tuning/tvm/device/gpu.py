@@ -1,4 +1,7 @@
-"""Timing on a GPU: in a state in which the timing means something, and with its memory's caches as a network finds them."""
+"""Timing on a GPU: in a state in which timings mean something, and with the caches as a network finds them.
+
+`offer_state` and `first_gpu` let this process, as a device, tell the state of its own GPU; `state_of` asks a device for it.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ from tunefarm_tuning.measure.gpu.users import state_and_users
 from tunefarm_tuning.tvm.device.session import DeviceSession
 
 LAUNCH_SEC = 20e-6
-"""What the timing of a single call can have beside the kernel: the GPU waits for the launch. No more than this."""
+"""Upper bound of what the timing of a single call contains besides the kernel, as the GPU waits for the launch."""
 
 LARGE_WEIGHTS_BYTES = 1 << 20
-"""Smaller ones are read from a GPU's memory in less time than a launch takes."""
+"""Smaller weights are read from a GPU's memory in less time than a launch takes."""
 
 _PAUSES_SEC = (0.3, 1.0)
-"""Before a sample is taken again; what still holds the GPU back then is told beside the samples."""
+"""Pauses before samples are taken again; what still slows the GPU down after them is reported with the samples."""
 
 _L2_BYTES = 64 << 20
 _MOST_FLUSHED_BYTES = 1 << 30
 _WARM_CALLS = 50
 _WARM_SEC = 0.1
-"""Of a kernel that takes long, fewer are called: beside it a launch is nothing."""
+"""Upper bound of the warm-up: a long kernel is called less often, as a launch hardly matters for it."""
 _SINGLE_CALLS = 9
 _COLD_CALLS = 4
 
@@ -41,18 +44,18 @@ _Taken = TypeVar("_Taken")
 
 
 def state_of(session: DeviceSession) -> Callable[[], GpuState] | None:
-    """Return what asks the session's device how its GPU is; None where it does not tell."""
+    """Return a function that asks a session's device for the state of its GPU; None where it does not tell."""
     try:
         ask = session.function(GPU_STATE)
-    except Exception:  # noqa: BLE001  (TVM's many; the session may be gone too, which the next call finds out)
+    except Exception:  # noqa: BLE001  (TVM has many error types; the next call finds out if the session is gone)
         return None
 
     def read() -> GpuState:
         try:
-            told = json.loads(str(ask()))
+            state = json.loads(str(ask()))
         except ValueError:
             return GpuState()
-        return GpuState.from_json(told) if isinstance(told, dict) else GpuState()
+        return GpuState.from_json(state) if isinstance(state, dict) else GpuState()
 
     return None if ask is None else read
 
@@ -66,23 +69,22 @@ def take_steadily(
     wait: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[_Taken, dict[str, Any]]:
-    """Take samples, and take them again, twice at most, while the GPU is held back or another's.
+    """Take samples, and take them again up to twice while the GPU is slowed down or another process uses it.
 
     Args:
-        read: Tells how the GPU is.
+        read: Returns the state of the GPU.
         take: Takes the samples.
-        clock_mhz: The GPU's clock when it was calibrated, where that is known.
-        within_sec: Nothing is taken again that would not end within this.
-        wait: Lets seconds pass.
-        clock: Monotonic seconds.
+        clock_mhz: The GPU's clock when it was calibrated; None where it is not known.
+        within_sec: Samples are taken again only if that would end within this time.
+        wait: Sleeps for so many seconds.
+        clock: Returns monotonic seconds.
 
     Returns:
-        What was taken last, and the facts of it: the state of the GPU after it and ``before``; ``retaken``, how often it was
-        taken again; ``slowed``, why it cannot be believed, where that is so all the same; ``capped``, how low the clock was
-        under the power cap alone.
+        The last samples, and facts about them: the state of the GPU after and ``before`` them; ``retaken``: how often they were
+        taken again; ``slowed``: why they cannot be trusted, if so; ``capped``: how low the clock was under the power cap alone.
 
     Raises:
-        DeviceLostError: ``device-busy`` if the GPU is another's all the time.
+        DeviceLostError: ``device-busy`` if another process uses the GPU all the time.
     """
     started = clock()
     retaken = 0
@@ -112,23 +114,23 @@ def take_steadily(
 
 
 def flush_bytes(l2_bytes: int | None) -> int:
-    """Return how much has to be copied for nothing to be left in a GPU's L2 cache."""
+    """Return how many bytes have to be copied to flush a GPU's L2 cache."""
     return min(2 * (l2_bytes or _L2_BYTES), _MOST_FLUSHED_BYTES)
 
 
 def cold_sampler(
     evaluate: Callable[..., list[float]], *, flush: int, warm: Callable[[float], object] = lambda _: None
 ) -> Sampler:
-    """Return what times calls that find nothing in the GPU's L2 cache.
+    """Return a sampler of calls that find nothing in the GPU's L2 cache.
 
-    Each call is timed by itself, after a copy that fills the cache. The GPU waits for such a call's launch, and that is in its
-    time: as much as a single call that finds its data in the cache takes longer than one of many in a row. It is taken off,
-    but from the one call that says whether a kernel is worth to be timed at all.
+    Each call is timed by itself, after a copy that fills the cache. Its time contains the wait for its launch. That wait is the
+    difference between a single warm call and a call of many in a row; it is subtracted, except from the one call that tells
+    whether a kernel is worth timing at all.
 
     Args:
         evaluate: Takes ``number``, ``repeat`` and ``cache_flush_bytes``; returns seconds per call, one per repeat.
-        flush: See `flush_bytes`.
-        warm: Is told the seconds of a call of many in a row.
+        flush: Bytes to copy, as of `flush_bytes`.
+        warm: Receives the seconds of a warm call of many in a row.
     """
     known: list[tuple[float, float]] = []
 
@@ -146,10 +148,11 @@ def cold_sampler(
         if not known and (number, repeat, min_repeat_ms) == (1, 1, 0):
             return evaluate(number=1, repeat=1, cache_flush_bytes=flush)
         in_a_row, launch_sec = launch()
-        each = min(number, _COLD_CALLS)
-        calls = evaluate(number=1, repeat=each * repeat, cache_flush_bytes=flush)
-        cold = [mean(calls[first : first + each]) - launch_sec for first in range(0, len(calls), each)]
-        return [max(one, in_a_row) for one in cold]
+        calls_per_sample = min(number, _COLD_CALLS)
+        calls = evaluate(number=1, repeat=calls_per_sample * repeat, cache_flush_bytes=flush)
+        starts = range(0, len(calls), calls_per_sample)
+        cold = [mean(calls[start : start + calls_per_sample]) - launch_sec for start in starts]
+        return [max(seconds, in_a_row) for seconds in cold]
 
     return sample
 
@@ -159,9 +162,9 @@ _UUID_LETTERS = len("GPU-") + 36
 
 
 def offer_state() -> None:
-    """Register what `DeviceSession.function` finds under `GPU_STATE`, unless there is no GPU.
+    """Register the function `GPU_STATE` in this process, unless there is no GPU.
 
-    The driver is asked once: its first answer can take seconds.
+    The driver is asked once, as its first answer can take seconds.
     """
     gpu = first_gpu()
     if not gpu:

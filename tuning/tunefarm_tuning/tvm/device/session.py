@@ -1,7 +1,7 @@
-"""Sessions with a device: this process's own, or one over TVM RPC.
+"""Sessions with a device: this process itself, or another machine over TVM RPC.
 
-The client side of RPC can block for ever (on a device that was switched off, say). So sessions are opened in child
-processes only, whose parents hold the clock.
+The client side of RPC can block for ever, for example on a device that was switched off. So sessions are opened only in child
+processes, whose parents watch the clock.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tunefarm_tuning.core.untrusted_text import clean
 _INT = struct.Struct("<i")
 
 _CLAIM_AFTER_SEC = 0.5
-"""A device that we hold a lease of, and that is not free by then, is in the hands of somebody who held it before."""
+"""A leased device that is not free by then is still used by a former holder of the lease."""
 _CLAIM_SEC = 3.0
 
 _uploads = itertools.count()
 
 
 class DeviceSession:
-    """Where kernels can be loaded and run. Made by `open_session` or `local_session`.
+    """A device on which kernels can be loaded and run. `open_session` and `local_session` make one.
 
-    Ownership: what comes from a remote session (modules, tensors, functions) keeps its connection open, and the device
-    busy: let go of it before `close`.
+    Ownership: objects of a remote session (modules, tensors, functions) keep its connection open, and the device busy.
+    Release them before `close`.
 
     Attributes:
-        host: Where the device listens, as its tracker says; empty for this very process.
-        port: The port there; 0 for this very process.
+        host: Where the device listens, as its tracker says; empty for this process.
+        port: The port there; 0 for this process.
     """
 
     def __init__(self, remote: Any | None, host: str = "", port: int = 0) -> None:
@@ -52,13 +52,13 @@ class DeviceSession:
         return tvm.device(kind, 0) if self._remote is None else self._remote.device(kind, 0)
 
     def load(self, path: Path | str) -> Any:
-        """Return a shared library of this machine as a module of the device."""
+        """Load a shared library of this machine on the device; return its module."""
         if self._remote is None:
             return tvm.runtime.load_module(str(path))
         return self._remote.load_module(self.upload(path))
 
     def upload(self, path: Path | str) -> str:
-        """Give a remote session a file of this machine; return its name in the folder that the session works in."""
+        """Send a file of this machine to a remote session; return its name in the session's working folder."""
         if self._remote is None:
             raise InvariantError("there is no other side to upload to")
         name = f"{next(_uploads)}-{Path(path).name}"
@@ -66,11 +66,11 @@ class DeviceSession:
         return name
 
     def function(self, name: str) -> Any:
-        """Return a function that is registered on the device by name."""
+        """Return a function that is registered on the device under a name."""
         return tvm.get_global_func(name) if self._remote is None else self._remote.get_function(name)
 
     def is_alive(self) -> bool:
-        """Whether the other side still answers: a kernel that crashed took it along."""
+        """Whether the other side still answers; a kernel that crashes ends it."""
         if self._remote is None:
             return True
         try:
@@ -80,12 +80,12 @@ class DeviceSession:
         return True
 
     def close(self) -> None:
-        """Hang up: the device is free for the next session."""
+        """Close the connection; the device is free for the next session."""
         self._remote = None
 
 
 def local_session() -> DeviceSession:
-    """Return a session with this very process."""
+    """Return a session with this process."""
     return DeviceSession(None)
 
 
@@ -96,19 +96,18 @@ def open_session(
 
     Args:
         address: ``tracker_host``, ``tracker_port``, ``key`` and ``fence``, as in `RemoteDevice.to_json`.
-        timeout_sec: The device ends the session after this time, whatever it is doing.
-        connect_timeout_sec: How long the tracker may take to give the device. The device itself can still
-            keep us waiting for ever.
+        timeout_sec: After this time the device ends the session, whatever it is doing.
+        connect_timeout_sec: Time limit for the tracker to assign the device. The device itself can still block for ever.
 
     Raises:
-        DeviceLostError: If there is no such tracker, the device is not free, or it does not answer.
+        DeviceLostError: If the tracker cannot be reached, or the device is not free or does not answer.
     """
     key = str(address["key"])
     tracker = (str(address["tracker_host"]), int(address["tracker_port"]))
     fence = address.get("fence")
     try:
         host, port, match_key = _request(tracker, key, connect_timeout_sec, fence)
-        # Options follow the key in a client's hello: TVM's own server passes over those that it does not know.
+        # Options follow the key in a client's hello; TVM's own server ignores those that it does not know.
         hello = match_key if fence is None else f"{match_key} -fence={int(fence)}"
         session = DeviceSession(rpc.connect(host, port, hello, session_timeout=timeout_sec), host, port)
     except TimeoutError as error:
@@ -129,8 +128,8 @@ def _request(
 ) -> tuple[str, int, str]:
     """Ask a tracker for a device; return its host, its port and the key that it expects.
 
-    TVM's own client has no time limit here. Also, it and the tracker send a message in two pieces, and TCP holds back
-    the second until the first is acknowledged, which takes 40 ms unless it is asked to be quick.
+    TVM's own client has no time limit here. It and the tracker also send a message in two packets, and TCP holds back
+    the second one until the first is acknowledged, which takes 40 ms without ``TCP_QUICKACK``.
     """
     with _greet(tracker, timeout_sec) as connection:
         _send(connection, [base.TrackerCode.REQUEST, key, "", 1])
@@ -147,8 +146,8 @@ def _request(
 
 
 def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
-    """Have the device end the session of whoever lost its lease to us, and does not know it: its worker froze, say."""
-    # What fails here leaves us waiting at the tracker, where we are.
+    """Have the device end the session of a former lease holder, such as a worker that froze."""
+    # If this fails, the caller just goes on waiting for the tracker.
     with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
         with _greet(tracker, _CLAIM_SEC) as connection:
             _send(connection, [base.TrackerCode.SUMMARY])
@@ -160,7 +159,9 @@ def _claim(tracker: tuple[str, int], key: str, fence: int) -> None:
             hello = f"client:claim:{key} -fence={int(fence)}".encode()
             with socket.create_connection((host, int(port)), timeout=_CLAIM_SEC) as connection:
                 connection.sendall(_INT.pack(base.RPC_MAGIC) + _INT.pack(len(hello)) + hello)
-                connection.recv(_INT.size)  # it refuses, as any key that opens no session: it has heard us
+                connection.recv(
+                    _INT.size
+                )  # it refuses the key, which opens no session, but has read the fence
 
 
 def _greet(tracker: tuple[str, int], timeout_sec: float) -> socket.socket:
