@@ -1,6 +1,6 @@
 """Features of a GPU's configs that mean the same for every workload: threads, shared memory, registers, occupancy.
 
-They are computed from the config space (`gpu_nest`), without TVM.
+They are computed from the config space (`space.gpu_tiling`), without TVM.
 
 Source: what NVIDIA's CUDA C++ Best Practices Guide counts, beside those of Ansor (Zheng et al., OSDI 2020).
 """
