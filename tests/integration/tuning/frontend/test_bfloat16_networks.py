@@ -215,9 +215,9 @@ def test_arithmetic_is_in_float32_and_tensors_are_not(tmp_path: Path) -> None:
     assert 'T.Cast("float32"' in func.script()
     assert rounding_of(func) == "bfloat16"
     cores = {
-        nest.tensor_cores
-        for nest in DesignSpace(module_from_text(product.workload.ir), target).config_space.gpu
-        if nest
+        tiling.tensor_cores
+        for tiling in DesignSpace(module_from_text(product.workload.ir), target).config_space.gpu
+        if tiling
     }
     assert cores >= {0, 1}
 

@@ -1,4 +1,4 @@
-"""What a GPU's configs ask for, known without a compiler: what does not fit is not proposed, the rest has features."""
+"""What a GPU's configs ask for, known without a compiler: configs that do not fit are not proposed, the others have features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles that leave rests: which extents have them, and the knobs that list them."""
+"""Tiles that leave a tail: which extents have them, and the knobs that list them."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_none_of_them_is_the_extent_itself(lanes: int) -> None:
     """Where the best tile divides a large extent of awkward primes, that one is rounder than what lies above it."""
     large = (41_616, 83_232, 110_976, 115_600, 144_400, 166_464, 2_088_960, 27_744, 29_750, 38_250)
     for extent in (*range(1, 300), *large):
-        rests = tail_extents(extent, lanes=lanes)
-        assert extent not in rests
-        Knob.tile("i", extent, 4, 64, rests)
+        tails = tail_extents(extent, lanes=lanes)
+        assert extent not in tails
+        Knob.tile("i", extent, 4, 64, tails)
 
 
 def test_vectors_do_not_run_along_every_loop() -> None:
@@ -50,13 +50,13 @@ def test_vectors_do_not_run_along_every_loop() -> None:
     assert tail_extents(58, lanes=16) == (), "four vectors are one tile"
 
 
-def test_rests_are_counted_level_by_level() -> None:
+def test_tails_are_counted_level_by_level() -> None:
     tilings = np.array([[17, 1, 1, 12], [1, 17, 1, 12], [5, 5, 1, 8], [1, 1, 1, 208], [197, 1, 1, 1]])
     # 16 tiles of 12 and 5 rows; the same; 4 of 40 and 37, which are 4 of 8 and 5; one tile that is not full; all tiles full.
     assert num_tails(tilings, 197).tolist() == [1, 1, 2, 0, 0]
 
 
-def test_a_knob_lists_tilings_with_one_rest_beside_the_perfect_ones() -> None:
+def test_a_knob_lists_tilings_with_one_tail_beside_the_perfect_ones() -> None:
     knob = Knob.tile("i", 197, 4, 64, (204, 208))
     choices = list(knob.choices)
     assert {prod(one) for one in choices if isinstance(one, tuple)} == {197, 204, 208}
@@ -87,10 +87,10 @@ def test_moves_stay_among_the_tilings_and_reach_all_products() -> None:
 
 
 def test_json_round_trip_and_what_makes_a_space_another() -> None:
-    plain, rests = Knob.tile("i", 197, 4, 64), Knob.tile("i", 197, 4, 64, (204,))
+    plain, tails = Knob.tile("i", 197, 4, 64), Knob.tile("i", 197, 4, 64, (204,))
     assert plain.to_json() == ["tile", "i", 197, 4, 64], "as it was written before there were such"
-    assert Knob.from_json(json.loads(json.dumps(rests.to_json()))) == rests
-    spaces = [ConfigSpace([Sketch((knob, Knob.categorical("u", (0, 16))))]) for knob in (plain, rests)]
+    assert Knob.from_json(json.loads(json.dumps(tails.to_json()))) == tails
+    spaces = [ConfigSpace([Sketch((knob, Knob.categorical("u", (0, 16))))]) for knob in (plain, tails)]
     assert spaces[0].key != spaces[1].key
     again = ConfigSpace.from_json(json.loads(json.dumps(spaces[1].to_json())))
     assert again == spaces[1]

@@ -67,10 +67,10 @@ def legal_config(space: DesignSpace, config_space: ConfigSpace, tensor_cores: in
     """Return a config with such tensor cores that TVM takes, and that unrolls nothing."""
     rows = config_space.sample_rows(np.random.default_rng(0), 256)
     for row in rows:
-        nest = config_space.gpu[row[0]]
-        if nest is None or nest.tensor_cores != tensor_cores:
+        tiling = config_space.gpu[row[0]]
+        if tiling is None or tiling.tensor_cores != tensor_cores:
             continue
-        row[nest.unroll_column] = 0
+        row[tiling.unroll_column] = 0
         (config,) = config_space.configs(row[None])
         try:
             space.apply(config)
@@ -89,7 +89,7 @@ def test_kernels_are_those_of_float16_in_the_other_type(
 ) -> None:
     narrow, half = design_space(workload, "bfloat16", arch), design_space(workload, "float16", arch)
     assert narrow.config_space.to_json() == half.config_space.to_json()
-    assert {nest.tensor_cores for nest in narrow.config_space.gpu if nest is not None} == {0, *kinds}
+    assert {tiling.tensor_cores for tiling in narrow.config_space.gpu if tiling is not None} == {0, *kinds}
     for tensor_cores in (0, *kinds):
         config = legal_config(narrow, narrow.config_space, tensor_cores)
         made = kernel_of(source(narrow, config, arch))
@@ -103,12 +103,14 @@ def test_kernels_are_those_of_float16_in_the_other_type(
 
 
 def test_tensor_cores_before_ampere_know_no_bfloat16() -> None:
-    assert {nest.tensor_cores for nest in design_space(MATMUL, "float16", 75).config_space.gpu if nest} == {
+    assert {
+        tiling.tensor_cores for tiling in design_space(MATMUL, "float16", 75).config_space.gpu if tiling
+    } == {
         0,
         1,
     }
     space = design_space(MATMUL, "bfloat16", 75).config_space
-    assert all(nest is None or nest.tensor_cores == 0 for nest in space.gpu)
+    assert all(tiling is None or tiling.tensor_cores == 0 for tiling in space.gpu)
 
 
 def test_intrinsics_are_described_as_those_of_float16() -> None:
@@ -174,7 +176,7 @@ def test_a_search_tries_them() -> None:
     tried = np.array([space.row_of(record.config) for record in result.records])
     assert len(tried) == 48
     assert space.fits(tried).all()
-    nests = [space.gpu[row[0]] for row in tried]
-    assert {nest.tensor_cores for nest in nests if nest is not None} == {0, WMMA, MMA}
+    tilings = [space.gpu[row[0]] for row in tried]
+    assert {tiling.tensor_cores for tiling in tilings if tiling is not None} == {0, WMMA, MMA}
     assert {record.workload_key for record in result.records} == {task.workload.key}
     assert [arg.dtype for arg in task.workload.args] == ["bfloat16"] * 3

@@ -81,13 +81,13 @@ def test_a_library_holds_machine_code_of_its_architecture_and_no_source(
 ) -> None:
     task = sample_task(kind, **sizes, target=f"cuda/sm_{arch}")
     space = builder.config_space(task)
-    cores = [0 if nest is None else nest.tensor_cores for nest in space.gpu] or [0]
+    cores = [0 if tiling is None else tiling.tensor_cores for tiling in space.gpu] or [0]
     # A kernel of each way to use the GPU: no tensor cores, wmma, mma.
     assert set(cores) == ({0, 1, 2} if sizes.get("dtype") == "float16" else {0})
     rows = space.sample_rows(np.random.default_rng(0), 64)
-    for number, nest in enumerate(space.gpu):
-        if nest is not None:
-            rows[rows[:, 0] == number, nest.unroll_column] = 0  # unrolled code takes nvcc long
+    for number, tiling in enumerate(space.gpu):
+        if tiling is not None:
+            rows[rows[:, 0] == number, tiling.unroll_column] = 0  # unrolled code takes nvcc long
     for wanted in set(cores):
         result: BuildResult | None = None
         chosen = [row for row in rows if (cores * len(space.sketches))[row[0]] == wanted]

@@ -328,7 +328,7 @@ def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[ND
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_it_computes_what_plain_loops_do(name: str, tmp_path: Path) -> None:
+def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, HOST)
     for kernel in kernels:
         expected = run(kernel, tmp_path, HOST, plain=True)
@@ -367,7 +367,7 @@ def test_it_builds_for_another_kind_of_machine(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["concat-many", "concat-then-scaled"])
-def test_nothing_asks_on_which_side_of_a_seam_an_element_lies(name: str, tmp_path: Path) -> None:
+def test_partitioned_loops_have_no_conditions(name: str, tmp_path: Path) -> None:
     (kernel,) = kernels_of(NETS[name], tmp_path, AVX512)
     made = default_schedule(kernel.module["main"], AVX512).with_attr("global_symbol", "main")
     code = tvm.tirx.build(tvm.IRModule({"main": made}), tvm_target(AVX512)).inspect_source("ll")
@@ -427,7 +427,7 @@ def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool)
 
 
 @pytest.mark.parametrize(
-    ("seams", "condition"),
+    ("points", "condition"),
     [
         ([3], lambda i, _: i < 3),
         ([4], lambda i, _: i <= 3),
@@ -443,14 +443,14 @@ def test_only_what_lanes_get_right_is_reduced_in_them(kind: str, in_lanes: bool)
         ([], lambda i, j: (i + j) % 2 < 1),
     ],
 )
-def test_seams_are_where_conditions_on_one_variable_change(
-    seams: list[int], condition: Callable[[Any, Any], Any]
+def test_partition_points_are_where_conditions_on_one_variable_change(
+    points: list[int], condition: Callable[[Any, Any], Any]
 ) -> None:
     x = te.placeholder((10, 10), name="x")
     y = te.compute((10, 10), lambda i, j: tirx.if_then_else(condition(i, j), x[i, j], x[j, i]), name="y")
     sch = Schedule(tvm.IRModule({"main": te.create_prim_func([x, y])}))
     found = partition_points(sch, sch.get_sblock("y"))
-    assert found == ({0: seams} if seams else {})
+    assert found == ({0: points} if points else {})
 
 
 def test_it_is_the_same_each_time(tmp_path: Path) -> None:
@@ -517,7 +517,7 @@ def access(strides: Shape, elements: int) -> Access:
 
 
 @pytest.mark.parametrize("name", ["conv-odd-channels", "dense-50"])
-def test_what_a_loop_leaves_over_leaves_the_rest_its_vectors(name: str, tmp_path: Path) -> None:
+def test_the_tail_of_a_loop_leaves_its_main_part_vectorised(name: str, tmp_path: Path) -> None:
     kernel = next(one for one in kernels_of(NETS[name], tmp_path, AVX2) if one.name.startswith("fused_"))
     made = default_schedule(kernel.module["main"], AVX2).with_attr("global_symbol", "main")
     with tvm.transform.PassContext(config=SPLIT_TAILS):
@@ -587,7 +587,7 @@ def test_weights_that_end_within_a_vector_stay_as_they_lie(tmp_path: Path) -> No
     assert made.func.same_as(kernel.module["main"])
 
 
-def test_a_network_whose_packed_defaults_do_not_build_has_plain_weights(
+def test_a_network_whose_packed_defaults_do_not_build_takes_its_weights_as_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     g = GraphBuilder(1)

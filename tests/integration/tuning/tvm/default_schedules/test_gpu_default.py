@@ -105,7 +105,7 @@ def test_a_network_becomes_machine_code(name: str, target: Target, tmp_path: Pat
     assert b"\x7fELF" in (tmp_path / "net.so").read_bytes()[1:]
 
 
-def test_default_schedules_compute_what_plain_loops_do(tmp_path: Path) -> None:
+def test_default_schedules_compute_what_simple_loops_do(tmp_path: Path) -> None:
     g = GraphBuilder(seed=1)
     x = g.input("x", [1, 4, 6, 6])
     g.output(g.node("ReduceLogSumExp", g.node("Relu", g.conv(x, 4, 8)), keepdims=0))

@@ -109,7 +109,7 @@ def test_small_workloads_choose_whether_threads_share_them(
 
 
 def test_a_small_sum_is_right_with_and_without_threads() -> None:
-    """The choice is the last knob, and no knob of the nest: a cost model takes the first category for unrolling."""
+    """The choice is the last knob, and no knob of the loops: a cost model takes the first category for unrolling."""
     space = design_space(sample_workload("conv2d", **CONV))
     for config in some_configs(space.config_space, 8):
         for decision in (0, 1):

@@ -1,4 +1,4 @@
-"""Tiles that leave rests: right answers for sizes that nothing divides, and spaces of other sizes as they were."""
+"""Tiles that leave a tail: right results for sizes that no tile divides, and unchanged spaces for other sizes."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def conv1x1() -> Any:
     return module([data, matrix, topi.nn.conv2d_nhwc(data, matrix, 1, 0, 1)], 1)
 
 
-def configs_with_rests(space: DesignSpace, n: int) -> list[Config]:
-    """Return configs, each with rests in at least one tile; threads on and off."""
+def configs_with_tails(space: DesignSpace, n: int) -> list[Config]:
+    """Return configs with a tail in at least one tile; threads on and off."""
     found = [
         one for one in space.config_space.sample(np.random.default_rng(1), 40) if space.leaves_tails(one)
     ]
@@ -91,14 +91,14 @@ def run(mod: Any, arrays: list[Any], shape: tuple[int, ...]) -> Any:
     [dense(37, 24), dense(24, 86), dense(37, 86, weight=False), batch_matmul(), conv2d(), conv1x1()],
     ids=["rows", "columns", "both", "batches", "conv2d", "conv1x1"],
 )
-def test_configs_with_rests_compute_the_same(mod: Any) -> None:
+def test_configs_with_tails_compute_the_same(mod: Any) -> None:
     space = DesignSpace(mod, CPU)
     shapes = [tuple(int(size) for size in param.ty.shape) for param in mod["main"].params]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes[:-1]]
     expected = run(mod, arrays, shapes[-1])
     shared = set()
-    for config in configs_with_rests(space, 4):
+    for config in configs_with_tails(space, 4):
         schedule, applied = space.apply(config)
         assert space.apply(applied)[1] == applied
         assert space.leaves_tails(applied)
@@ -107,10 +107,10 @@ def test_configs_with_rests_compute_the_same(mod: Any) -> None:
     assert len(shared) == (2 if space.config_space.sketches[0].knobs[-1].name == "threads" else 1)
 
 
-def test_weights_are_packed_where_no_rest_is_along_them() -> None:
+def test_weights_are_packed_where_no_tail_is_along_them() -> None:
     rows, columns = DesignSpace(dense(37, 64), CPU), DesignSpace(dense(24, 86), CPU)
-    assert any(split_off_packing(rows.apply(one)[0].mod).packings for one in configs_with_rests(rows, 4))
-    for one in configs_with_rests(columns, 8):
+    assert any(split_off_packing(rows.apply(one)[0].mod).packings for one in configs_with_tails(rows, 4))
+    for one in configs_with_tails(columns, 8):
         assert not split_off_packing(columns.apply(one)[0].mod).packings
     perfect = columns.config_space.sample(np.random.default_rng(1), 400)
     assert any(
@@ -131,7 +131,7 @@ def test_sums_and_sizes_that_tiles_divide_have_perfect_tiles_alone() -> None:
         assert not any(knob.rest_extents for knob in sketch.knobs)
 
 
-def test_a_space_without_rests_has_the_key_that_it_had_before_there_were_any() -> None:
+def test_a_space_without_tails_keeps_its_old_key() -> None:
     """Records of the first release name it."""
     data, weight = te.placeholder((32, 64), "float32", "data"), te.placeholder((64, 96), "float32", "weight")
     target = Target.from_json({"kind": "llvm", "mcpu": "x86-64-v4", "num-cores": 1})
@@ -146,7 +146,7 @@ def test_gpus_have_perfect_tiles_alone() -> None:
 
 def test_a_tile_that_the_knob_does_not_list_is_refused() -> None:
     space = DesignSpace(dense(37, 64), CPU)
-    (config, *_) = configs_with_rests(space, 1)
+    (config, *_) = configs_with_tails(space, 1)
     rows = next(
         place
         for place, knob in enumerate(space.config_space.sketches[config.sketch].knobs)
@@ -154,18 +154,18 @@ def test_a_tile_that_the_knob_does_not_list_is_refused() -> None:
     )
     knob = space.config_space.sketches[config.sketch].knobs[rows]
     assert 40 in knob.products
-    no_rest, two_rests = (1, 1, 1, 40), (1, 2, 4, 5)
-    for tile in ((1, 1, 1, 41), (1, 2, 1, 16), (0, 1, 5, 8), (40,), no_rest, two_rests):
+    no_tail, two_tails = (1, 1, 1, 40), (1, 2, 4, 5)
+    for tile in ((1, 1, 1, 41), (1, 2, 1, 16), (0, 1, 5, 8), (40,), no_tail, two_tails):
         decisions = (*config.decisions[:rows], tile, *config.decisions[rows + 1 :])
         assert knob.find(tile) is None
         with pytest.raises(InvalidInputError, match="cannot be"):
             space.apply(Config(config.sketch, decisions))
 
 
-def test_a_record_of_the_space_without_rests_is_refused_by_name() -> None:
+def test_a_record_of_the_space_without_tails_is_refused_by_name() -> None:
     mod = dense(37, 64)
     space = DesignSpace(mod, CPU)
-    (config, *_) = configs_with_rests(space, 1)
+    (config, *_) = configs_with_tails(space, 1)
     _, applied = space.apply(config)
     apply_recorded(mod, CPU, applied, space.config_space.key)
     with pytest.raises(InvalidInputError) as caught:
