@@ -1,0 +1,54 @@
+"""What the release before this one left behind: see tests/release_7936aea/README.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from app_farm import Farm, farm_settings, make_farm
+from repository import ROOT
+
+from tunefarm_db import schema
+
+
+@pytest.fixture(scope="session")
+def copies() -> Path:
+    return ROOT / "tests" / "release_7936aea"
+
+
+@pytest.fixture
+def facts(copies: Path) -> Any:
+    """What the farm's makers knew of it: identifiers, keys, and where each job stood."""
+    return json.loads((copies / "farm.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def farm_folder(copies: Path, tmp_path: Path) -> Path:
+    """A copy of the old farm's database, as it was left, and its store."""
+    with zipfile.ZipFile(copies / "farm.zip") as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(params=["database", "backup"])
+def old_farm(request: pytest.FixtureRequest, copies: Path, tmp_path: Path) -> Iterator[Farm]:
+    """A farm of this release on the old one's database and store: its files, or its backup restored into an empty one."""
+    settings = farm_settings(tmp_path, device_retry_sec=0.01, step_turn_sec=0.0)
+    url = settings.database_url.get_secret_value()
+    if request.param == "database":
+        request.getfixturevalue("farm_folder")
+        schema.upgrade(url)
+    else:
+        from tunefarm_app.operations.backup import restore
+        from tunefarm_app.storage.blob_store import BlobStore
+
+        backup = shutil.copy(copies / "farm.backup", tmp_path)
+        restore(Path(backup), database_url=url, store=BlobStore(settings.store_dir))
+    farm = make_farm(settings)
+    yield farm
+    farm.services.close()
