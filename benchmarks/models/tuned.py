@@ -26,7 +26,7 @@ from tunefarm_tuning import (
     load_records,
     tune,
 )
-from tunefarm_tuning.compiler.job import Artifact
+from tunefarm_tuning.compiler.phases.pack import Artifact
 from tunefarm_tuning.measure.interfaces import MeasureOption
 from tunefarm_tuning.measure.roofline import kernel_dtype
 from tunefarm_tuning.search.events import RoundFinished, TuneEvent

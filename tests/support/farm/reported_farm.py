@@ -8,9 +8,9 @@ from typing import Any
 
 from tunefarm_app.engines.interface import CompiledFile
 from tunefarm_app.engines.replay import ReplayEngine
-from tunefarm_tuning.compiler.kernel_check import CheckedKernel, missed
-from tunefarm_tuning.compiler.model_check import ModelComparison
-from tunefarm_tuning.compiler.report import Place, make_report
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
+from tunefarm_tuning.compiler.model_comparison import ModelComparison
+from tunefarm_tuning.compiler.report import Environment, make_report
 from tunefarm_tuning.compiler.session import KernelInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.records.coverage import Coverage, MissReason
@@ -85,7 +85,7 @@ class ReportingEngine(ReplayEngine):
             },
             rejected=None,
             no_baseline="",
-            place=Place(device_model="replay-cpu", this_machine=True, threads=2, seed=7),
+            environment=Environment(device_model="replay-cpu", this_machine=True, threads=2, seed=7),
             warnings=[self._name] if self._name else [],
             phases_sec={"load": 1.5, "measure": 2.25},
         )

@@ -1,50 +1,33 @@
-"""Which algorithm each kernel of a network takes: decided by timing the network, not its kernels.
-
-What a kernel wins by itself, the kernels around it may lose: their data comes from other places then. So the network is built
-with the alternatives that win by themselves, and timed with and without each.
-"""
+"""Other algorithms for the kernels of a network: those that have a record, and those that the network uses."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tunefarm_tuning.compiler.kernel_check import CheckedKernel, KernelCheck
-from tunefarm_tuning.compiler.model_check import compare_model, time_models
-from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
-from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
-from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator
+from tunefarm_tuning.compiler.session import AlternativeInfo, KernelInfo
 from tunefarm_tuning.records.record import TuningRecord
-from tunefarm_tuning.reference.onnx_runtime import InputSet
 
-_BUDGET_SEC = 60.0
-_BORDERS_SEC = 30.0
-"""For so long the network is timed without those that are beyond doubt, too: for what they cost at their borders."""
-_CLEARLY = 0.99
-"""An alternative is left out where the network without it takes less than this share of the time."""
-_FIXED_RUNS = 3
-_SURE = 0.7
-"""An alternative whose kernels take less than this share of the direct one's is beyond doubt, as long as ..."""
-_AS_EXPECTED = 0.8
-"""... the network gains at least this share of what all kernels together should win."""
+_FIXED_KERNEL_RUNS = 3
 
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """An alternative with a tuned kernel, beside the kernel that it would take the place of.
+    """An alternative with a tuned kernel, and the direct kernel that it would replace.
 
     Attributes:
-        direct: The kernel as it stands.
+        info: The alternative.
+        direct: The direct kernel.
         tuned: The alternative's tuned kernel.
-        fixed_sec: A call of each of its other kernels, by name.
-        chosen: Whether it goes in.
-        network_gain_sec: What the network gains by it, timed with and without; None where that was not done.
-        reason: Why it does not go in.
+        fixed_sec: Seconds per call of the alternative's other kernels, by name.
+        chosen: Whether the network uses it.
+        network_gain_sec: Seconds per inference that the network gains by it, timed with and without; None if that was not
+            timed.
+        reason: Why the network does not use it; empty if it does.
     """
 
     info: AlternativeInfo
@@ -57,7 +40,7 @@ class Candidate:
 
     @property
     def direct_sec(self) -> float:
-        """A call of the kernel as it stands, tuned if there is a record that holds."""
+        """Seconds per call of the direct kernel, tuned if its record passed; infinite if it was not timed."""
         if self.direct.hit:
             return _tuned_sec(self.direct)
         samples = self.direct.evidence.get("untuned_sec")
@@ -65,20 +48,21 @@ class Candidate:
 
     @property
     def tuned_sec(self) -> float:
-        """A call of the tuned kernel."""
+        """Seconds per call of the alternative's tuned kernel."""
         return _tuned_sec(self.tuned)
 
     @property
     def sum_sec(self) -> float:
-        """A call of all its kernels, one after the other, each by itself."""
+        """Seconds per call of all its kernels, each timed by itself."""
         return self.tuned_sec + sum(self.fixed_sec.values())
 
     @property
     def expected_gain_sec(self) -> float:
-        """What the network would gain if it took what its kernels take by themselves."""
+        """Seconds per inference that the network would gain if its kernels took as long as by themselves."""
         return self.info.tuned.weight * (self.direct_sec - self.sum_sec)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report's entry."""
         gain = self.network_gain_sec
         known = self.direct_sec != float("inf")
         return {
@@ -98,245 +82,114 @@ class Candidate:
 
 
 def _tuned_sec(kernel: CheckedKernel) -> float:
-    """Return a call's time: by its record if that is more, where large weights were timed out of the caches."""
+    """Return seconds per call: the record's if that is more, since large weights are timed outside of the caches there."""
     known_sec = (kernel.record.cost_sec or 0.0) if kernel.record is not None else 0.0
     return max(known_sec, float(median(kernel.evidence["tuned_sec"])))
 
 
-@dataclass(slots=True)
-class AlternativeChoice:
-    """Chooses the alternatives of one network.
+def find_candidates(
+    alternatives: Sequence[AlternativeInfo],
+    direct: Sequence[CheckedKernel],
+    find_record: Callable[[KernelInfo], TuningRecord | None],
+    validator: KernelValidator,
+    on_step: Callable[[], None],
+) -> list[Candidate]:
+    """Check and time the kernels of the alternatives that have a record.
+
+    Args:
+        alternatives: Of the network.
+        direct: The direct kernels.
+        find_record: Looks up the record of a kernel.
+        validator: Builds and runs kernels.
+        on_step: Called after each kernel.
+
+    Returns:
+        The alternatives all of whose kernels work, in the order given.
+    """
+    direct_by_key = {kernel.task.workload_key: kernel for kernel in direct}
+    checked: dict[str, CheckedKernel] = {}
+    candidates: list[Candidate] = []
+    for info in alternatives:
+        key = info.tuned.workload_key
+        record = find_record(info.tuned)
+        if record is None:
+            continue
+        if key not in checked:
+            checked[key] = validator.check(info.tuned, record)
+            on_step()
+        if checked[key].hit is None:
+            continue
+        fixed_sec = {
+            kernel.name: validator.time_fixed(kernel, runs=_FIXED_KERNEL_RUNS) for kernel in info.fixed
+        }
+        on_step()
+        known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
+        if len(known) == len(fixed_sec):
+            candidates.append(
+                Candidate(
+                    info=info, direct=direct_by_key[info.workload_key], tuned=checked[key], fixed_sec=known
+                )
+            )
+    return candidates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedAlternatives:
+    """The result of a selection.
 
     Attributes:
-        candidates: The alternatives that have a record, best first within a kernel.
-        networks_sec: Median seconds of the networks that were compared last: ``"direct"`` and ``"chosen"``.
+        library: The network with the chosen alternatives; the direct network if none is chosen.
+        candidates: All alternatives that have a record, each chosen or with the reason against it.
+        networks_sec: Median seconds per inference of the two networks timed last: ``"direct"`` and ``"chosen"``. Empty if no
+            alternative is chosen.
     """
 
-    compiler: CompileSession
-    runner: DeviceRun
-    folder: Path
-    limits: CompileLimits
-    threads: int
-    on_step: Callable[[], None]
-    candidates: list[Candidate] = field(default_factory=list)
-    networks_sec: dict[str, float] = field(default_factory=dict)
-    _built: int = 0
-
-    def check(
-        self,
-        alternatives: Sequence[AlternativeInfo],
-        kernels: Sequence[CheckedKernel],
-        find: Callable[[KernelInfo], TuningRecord | None],
-        check: KernelCheck,
-    ) -> None:
-        """Check and time the kernels of the alternatives that have a record."""
-        direct = {kernel.task.workload_key: kernel for kernel in kernels}
-        checked: dict[str, CheckedKernel] = {}
-        for info in alternatives:
-            key = info.tuned.workload_key
-            record = find(info.tuned)
-            if record is None:
-                continue
-            if key not in checked:
-                checked[key] = check.check(info.tuned, record)
-                self.on_step()
-            if checked[key].hit is None:
-                continue
-            fixed_sec = {kernel.name: check.time_fixed(kernel, runs=_FIXED_RUNS) for kernel in info.fixed}
-            self.on_step()
-            known = {name: sec for name, sec in fixed_sec.items() if sec is not None}
-            if len(known) == len(fixed_sec):
-                self.candidates.append(
-                    Candidate(
-                        info=info, direct=direct[info.workload_key], tuned=checked[key], fixed_sec=known
-                    )
-                )
-
-    def choose(
-        self,
-        direct: Path,
-        records: Mapping[str, TuningRecord],
-        sets: Sequence[InputSet],
-        names: Sequence[str],
-    ) -> Path:
-        """Return the library of the network with the alternatives that pay; `direct` if none does.
-
-        Args:
-            direct: The network as it stands.
-            records: Of its kernels, by name.
-            sets: What it is checked with; timed on the first.
-            names: Of its outputs.
-        """
-        self._pick(self.candidates)
-        first = best = self._build_right(records, sets, names)
-        if best is None:
-            return direct
-        times = self._time({"direct": direct, "chosen": best}, sets[0])
-        doubtful = self._doubtful(times)
-        sure = [one for one in self.chosen if one not in doubtful]
-        sure.sort(key=lambda one: -one.expected_gain_sec)
-        for limit_sec, candidates in ((_BUDGET_SEC, doubtful), (_BORDERS_SEC, sure)):
-            until = time.monotonic() + limit_sec
-            for candidate in candidates:
-                # Without the only one it is the direct network, with which it is compared in the end.
-                if len(self.chosen) > 1 and time.monotonic() <= until:
-                    best = self._try_without(candidate, best, direct, records, sets)
-        if best == direct:
-            return direct
-        if best != first:
-            times = self._time({"direct": direct, "chosen": best}, sets[0])
-        if times is None or times["chosen"] > times["direct"]:
-            self.leave_out(self.chosen, "the network with the alternatives is no faster than without")
-            return direct
-        self.networks_sec = times
-        if len(self.chosen) == 1:
-            self.chosen[0].network_gain_sec = times["direct"] - times["chosen"]
-        return best
+    library: Path
+    candidates: tuple[Candidate, ...] = ()
+    networks_sec: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def chosen(self) -> list[Candidate]:
-        return [one for one in self.candidates if one.chosen]
+        """The alternatives that the network uses."""
+        return [candidate for candidate in self.candidates if candidate.chosen]
 
     @property
-    def choices(self) -> dict[str, str]:
-        """Algorithm by workload key."""
-        return {one.info.workload_key: one.info.algorithm for one in self.chosen}
+    def algorithms(self) -> dict[str, str]:
+        """The chosen algorithms by the key of the workload that they replace."""
+        return algorithms_of(self.chosen)
 
     def replaced(self, direct: Sequence[CheckedKernel]) -> list[CheckedKernel]:
-        """Return the kernels of the direct network that are not in the chosen one."""
-        return [kernel for kernel in direct if kernel.task.workload_key in self.choices]
+        """Return the direct kernels that the network does not use."""
+        return [kernel for kernel in direct if kernel.task.workload_key in self.algorithms]
 
     def kernels(self, direct: Sequence[CheckedKernel]) -> list[CheckedKernel]:
-        """Return the kernels of the chosen network, given those of the direct one."""
-        kept = [kernel for kernel in direct if kernel.task.workload_key not in self.choices]
+        """Return the kernels that the network uses, given the direct ones."""
+        kept = [kernel for kernel in direct if kernel.task.workload_key not in self.algorithms]
         weights: dict[str, int] = {}
-        for one in self.chosen:
-            key = one.info.tuned.workload_key
-            weights[key] = weights.get(key, 0) + one.info.tuned.weight
-        tuned = {one.info.tuned.workload_key: one.tuned for one in self.chosen}
+        for candidate in self.chosen:
+            key = candidate.info.tuned.workload_key
+            weights[key] = weights.get(key, 0) + candidate.info.tuned.weight
+        tuned = {candidate.info.tuned.workload_key: candidate.tuned for candidate in self.chosen}
         return kept + [tuned[key].with_weight(weight) for key, weight in weights.items()]
 
+    def withdrawn(self, reason: str) -> SelectedAlternatives:
+        """Return the selection with no alternative chosen, for this reason."""
+        return replace(
+            self,
+            candidates=tuple(
+                replace(candidate, chosen=False, reason=reason) if candidate.chosen else candidate
+                for candidate in self.candidates
+            ),
+        )
+
     def to_json(self) -> dict[str, Any]:
+        """Return the report's section."""
         return {
-            "candidates": [one.to_json() for one in self.candidates],
+            "candidates": [candidate.to_json() for candidate in self.candidates],
             "networks_sec": dict(self.networks_sec),
         }
 
-    def _doubtful(self, times: Mapping[str, float] | None) -> list[Candidate]:
-        """Return the chosen that the network may be better without, the least promising first.
 
-        Args:
-            times: Of the direct network, and of that with all of them; None where they could not be timed.
-        """
-        expected_sec = sum(one.expected_gain_sec for one in self.chosen)
-        as_expected = times is not None and times["direct"] - times["chosen"] > _AS_EXPECTED * expected_sec
-        doubtful = [one for one in self.chosen if not (as_expected and one.sum_sec < _SURE * one.direct_sec)]
-        return sorted(doubtful, key=lambda one: one.expected_gain_sec)
-
-    @staticmethod
-    def _pick(candidates: Sequence[Candidate]) -> None:
-        """Choose, for every kernel, the one of these that wins most by itself."""
-        best: dict[str, Candidate] = {}
-        for one in candidates:
-            held = best.get(one.info.workload_key)
-            if one.expected_gain_sec <= 0:
-                one.reason = "its kernels take longer than the direct one"
-            elif held is None or one.sum_sec < held.sum_sec:
-                if held is not None:
-                    held.reason = f"its kernels take longer than those of {one.info.algorithm}"
-                best[one.info.workload_key] = one
-            else:
-                one.reason = f"its kernels take longer than those of {held.info.algorithm}"
-        for one in best.values():
-            one.chosen, one.reason = True, ""
-
-    def _build_right(
-        self, records: Mapping[str, TuningRecord], sets: Sequence[InputSet], names: Sequence[str]
-    ) -> Path | None:
-        """Build the network with all that is chosen; leave out what is too inexact, the coarsest tiles first."""
-        while self.chosen:
-            path = self._build(records)
-            if path is None:
-                return None
-            try:
-                comparison = compare_model(self.runner, path, names, sets, self.limits)
-            except RunFailed as error:
-                self.leave_out(
-                    self.chosen, f"the network with the alternatives does not run: {error.message}"
-                )
-                return None
-            if comparison.ok:
-                return path
-            coarsest = max(one.info.algorithm for one in self.chosen)
-            inexact = [one for one in self.candidates if one.info.algorithm == coarsest]
-            self.leave_out(inexact, f"the network with it is not exact enough: {comparison.message}")
-            self._pick([one for one in self.candidates if one.info.algorithm < coarsest])
-        return None
-
-    def _try_without(
-        self,
-        candidate: Candidate,
-        best: Path,
-        direct: Path,
-        records: Mapping[str, TuningRecord],
-        sets: Sequence[InputSet],
-    ) -> Path:
-        """Time the network without one alternative; return the one that is to be gone on with."""
-        held = self.chosen
-        candidate.chosen = False
-        without = self._build(records) if self.chosen else direct
-        times = None if without is None else self._time({"with": best, "without": without}, sets[0])
-        self.on_step()
-        if without is None or times is None:
-            for one in held:
-                one.chosen, one.reason = True, ""
-            return best
-        candidate.network_gain_sec = times["without"] - times["with"]
-        if times["without"] < _CLEARLY * times["with"]:
-            candidate.reason = "the network is faster without it"
-            if best != direct:
-                best.unlink(missing_ok=True)
-            return without
-        candidate.chosen = True
-        if without != direct:
-            without.unlink(missing_ok=True)
-        return best
-
-    def _build(self, records: Mapping[str, TuningRecord]) -> Path | None:
-        self._built += 1
-        path = self.folder / f"model-chosen-{self._built}.so"
-        of_chosen = {
-            name: one.tuned.record
-            for one in self.chosen
-            for name in one.info.tuned.names
-            if one.tuned.record is not None
-        }
-        try:
-            self.compiler.build_model(path, {**records, **of_chosen}, self.choices)
-        except ChildClosed:
-            raise
-        except (ChildFailed, InvalidInputError, InvalidModelError) as error:
-            self.leave_out(self.chosen, f"the network with the alternatives does not build: {error.message}")
-            return None
-        return path
-
-    def _time(self, libraries: Mapping[str, Path], inputs: InputSet) -> dict[str, float] | None:
-        try:
-            latency = time_models(
-                self.runner,
-                libraries,
-                None,
-                inputs.inputs,
-                threads=self.threads,
-                limits=self.limits,
-                on_round=lambda _: self.on_step(),
-            )
-        except RunFailed:
-            return None
-        return {name: one.median_sec for name, one in latency.items()}
-
-    @staticmethod
-    def leave_out(candidates: Sequence[Candidate], reason: str) -> None:
-        """Take alternatives back."""
-        for one in candidates:
-            one.chosen, one.reason = False, reason
+def algorithms_of(candidates: Sequence[Candidate]) -> dict[str, str]:
+    """Return the algorithms by the key of the workload that they replace."""
+    return {candidate.info.workload_key: candidate.info.algorithm for candidate in candidates}

@@ -1,7 +1,8 @@
-"""`compile`: a model and its history become one artifact, which is proven before it is written.
+"""`compile`: compiles a model with its history into one artifact, which is checked before it is written.
 
-Every tuned kernel is built, run beside its untuned form on the device, and left out if it is wrong, slow or
-crashes. The whole network is compared with ONNX Runtime and timed against it. All of that in child processes.
+Every tuned kernel is built and compared with its untuned form on the device; it is left out if it is wrong, slow or
+crashes. The whole network is compared with ONNX Runtime and timed against it. All of this runs in child processes. The
+package `phases` has one module for each phase.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_tuning.artifact.pack import SUFFIX
-from tunefarm_tuning.compiler.job import Artifact, CompileJob
-from tunefarm_tuning.compiler.progress import PHASES, OnProgress, Progress
+from tunefarm_tuning.compiler.job import CompileJob
+from tunefarm_tuning.compiler.phases.pack import Artifact
+from tunefarm_tuning.compiler.request import PHASES, CompileRequest, OnProgress, Progress
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError
@@ -43,28 +45,32 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     limits: CompileLimits | None = None,
     seed: int = 0,
 ) -> Artifact:
-    """Compile a model with the best of its history, check it, time it, and write the artifact.
+    """Compile a model with the best records of its history, check it, time it, and write the artifact.
 
     Args:
         model: From `import_model`.
         target: A target, or a name that `parse_target` reads.
-        output: The file to write; ``.tunefarm`` is added where it has no such ending. One that is there is replaced.
-        history: The records; those of the `apply_history_best` block around by default, none outside of one.
-        device: Where kernels are run for the checks; None is this machine.
-        name: The artifact's name; the file's by default.
-        precision: How large weights are stored, one of `Precision`. The tasks have to have been extracted with the same.
-        baseline: Whether to time ONNX Runtime too (only where the device is this machine, or a GPU's: there torch.compile as well).
-        on_progress: Told about each of `PHASES`.
-        cancellation: Ends it from another thread.
-        limits: Of the child processes.
-        seed: Of the inputs that it is checked with.
+        output: The file to write, which replaces an existing one. ``.tunefarm`` is appended if it has another ending.
+        history: The records. By default those of the surrounding `apply_history_best` block, none outside of one.
+        device: Where kernels and the network are run for the checks; None is this machine.
+        name: The artifact's name; the file's name by default.
+        precision: How large weights are stored, one of `Precision`. Records apply if their tasks were extracted with the same.
+        baseline: Whether to time ONNX Runtime too, if the device is this machine or a GPU; on a GPU also torch.compile.
+        on_progress: Called with the name of a phase (one of `PHASES`) and the share of it that is done, 0.0 to 1.0.
+        cancellation: Ends the compile from another thread.
+        limits: Limits of the child processes, and how much slower than untuned a tuned kernel may be.
+        seed: Seed of the inputs that the network is checked with.
+
+    Returns:
+        The written artifact, with its manifest and its report. `History.coverage` says which tasks run a tuned kernel.
 
     Raises:
         InvalidModelError: If the model cannot be compiled or run (codes compile-failed, compile-crashed, compile-timeout,
-            compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if what
-            TVM makes of it, untuned, gives wrong results (code wrong-output). Nothing is written then.
-        InvalidInputError: If there is no such precision, or not for the target (unknown-precision, unsupported-precision); if
-            this machine lacks CUDA's compiler for the target (no-cuda-compiler, cuda-compiler-unfit).
+            compile-memory, reference-failed, reference-crashed, reference-timeout, reference-memory, run-failed), or if its
+            untuned network gives wrong results (code wrong-output). Nothing is written then.
+        InvalidInputError: If the output's folder does not exist (no-such-folder); if the precision is unknown, or unsupported
+            for the target (unknown-precision, unsupported-precision); if this machine lacks CUDA's compiler for the target
+            (no-cuda-compiler, cuda-compiler-unfit).
         DeviceLostError: If the device went away.
         CancelledError: If `cancellation` was used.
     """
@@ -78,7 +84,7 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
     history = history or current_history() or History()
     cancellation = cancellation or Cancellation()
     with closing(ScratchDir()) as scratch:
-        job = CompileJob(
+        request = CompileRequest(
             model=model,
             target=target,
             history=history,
@@ -93,6 +99,6 @@ def compile(  # noqa: A001  (AutoTVM users look for this name)
             cancellation=cancellation,
         )
         try:
-            return job.run(path)
+            return CompileJob(request=request).run(path)
         except ChildClosed as error:
             raise CancelledError("the compile was cancelled") from error

@@ -1,4 +1,4 @@
-"""`evaluate`: how fast an artifact is."""
+"""`evaluate`: times an artifact."""
 
 from __future__ import annotations
 
@@ -38,14 +38,19 @@ def evaluate(
 
     Args:
         artifact: The ``.tunefarm`` file.
-        device: Where; None is this machine.
-        repeat: Samples; each is the mean of as many inferences as take 50 ms.
-        threads: On how many threads kernels run; as many as the artifact was measured with by default.
-        limits: Of the child process.
+        device: Where to run it; None is this machine.
+        repeat: The number of samples. A sample is the mean of as many inferences in a row as take 50 ms.
+        threads: The number of threads that kernels run on; by default as many as when the artifact was compiled.
+        limits: `model_sec` limits each run, `memory_bytes` the child.
+
+    Returns:
+        The samples in seconds per inference, and their median.
 
     Raises:
-        InvalidInputError: If the file is not an artifact, damaged, or made for another machine or version.
-        InvalidModelError: If it crashed or was over its time on this machine; `RunFailed` if on a device.
+        InvalidInputError: If `repeat` is less than 1; if the file is not an artifact, damaged, or made for another machine or
+            version.
+        InvalidModelError: If it crashed or exceeded its time on this machine.
+        RunFailed: If it crashed or exceeded its time on a device.
         DeviceLostError: If the device is away.
     """
     if repeat < 1:

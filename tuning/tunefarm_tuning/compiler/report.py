@@ -1,4 +1,4 @@
-"""What an artifact says of itself: the manifest (facts) and the report (evidence)."""
+"""The manifest (facts) and the report (evidence) of an artifact, as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 from tunefarm_tuning.artifact.container import FORMAT, FORMAT_VERSION
 from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import KNOWN_CPU_FEATURES
-from tunefarm_tuning.compiler.kernel_check import CheckedKernel
-from tunefarm_tuning.compiler.model_check import METHOD as MODEL_METHOD
-from tunefarm_tuning.compiler.model_check import ModelComparison
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel
+from tunefarm_tuning.compiler.model_comparison import ModelComparison
+from tunefarm_tuning.compiler.model_timing import METHOD as MODEL_METHOD
 from tunefarm_tuning.compiler.session import KernelInfo, LoadedInfo, UntunableKernel
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.kernel_timing import METHOD as KERNEL_METHOD
@@ -53,14 +53,14 @@ _OUTPUTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where everything was run and timed.
+class Environment:
+    """The environment of all checks and timings.
 
     Attributes:
-        device_model: The device's.
-        this_machine: Whether it is the machine that compiled.
-        threads: On how many kernels ran.
-        seed: Of the first set of inputs, and of the kernels' inputs.
+        device_model: The device's model.
+        this_machine: Whether the device is the machine that compiled.
+        threads: The number of threads that kernels ran on.
+        seed: Seed of the first set of inputs, and of the kernels' inputs.
     """
 
     device_model: str
@@ -89,7 +89,7 @@ def make_report(
     latency: Mapping[str, Latency],
     rejected: Latency | None,
     no_baseline: str,
-    place: Place,
+    environment: Environment,
     warnings: Sequence[str],
     phases_sec: Mapping[str, float],
     alternatives: Mapping[str, Any] | None = None,
@@ -100,26 +100,26 @@ def make_report(
     """Return the report.
 
     Args:
-        kernels: Every task and its evidence.
+        kernels: Every task, with its evidence.
         not_tunable: The kernels that are no tasks.
-        coverage: The tasks, in short.
-        comparison: The chosen library's outputs against ONNX Runtime's.
-        latency: Of ``"untuned"``, ``"tuned"`` (what is in the artifact) and, where they were timed, ``"onnxruntime"`` and
+        coverage: The tasks in short.
+        comparison: The outputs of the artifact's network against ONNX Runtime's.
+        latency: By name: ``"untuned"``, ``"tuned"`` (the artifact's network) and, if they were timed, ``"onnxruntime"`` and
             ``"torch_compile"``.
-        rejected: Of the tuned network, where all of it fell back for being slow.
-        no_baseline: Why ONNX Runtime was not timed; empty where it was.
-        place: Where all of this was measured.
+        rejected: The latency of the tuned network, if it fell back for being slower than the untuned one.
+        no_baseline: Why ONNX Runtime was not timed; empty if it was.
+        environment: Where all of this was measured.
         warnings: Sentences for people.
-        phases_sec: How long each phase took.
-        alternatives: `AlternativeChoice.to_json`, where there was a choice.
-        replaced: The kernels that alternatives took the place of.
+        phases_sec: Wall-clock seconds of each phase.
+        alternatives: `SelectedAlternatives.to_json`, if the network has alternatives.
+        replaced: The kernels that alternatives replace.
         precision: `precision_report`.
-        no_torch_compile: Why `torch.compile` was not timed, where the target is a GPU; empty where it was, and on CPUs.
+        no_torch_compile: Why `torch.compile` was not timed on a GPU; empty if it was, and on CPUs.
     """
-    times = {which: one.to_json() for which, one in latency.items()}
+    times = {name: network.to_json() for name, network in latency.items()}
     return {
         "report_version": REPORT_VERSION,
-        "place": place.to_json(),
+        "place": environment.to_json(),
         "method": {
             "latency": MODEL_METHOD,
             "untuned": _UNTUNED,
@@ -136,13 +136,17 @@ def make_report(
             **comparison.to_json(),
         },
         "kernels": [
-            {"workload_key": k.task.workload_key, "names": list(k.task.names), **k.evidence}
-            for k in (*kernels, *replaced)
-            if k.evidence
+            {"workload_key": kernel.task.workload_key, "names": list(kernel.task.names), **kernel.evidence}
+            for kernel in (*kernels, *replaced)
+            if kernel.evidence
         ],
         "alternatives": dict(alternatives or {}),
         "precision": dict(precision or {"name": Precision.AS_MODEL.value}),
-        "records": [_record(k.task, k.record) for k in kernels if k.hit is not None and k.record is not None],
+        "records": [
+            _record(kernel.task, kernel.record)
+            for kernel in kernels
+            if kernel.hit is not None and kernel.record is not None
+        ],
         "latency": {
             "onnxruntime": None,
             **times,
@@ -161,7 +165,12 @@ def make_report(
 
 
 def why_no_baseline(*, asked: bool, here: bool) -> str:
-    """Return why nobody else is timed; empty where somebody may be."""
+    """Return why no baseline is timed; empty if baselines may be timed.
+
+    Args:
+        asked: Whether the compile was asked for baselines.
+        here: Whether baselines can run where the network runs.
+    """
     if not asked:
         return "not asked for"
     return "" if here else "the device is another machine, which has no ONNX Runtime"
@@ -198,26 +207,26 @@ def make_manifest(
     report: Mapping[str, Any],
     tolerance: str,
 ) -> dict[str, Any]:
-    """Return the manifest, but for the checksums of the entries, which `pack` adds.
+    """Return the manifest, without the checksums of the entries, which `pack` adds.
 
     Args:
-        name: The artifact's.
-        model: What was compiled.
-        target: For what.
-        loaded: What the compiler found in it.
+        name: The artifact's name.
+        model: The model that was compiled.
+        target: The target that it was compiled for.
+        loaded: The network's kernels and CPU features.
         library: The compiled network.
-        device_model: On what it was checked.
-        checked_here: Whether that was this machine.
-        threads: On how many it was timed.
-        kernels: Every task; the records of those that went in are listed.
+        device_model: The model of the device that it was checked on.
+        checked_here: Whether that device was this machine.
+        threads: The number of threads that it was timed on.
+        kernels: Every task; the records of those whose tuned kernel is used are listed.
         report: From `make_report`.
-        tolerance: What its outputs were compared with: `InputSet.rounding`.
+        tolerance: The dtype whose tolerance its outputs were compared with: `InputSet.rounding`.
     """
     features = set(loaded.cpu_features)
     if checked_here:
-        # All of the code has run here. What this CPU lacks (a virtual machine may hide a part of what the CPU's name
-        # promises) it did not use.
-        features = {one for one in features if KNOWN_CPU_FEATURES[one] in cpu_flags()} or features
+        # All of the code has run here, so it needs no feature that this CPU lacks: a virtual machine may hide features that
+        # the CPU's name promises.
+        features = {name for name in features if KNOWN_CPU_FEATURES[name] in cpu_flags()} or features
     checks, latency = report["checks"], report["latency"]
     return {
         "format": FORMAT,
@@ -239,14 +248,14 @@ def make_manifest(
         "versions": report["versions"],
         "records": [
             {
-                "workload_key": k.task.workload_key,
-                "name": k.task.name,
-                "config": k.record.config.to_json(),
-                "space_key": k.record.space_key,
-                "cost_sec": k.record.cost_sec,
+                "workload_key": kernel.task.workload_key,
+                "name": kernel.task.name,
+                "config": kernel.record.config.to_json(),
+                "space_key": kernel.record.space_key,
+                "cost_sec": kernel.record.cost_sec,
             }
-            for k in kernels
-            if k.hit is not None and k.record is not None
+            for kernel in kernels
+            if kernel.hit is not None and kernel.record is not None
         ],
         "coverage": {key: report["coverage"][key] for key in ("tasks", "covered", "misses")},
         "checks": {key: checks[key] for key in _CHECKS},

@@ -1,4 +1,4 @@
-"""`CompileSession`: the compiling child as its parent sees it; loads the network again after a crash."""
+"""`CompileSession`: the compiling child process, which loads the network again after a crash."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _MODULE = "tunefarm_tuning.tvm.children.compile"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileLimits:
-    """What a compile may cost.
+    """Limits of a compile: memory, time, and how much slower than untuned a tuned kernel may be.
 
     Attributes:
-        memory_bytes: Address space of each child process.
-        load_sec: Reading and preparing the network.
-        kernel_sec: Building one kernel; running it has the same limit.
-        model_sec: Building the network; running it once, timing it, and the reference run have the same limit.
-        kernel_ratio: How many times the untuned kernel's time a tuned one may take before it falls back; a little
-            above one, as measurements of equal kernels differ by that.
+        memory_bytes: Address space of each child process, in bytes.
+        load_sec: Seconds for reading and preparing the network.
+        kernel_sec: Seconds for building one kernel, and for running it.
+        model_sec: Seconds for building the network, for running it once, for timing it, and for the reference run.
+        kernel_ratio: How many times the untuned kernel's time a tuned kernel may take before it falls back. A little
+            above one, since measurements of equal kernels differ by that.
         model_ratio: The same for the whole network.
-        whole_sec: When who asked will stop the compile, from its start: what it can do without is left out in time. None
-            where nobody will.
+        whole_sec: Seconds after which the caller stops the compile; optional work is skipped in time. None if the caller
+            sets no limit.
     """
 
     memory_bytes: int = 16 << 30
@@ -44,12 +44,14 @@ class CompileLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelInfo:
-    """One workload of the network, under each of its names.
+    """One workload of the network.
 
     Attributes:
-        names: Of its PrimFuncs; the first stands for all of them.
+        workload_key: `Workload.key`.
+        names: The names of its PrimFuncs; the first stands for all of them.
         weight: Calls per inference, of all names together.
-        rounding: How it rounds what it computes: as of `comparison.compare_arrays`, empty where it does not.
+        args: Shapes and dtypes of inputs and outputs, in order.
+        rounding: The dtype that it rounds its results to, as for `comparison.compare_arrays`; empty if it does not round.
     """
 
     workload_key: str
@@ -60,12 +62,13 @@ class KernelInfo:
 
     @property
     def name(self) -> str:
+        """The first of its names."""
         return self.names[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntunableKernel:
-    """A kernel that is compiled as it stands. `reason` is one of `tvm.tasks.extract.NotTunable`."""
+    """A kernel that is compiled with its default schedule. `reason` is one of `tvm.tasks.extract.NotTunable`."""
 
     name: str
     weight: int
@@ -77,10 +80,10 @@ class AlternativeInfo:
     """Another algorithm for one workload of the network.
 
     Attributes:
-        workload_key: Of the workload that it takes the place of.
-        algorithm: ``"winograd-4"``, say.
-        tuned: The kernel of it that is a tuning task.
-        fixed: Its other kernels.
+        workload_key: The key of the workload that it replaces.
+        algorithm: Its name, such as ``"winograd-4"``.
+        tuned: The one of its kernels that is a tuning task.
+        fixed: Its other kernels, which have a fixed schedule.
     """
 
     workload_key: str
@@ -91,16 +94,18 @@ class AlternativeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedInfo:
-    """What the child found in the network.
+    """The loaded network: its kernels, and how its weights are stored.
 
     Attributes:
-        inputs: Of the network, as `outputs` are.
+        inputs: Shapes and dtypes of the network's inputs.
+        outputs: Shapes and dtypes of the network's outputs.
         tasks: Its tuning tasks in order of first use.
         not_tunable: Its other kernels.
-        cpu_features: Of the CPU that is built for.
+        cpu_features: Features of the CPU that it is built for.
         alternatives: Other algorithms for some of the tasks, the most promising of a task first.
-        storage: What became of its weights: ``stored``, ``kept`` (tensors), ``bytes_before`` and ``bytes_after`` (of those stored).
-        warnings: Sentences for people, on what could not be done with it.
+        storage: How its weights are stored: numbers of tensors ``stored`` in the precision and ``kept`` as they were, and
+            ``bytes_before`` and ``bytes_after`` of the stored ones.
+        warnings: Sentences for people about what could not be done with it.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -114,17 +119,17 @@ class LoadedInfo:
 
 
 class CompileSession:
-    """Builds libraries of one network.
+    """Builds libraries of one network in a child process.
 
     Concurrency: one caller; `close` from any thread.
-    Failure: as `ChildProcess.call`; the next call loads the network again where the child died.
+    Failure: as `ChildProcess.call`; the next call loads the network again if the child died.
 
     Args:
         model: The network.
-        target: What to build for.
-        folder: For the compiler's own temporary files; deleted by the caller.
-        limits: Of the child.
-        precision: How it stores the network's weights.
+        target: The target to build for.
+        folder: Folder of the compiler's temporary files; the caller deletes it.
+        limits: Limits of the child.
+        precision: How the network's weights are stored.
     """
 
     def __init__(
@@ -142,13 +147,18 @@ class CompileSession:
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=limits.memory_bytes),
-            # Killed in the middle of a link, it leaves object files as large as the weights.
+            # If it is killed in the middle of a link, it leaves object files as large as the weights.
             env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": str(folder)},
         )
         self._loaded_pid: int | None = None
 
     def load(self) -> LoadedInfo:
-        """Read and prepare the network."""
+        """Read and prepare the network; return its kernels.
+
+        Raises:
+            InvalidModelError: If it cannot be compiled.
+            ChildFailed: If the child died or exceeded its limits.
+        """
         reply = self._child.call(
             "load",
             {
@@ -178,7 +188,13 @@ class CompileSession:
     def build_kernel(
         self, name: str, path: Path, record: TuningRecord | None, *, plain: bool = False
     ) -> None:
-        """Build one kernel: by a record or, without one, by the default schedule, or as `plain` loops.
+        """Build one kernel: by a record or, without one, by the default schedule.
+
+        Args:
+            name: One of the kernel's names.
+            path: Where to write the library.
+            record: The record whose config schedules the kernel.
+            plain: Use plain loops instead of the default schedule.
 
         Raises:
             InvalidInputError: If the record does not apply: ``"space-changed"`` or ``"does-not-apply"``.
@@ -196,13 +212,13 @@ class CompileSession:
         *,
         plain: bool = False,
     ) -> None:
-        """Build the network, with kernels, by name, of records; the others by default schedules, or as `plain` loops.
+        """Build the network: kernels with a record by that record, the others by default schedules.
 
         Args:
-            path: A fresh one.
-            records: By name.
-            choices: Algorithms by the workload key of the kernel that they take the place of.
-            plain: Use no default schedules.
+            path: Where to write the library. No library may have been loaded from this path before.
+            records: Records by the kernel's name.
+            choices: Algorithms by the workload key of the kernel that they replace.
+            plain: Use plain loops instead of default schedules.
         """
         self._reload()
         params = {
@@ -214,7 +230,7 @@ class CompileSession:
         self._child.call("build_model", params, timeout_sec=self._limits.model_sec)
 
     def close(self) -> None:
-        """End the child; a call under way then raises `ChildClosed`."""
+        """End the child; a running call then raises `ChildClosed`."""
         self._child.close()
 
     def _reload(self) -> None:
@@ -244,23 +260,27 @@ def _tasks(kernels: list[dict[str, Any]]) -> tuple[KernelInfo, ...]:
     )
 
 
-def _alternatives(found: list[dict[str, Any]]) -> tuple[AlternativeInfo, ...]:
-    """Return alternatives; a tuned kernel that several have in common has all its names in each."""
-    tuned = {task.workload_key: task for task in _tasks([one["kernel"] for one in found])}
+def _alternatives(alternatives: list[dict[str, Any]]) -> tuple[AlternativeInfo, ...]:
+    """Read alternatives; a tuned kernel that several of them share has all its names in each."""
+    tuned = {
+        task.workload_key: task for task in _tasks([alternative["kernel"] for alternative in alternatives])
+    }
     return tuple(
         AlternativeInfo(
-            workload_key=one["workload_key"],
-            algorithm=one["algorithm"],
-            tuned=replace(tuned[one["kernel"]["workload_key"]], weight=one["kernel"]["weight"]),
+            workload_key=alternative["workload_key"],
+            algorithm=alternative["algorithm"],
+            tuned=replace(
+                tuned[alternative["kernel"]["workload_key"]], weight=alternative["kernel"]["weight"]
+            ),
             fixed=tuple(
                 KernelInfo(
                     workload_key=name,
                     names=(name,),
-                    weight=one["kernel"]["weight"],
+                    weight=alternative["kernel"]["weight"],
                     args=tuple(TensorSpec.from_json(spec) for spec in args),
                 )
-                for name, args in one["fixed"].items()
+                for name, args in alternative["fixed"].items()
             ),
         )
-        for one in found
+        for alternative in alternatives
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,12 @@ import tunefarm_tuning
 from tunefarm_tuning import Artifact, History, MissReason, Model, apply_history_best, evaluate, verify
 from tunefarm_tuning.artifact.loader import load
 from tunefarm_tuning.compiler.job import CompileJob
-from tunefarm_tuning.compiler.progress import PHASES, Progress
+from tunefarm_tuning.compiler.phases.build_model import Fallback, build_models
+from tunefarm_tuning.compiler.phases.check_kernels import check_kernels
+from tunefarm_tuning.compiler.phases.check_model import check_tuned
+from tunefarm_tuning.compiler.phases.load import load as load_model
+from tunefarm_tuning.compiler.phases.pack import final_kernels
+from tunefarm_tuning.compiler.request import PHASES, CompileRequest, Progress
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError, InvalidInputError, InvalidModelError
@@ -164,7 +170,7 @@ def job(tiny_net: TunedNet, folder: Path, limits: CompileLimits, reference: Mode
 
     folder.mkdir()
     cancellation = Cancellation()
-    return CompileJob(
+    request = CompileRequest(
         model=tiny_net.model,
         target=parse_target("host"),
         history=History(tiny_net.records),
@@ -176,8 +182,8 @@ def job(tiny_net: TunedNet, folder: Path, limits: CompileLimits, reference: Mode
         folder=folder,
         progress=Progress(lambda _phase, _done: None, cancellation),
         cancellation=cancellation,
-        make_reference=make_reference,
     )
+    return CompileJob(request=request, make_reference=make_reference)
 
 
 def test_a_network_that_is_wrong_even_untuned_is_never_written(tiny_net: TunedNet, tmp_path: Path) -> None:
@@ -186,8 +192,19 @@ def test_a_network_that_is_wrong_even_untuned_is_never_written(tiny_net: TunedNe
         wrong.run(tmp_path / "a.tunefarm")
     assert caught.value.code == "wrong-output"
     assert not caught.value.fields["checks"]["ok"]
-    assert {kernel.miss.reason for kernel in wrong.kernels if kernel.miss} == {MissReason.WRONG_ANSWER}
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_a_tuned_network_that_is_wrong_leaves_out_all_its_kernels(tiny_net: TunedNet, tmp_path: Path) -> None:
+    wrong = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.other_weights)
+    with ExitStack() as stack:
+        loaded = load_model(wrong.request, stack, wrong.open_compiler, wrong.make_reference)
+        checked = check_kernels(wrong.request, loaded)
+        built = build_models(wrong.request, loaded, checked)
+        fallback = check_tuned(wrong.request, loaded, built)
+    assert isinstance(fallback, Fallback)
+    kernels = final_kernels(checked.direct, built.alternatives, fallback)
+    assert {kernel.miss.reason for kernel in kernels if kernel.miss} == {MissReason.WRONG_ANSWER}
 
 
 def test_a_network_that_got_slower_falls_back_as_a_whole(tiny_net: TunedNet, tmp_path: Path) -> None:
@@ -198,7 +215,7 @@ def test_a_network_that_got_slower_falls_back_as_a_whole(tiny_net: TunedNet, tmp
         reference=tiny_net.model,
     )
     artifact = slow.run(tmp_path / "a.tunefarm")
-    assert slow.history.coverage.hits == ()
+    assert slow.request.history.coverage.hits == ()
     reasons = {miss["reason"] for miss in artifact.report["fallbacks"]}
     assert reasons == {"slower-than-untuned"}
     assert artifact.report["latency"]["tuned"] == artifact.report["latency"]["untuned"]
@@ -233,19 +250,26 @@ class WrongDefaults(CompileSession):
         super().close()
 
 
+def bent_job(tiny_net: TunedNet, folder: Path, history: History) -> CompileJob:
+    right = job(tiny_net, folder, TAKE_ANY_SPEED, reference=tiny_net.model)
+    return replace(
+        right,
+        request=replace(right.request, history=history),
+        make_compiler=partial(WrongDefaults, wrong=tiny_net.other_function),
+    )
+
+
 def test_wrong_default_schedules_cost_no_tuned_kernel(tiny_net: TunedNet, tmp_path: Path) -> None:
-    bent = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.model)
-    bent.history = History(tiny_net.records[:1])
-    bent.make_compiler = partial(WrongDefaults, wrong=tiny_net.other_function)
+    bent = bent_job(tiny_net, tmp_path / "work", History(tiny_net.records[:1]))
     artifact = bent.run(tmp_path / "a.tunefarm")
-    assert [hit.workload_key for hit in bent.history.coverage.hits] == [tiny_net.records[0].workload_key]
+    assert [hit.workload_key for hit in bent.request.history.coverage.hits] == [
+        tiny_net.records[0].workload_key
+    ]
     assert artifact.report["checks"]["ok"]
 
 
 def test_wrong_default_schedules_give_way_to_plain_loops(tiny_net: TunedNet, tmp_path: Path) -> None:
-    bent = job(tiny_net, tmp_path / "work", TAKE_ANY_SPEED, reference=tiny_net.model)
-    bent.history = History([])
-    bent.make_compiler = partial(WrongDefaults, wrong=tiny_net.other_function)
+    bent = bent_job(tiny_net, tmp_path / "work", History([]))
     artifact = bent.run(tmp_path / "a.tunefarm")
     assert artifact.report["checks"]["ok"]
     (warning,) = artifact.report["warnings"]

@@ -15,7 +15,7 @@ from onnx_reference import module_outputs
 
 import tunefarm_tuning
 from tunefarm_tuning import Precision, apply_history_best, extract_tasks, import_model
-from tunefarm_tuning.compiler.accuracy import storage_warnings
+from tunefarm_tuning.compiler.model_comparison import storage_warnings
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.reference.comparison import RELATIVE_TOLERANCE

@@ -19,8 +19,8 @@ from nvml_answers import Driver, uuid
 import tunefarm_tuning
 from tunefarm_tuning import Artifact
 from tunefarm_tuning.compiler import job as compile_job
+from tunefarm_tuning.compiler.artifact_comparison import artifact_check, compare_on_device
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.compiler.verify import compare_on_device, packed_check
 from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
@@ -170,12 +170,12 @@ def test_an_artifact_is_run_where_the_gpu_is(
     for one, right in zip(wrong, sets, strict=True):
         save_arrays(one.expected, [array + np.float32(1) for array in load_arrays(right.expected)])
     with pytest.raises(InvariantError, match="gives other results"):
-        packed_check(wrong, LIMITS, Cancellation(), runner)(path)
+        artifact_check(wrong, LIMITS, Cancellation(), runner)(path)
 
     damaged = tmp_path / "damaged.tunefarm"
     damaged.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InvalidInputError):
-        packed_check(sets, LIMITS, Cancellation(), runner)(damaged)
+        artifact_check(sets, LIMITS, Cancellation(), runner)(damaged)
 
 
 def test_a_device_that_offers_nothing_is_no_error(
@@ -184,7 +184,7 @@ def test_a_device_that_offers_nothing_is_no_error(
     with local_rpc() as plain:
         runner = run_on(plain)
         try:
-            packed_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
+            artifact_check(sets, LIMITS, Cancellation(), runner)(compiled[0].path)
             found, missing = others(runner, tiny_net.model, tmp_path)
         finally:
             runner.close()
@@ -207,7 +207,9 @@ def test_a_compile_for_a_device_asks_it(
 
     monkeypatch.setattr(compile_job, "device_kind", lambda _target: "cuda")
     monkeypatch.setattr(compile_job, "DeviceRun", on_cpu)
-    monkeypatch.setattr(sys.modules["tunefarm_tuning.compiler.verify"], "compare_on_device", compared)
+    monkeypatch.setattr(
+        sys.modules["tunefarm_tuning.compiler.artifact_comparison"], "compare_on_device", compared
+    )
     artifact = tunefarm_tuning.compile(tiny_net.model, output=tmp_path / "a.tunefarm", device=farm.device)
     latency = artifact.report["latency"]
     assert latency["torch_compile"]["median_sec"] >= 0.002

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from tunefarm_tuning.compiler.artifact_comparison import compare_on_device
 from tunefarm_tuning.compiler.session import CompileLimits
-from tunefarm_tuning.compiler.verify import compare_on_device
 from tunefarm_tuning.core.errors import (
     DeviceLostError,
     InvalidInputError,

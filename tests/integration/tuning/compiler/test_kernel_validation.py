@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tunefarm_tuning.compiler.kernel_check import CheckedKernel, KernelCheck, missed
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
 from tunefarm_tuning.compiler.session import CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
@@ -61,14 +61,16 @@ class Bench:
 
     def check(
         self,
-        place: Callable[[str, Path], Path] = lambda _name, path: path,
+        substitute: Callable[[str, Path], Path] = lambda _name, path: path,
         *,
         limits: CompileLimits = LIMITS,
         config: Config | None = None,
     ) -> CheckedKernel:
         record = self.net.records[0]
         record = replace(record, config=config or record.config)
-        check = KernelCheck(self.compiler, self.device, self.folder, seed=0, limits=limits, place=place)
+        check = KernelValidator(
+            self.compiler, self.device, self.folder, seed=0, limits=limits, substitute=substitute
+        )
         return check.check(self.tasks[0], record)
 
 
@@ -101,7 +103,7 @@ def test_a_good_kernel_is_kept(bench: Bench) -> None:
 
 
 def test_a_kernel_without_a_record_is_timed_as_it_is(bench: Bench) -> None:
-    check = KernelCheck(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
+    check = KernelValidator(bench.compiler, bench.device, bench.folder, seed=0, limits=LIMITS)
     task = bench.tasks[1]
     kernel = CheckedKernel(task=task, record=None, miss=missed(task, MissReason.NO_RECORD))
     found = check.time_untuned(kernel, timeout_sec=60.0)

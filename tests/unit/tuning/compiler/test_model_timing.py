@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.compiler.model_race import is_slower
+from tunefarm_tuning.compiler.model_timing import is_slower
 from tunefarm_tuning.core.latency import Latency
 
 QUIET = [1.0, 1.01, 0.99, 1.0, 1.0, 1.01, 0.99, 1.0]
@@ -19,7 +19,7 @@ BUSY = [1.0, 1.0, 1.0, 1.6, 2.0, 2.1, 1.9, 2.3]
         ([2.0] * 8, QUIET, True),
         (BUSY, QUIET, None),  # at its best it is as fast
         (QUIET, BUSY, False),
-        ([2.0 * one for one in BUSY], BUSY, True),
+        ([2.0 * sec for sec in BUSY], BUSY, True),
         ([2.0] * 4, QUIET, None),  # a few samples reject nothing
         ([2.0] * 8, [1.0], None),
     ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.compiler.accuracy import storage_warnings, tolerance_of, wrong_because
+from tunefarm_tuning.compiler.model_comparison import storage_warnings, tolerance_of, wrong_because
 from tunefarm_tuning.workload.precision import Precision
 
-STORED = tuple(one for one in Precision if one is not Precision.AS_MODEL)
+STORED = tuple(precision for precision in Precision if precision is not Precision.AS_MODEL)
 ALL, SOME, NONE = ({"stored": stored, "kept": kept} for stored, kept in ((3, 0), (2, 1), (0, 3)))
 
 

@@ -1,4 +1,4 @@
-"""Which records' kernels go into the artifact: those that build, give the right answer, and are not slow."""
+"""Validates tuned kernels: only those that build, give the right answer and are not slow go into the artifact."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.reference.comparison import Comparison
 from tunefarm_tuning.reference.random_inputs import InputKind
 
-_OTHERS_SEC = 20.0
+_UNTUNED_BUDGET_SEC = 20.0
+"""Time budget for timing the untuned kernels of tasks without a tuned one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedKernel:
-    """A task and what became of its record.
+    """A task, its record, and whether the record's kernel passed.
 
     Attributes:
-        record: None where there was none.
-        miss: None where the record's kernel goes in.
-        evidence: JSON: comparisons, samples; empty where nothing was run.
+        task: The kernel.
+        record: None if the history has none.
+        miss: Why the untuned kernel is used; None if the record's kernel passed.
+        evidence: JSON: ``comparisons``, and ``tuned_sec`` and ``untuned_sec`` (seconds per call); empty if nothing was run.
     """
 
     task: KernelInfo
@@ -39,7 +41,7 @@ class CheckedKernel:
 
     @property
     def hit(self) -> CoveredTask | None:
-        """The task as covered; None where the record was left out."""
+        """The task as covered; None if it uses its untuned kernel."""
         if self.record is None or self.miss is not None:
             return None
         tuned, untuned = self.evidence.get("tuned_sec"), self.evidence.get("untuned_sec")
@@ -53,12 +55,12 @@ class CheckedKernel:
         )
 
     def with_weight(self, weight: int) -> CheckedKernel:
-        """Return it as a kernel that is called so often per inference."""
+        """Return the same kernel with another number of calls per inference."""
         return replace(self, task=replace(self.task, weight=weight))
 
 
 def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTask:
-    """Return the task as missed."""
+    """Return a task that uses its untuned kernel, for this reason."""
     return MissedTask(
         workload_key=task.workload_key,
         name=task.name,
@@ -68,16 +70,19 @@ def missed(task: KernelInfo, reason: MissReason, message: str = "") -> MissedTas
     )
 
 
-class KernelCheck:
-    """Builds and runs one kernel after the other.
+class KernelValidator:
+    """Builds each tuned kernel, compares it with the untuned one, and times both.
+
+    Concurrency: one caller.
 
     Args:
-        compiler: Has the network loaded.
-        device: Where kernels run.
-        folder: For libraries; they are deleted as soon as they have been run.
-        seed: Of the inputs.
-        place: Puts a built library where it will be run from. The default leaves it as it is; tests
-            put another in its place.
+        compiler: Has loaded the network.
+        device: Runs kernels.
+        folder: Where libraries are written. They are deleted as soon as they have been run.
+        seed: Seed of the inputs.
+        limits: Limits of a build and of a run, and how slow a tuned kernel may be.
+        substitute: Given a kernel's name and its built library, returns the library to run. The default returns the same;
+            tests return another.
     """
 
     def __init__(
@@ -88,21 +93,24 @@ class KernelCheck:
         *,
         seed: int,
         limits: CompileLimits,
-        place: Callable[[str, Path], Path] = lambda _name, path: path,
+        substitute: Callable[[str, Path], Path] = lambda _name, path: path,
     ) -> None:
         self._compiler = compiler
         self._device = device
         self._folder = folder
         self._seed = seed
         self._limits = limits
-        self._place = place
+        self._substitute = substitute
 
     def check(self, task: KernelInfo, record: TuningRecord) -> CheckedKernel:
-        """Build a record's kernel and compare it with the untuned one: the answer first, then the time.
+        """Build a record's kernel and compare it with the untuned one: first the results, then the times.
 
-        The untuned one has the default schedule. Where the two disagree, plain loops say which of them is right.
+        The untuned kernel has the default schedule. If the two disagree, plain loops decide which of them is right.
+
+        Raises:
+            DeviceLostError: If the device is away.
         """
-        # The name is ours to choose: it goes into no message, and a path is never used twice.
+        # File names appear in no message, and no path is used twice.
         tuned, untuned, plain = (
             self._folder / f"{task.workload_key}-{which}.so" for which in ("tuned", "untuned", "plain")
         )
@@ -111,37 +119,37 @@ class KernelCheck:
             try:
                 self._compiler.build_kernel(task.name, untuned, None)
                 return self._check(task, record, tuned, untuned)
-            except _LeftOut as left_out:
-                if left_out.reason not in (MissReason.WRONG_ANSWER, MissReason.UNCHECKED):
+            except _Rejected as rejected:
+                if rejected.reason not in (MissReason.WRONG_ANSWER, MissReason.UNCHECKED):
                     raise
                 self._compiler.build_kernel(task.name, plain, None, plain=True)
                 return self._check(task, record, tuned, plain)
-        except _LeftOut as left_out:
-            miss = missed(task, left_out.reason, left_out.message)
-            return CheckedKernel(task=task, record=record, miss=miss, evidence=left_out.evidence)
+        except _Rejected as rejected:
+            miss = missed(task, rejected.reason, rejected.message)
+            return CheckedKernel(task=task, record=record, miss=miss, evidence=rejected.evidence)
         finally:
             for path in (tuned, untuned, plain):
                 path.unlink(missing_ok=True)
 
     def check_any(self, task: KernelInfo, records: Sequence[TuningRecord]) -> CheckedKernel:
-        """Check the first record whose space still is one; the very first where none is.
+        """Check the first record whose space still exists; the first record if none does.
 
         Args:
-            task: The kernel's.
-            records: One at least; each of another space.
+            task: The kernel.
+            records: One or more, each of another space.
         """
         checked = [self.check(task, records[0])]
         for record in records[1:]:
-            if not _is_of_a_gone_space(checked[-1]):
+            if not _space_changed(checked[-1]):
                 break
             checked.append(self.check(task, record))
-        return checked[0] if _is_of_a_gone_space(checked[-1]) else checked[-1]
+        return checked[0] if _space_changed(checked[-1]) else checked[-1]
 
-    def time_others(
+    def time_missed(
         self, kernels: Sequence[CheckedKernel], on_step: Callable[[], None]
     ) -> list[CheckedKernel]:
-        """Time the untuned kernels of tasks that were not compared: what they take says what is left to win."""
-        until = time.monotonic() + _OTHERS_SEC
+        """Time the untuned kernels of the tasks without a tuned kernel: the time shows what tuning them could still gain."""
+        until = time.monotonic() + _UNTUNED_BUDGET_SEC
         timed = []
         for kernel in kernels:
             left_sec = until - time.monotonic()
@@ -154,7 +162,7 @@ class KernelCheck:
         return timed
 
     def time_untuned(self, kernel: CheckedKernel, *, timeout_sec: float) -> CheckedKernel:
-        """Add one call's time of the untuned kernel to the evidence; as it was where it cannot be built or run."""
+        """Add the time of one call of the untuned kernel to the evidence; return it unchanged if that does not build or run."""
         path = self._folder / f"{kernel.task.workload_key}-alone.so"
         try:
             self._compiler.build_kernel(kernel.task.name, path, None)
@@ -171,7 +179,7 @@ class KernelCheck:
         )
 
     def time_fixed(self, kernel: KernelInfo, *, runs: int) -> float | None:
-        """Return the median of some calls of a kernel that comes scheduled; None where it cannot be built or run."""
+        """Return the median seconds of `runs` calls of a kernel with a fixed schedule; None if it does not build or run."""
         path = self._folder / f"{kernel.name}.so"
         try:
             self._compiler.build_kernel(kernel.name, path, None)
@@ -197,15 +205,15 @@ class KernelCheck:
         return float(reply["call_sec"])
 
     def _check(self, task: KernelInfo, record: TuningRecord, tuned: Path, untuned: Path) -> CheckedKernel:
-        placed = self._place(task.name, tuned)
-        evidence = self._compare(task, placed, untuned, InputKind.NORMAL, seconds=True)
-        if any(one["comparable"] < one["elements"] for one in evidence["comparisons"]):
-            # A root of a negative number: such elements are compared as NaN only, so once more on positive ones.
-            positive = self._compare(task, placed, untuned, InputKind.POSITIVE, seconds=False)
+        library = self._substitute(task.name, tuned)
+        evidence = self._compare(task, library, untuned, InputKind.NORMAL, seconds=True)
+        if any(comparison["comparable"] < comparison["elements"] for comparison in evidence["comparisons"]):
+            # The root of a negative number is only compared as NaN, so compare again on positive inputs.
+            positive = self._compare(task, library, untuned, InputKind.POSITIVE, seconds=False)
             evidence["comparisons_positive"] = positive["comparisons"]
         tuned_sec, untuned_sec = median(evidence["tuned_sec"]), median(evidence["untuned_sec"])
         if tuned_sec > self._limits.kernel_ratio * untuned_sec:
-            raise _LeftOut(
+            raise _Rejected(
                 MissReason.SLOWER_THAN_UNTUNED,
                 f"{tuned_sec * 1e6:.4g} µs tuned, {untuned_sec * 1e6:.4g} µs untuned",
                 evidence,
@@ -218,26 +226,26 @@ class KernelCheck:
         except InvalidInputError as error:
             if error.code not in (MissReason.SPACE_CHANGED, MissReason.DOES_NOT_APPLY):
                 raise
-            raise _LeftOut(MissReason(error.code), error.message) from error
+            raise _Rejected(MissReason(error.code), error.message) from error
         except ChildClosed:
             raise
         except ChildFailed as error:
-            raise _LeftOut(MissReason.DOES_NOT_APPLY, f"the compiler died of it: {error.message}") from error
+            raise _Rejected(MissReason.DOES_NOT_APPLY, f"the compiler died of it: {error.message}") from error
 
     def _compare(
         self, task: KernelInfo, tuned: Path, untuned: Path, kind: InputKind, *, seconds: bool
     ) -> dict[str, Any]:
         try:
             evidence = self._run_both(task, tuned, untuned, kind, seconds=seconds)
-        except _LeftOut as left_out:
-            if left_out.code != "run-crashed":
+        except _Rejected as rejected:
+            if rejected.code != "run-crashed":
                 raise
-            # Once more in a fresh process: a kernel before it may have spoilt the old one's memory.
+            # Again in a new process: an earlier kernel may have corrupted the memory of this one.
             evidence = self._run_both(task, tuned, untuned, kind, seconds=seconds)
-        wrong = [one for one in evidence["comparisons"] if not one["ok"]]
+        wrong = [comparison for comparison in evidence["comparisons"] if not comparison["ok"]]
         if wrong:
             first = Comparison.from_json(wrong[0])
-            raise _LeftOut(MissReason.WRONG_ANSWER, f"{first.name}: {first.message}", evidence)
+            raise _Rejected(MissReason.WRONG_ANSWER, f"{first.name}: {first.message}", evidence)
         return evidence
 
     def _run_both(
@@ -247,7 +255,7 @@ class KernelCheck:
         try:
             self._run_untuned(task, untuned, kind, timeout_sec=timeout)
         except RunFailed as error:
-            raise _LeftOut(
+            raise _Rejected(
                 MissReason.UNCHECKED, f"the untuned kernel: {error.message}", code=error.code
             ) from error
         try:
@@ -257,14 +265,16 @@ class KernelCheck:
                 timeout_sec=timeout,
             )
         except RunFailed as error:
-            raise _LeftOut(MissReason.CRASHED, error.message, code=error.code) from error
+            raise _Rejected(MissReason.CRASHED, error.message, code=error.code) from error
 
 
-def _is_of_a_gone_space(kernel: CheckedKernel) -> bool:
+def _space_changed(kernel: CheckedKernel) -> bool:
     return kernel.miss is not None and kernel.miss.reason is MissReason.SPACE_CHANGED
 
 
-class _LeftOut(Exception):  # noqa: N818  (an outcome, caught in `KernelCheck.check`)
+class _Rejected(Exception):  # noqa: N818  (an outcome, caught in `KernelValidator.check`)
+    """A tuned kernel did not pass."""
+
     def __init__(
         self, reason: MissReason, message: str, evidence: Mapping[str, Any] | None = None, code: str = ""
     ) -> None:

@@ -1,4 +1,4 @@
-"""Which alternatives go into a network: what its own time says, whatever its kernels say."""
+"""Which alternatives go into a network: its own time decides, not that of its kernels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from tunefarm_tuning.compiler.alternatives import AlternativeChoice, Candidate
-from tunefarm_tuning.compiler.kernel_check import CheckedKernel, missed
+from tunefarm_tuning.compiler.alternative_selection import AlternativeSelector
+from tunefarm_tuning.compiler.alternatives import Candidate
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
 from tunefarm_tuning.compiler.session import AlternativeInfo, CompileLimits, CompileSession, KernelInfo
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device_run import DeviceRun
@@ -83,8 +84,8 @@ def candidate(direct: CheckedKernel, sec: float, algorithm: str = "winograd-4") 
     return Candidate(info=info, direct=direct, tuned=tuned, fixed_sec={"input": 1e-3, "output": 2e-3})
 
 
-def choice(networks: Networks, folder: Path, *candidates: Candidate) -> AlternativeChoice:
-    return AlternativeChoice(
+def selector_of(networks: Networks, folder: Path, *candidates: Candidate) -> AlternativeSelector:
+    return AlternativeSelector(
         cast("CompileSession", networks),
         cast("DeviceRun", networks),
         folder,
@@ -102,11 +103,11 @@ def sets_of(*sec: tuple[str, float]) -> dict[frozenset[str], float]:
 def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
     a, b = kernel("a", 0.020), kernel("b", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.035), ("b", 0.060), ("a b", 0.045)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
-    chosen = chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert networks.built[str(chosen)] == {"a": "winograd-4"}
-    assert chooser.networks_sec == {"direct": 0.050, "chosen": 0.035}
-    first, second = (one.to_json() for one in chooser.candidates)
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert networks.built[str(selected.library)] == {"a": "winograd-4"}
+    assert selected.networks_sec == {"direct": 0.050, "chosen": 0.035}
+    first, second = (candidate.to_json() for candidate in selected.candidates)
     assert first["chosen"]
     assert first["network_gain_sec"] == pytest.approx(0.015)
     assert first["expected_gain_sec"] == pytest.approx(0.020 - 0.008)
@@ -114,39 +115,43 @@ def test_what_makes_the_network_faster_goes_in(tmp_path: Path) -> None:
     assert not second["chosen"]
     assert second["reason"] == "the network is faster without it"
     assert second["network_gain_sec"] == pytest.approx(-0.010)
-    kernels = chooser.kernels([a, b])
-    assert [one.task.workload_key for one in kernels] == ["b", "a-matmul"]
+    kernels = selected.kernels([a, b])
+    assert [kernel.task.workload_key for kernel in kernels] == ["b", "a-matmul"]
 
 
-def three(folder: Path) -> tuple[Networks, AlternativeChoice]:
-    """Return a choice of three, of which the last alone is in doubt."""
+def three(folder: Path) -> tuple[Networks, AlternativeSelector]:
+    """Return a selector of three candidates, of which only the last does not clearly win."""
     a, b, c = (kernel(key, 0.020) for key in "abc")
     networks = Networks(
         sets_of(("", 0.080), ("a b c", 0.050), ("a b", 0.052), ("a c", 0.060), ("b c", 0.063))
     )
-    return networks, choice(networks, folder, candidate(a, 0.005), candidate(b, 0.006), candidate(c, 0.013))
+    return networks, selector_of(
+        networks, folder, candidate(a, 0.005), candidate(b, 0.006), candidate(c, 0.013)
+    )
 
 
-def test_what_is_beyond_doubt_is_timed_for_what_it_costs_at_its_borders(tmp_path: Path) -> None:
-    networks, chooser = three(tmp_path)
-    chooser.choose(DIRECT, {}, SETS, ["y"])
+def test_a_clear_winner_is_ablated_to_tell_its_gain(tmp_path: Path) -> None:
+    networks, selector = three(tmp_path)
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
     tried = [set(choices) for choices in networks.built.values()]
-    assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], "in doubt, then most won"
-    assert set(chooser.choices) == {"a", "b", "c"}
-    told = [one.to_json() for one in chooser.candidates]
-    assert [one["network_gain_sec"] for one in told] == pytest.approx([0.013, 0.010, 0.002])
-    assert [one["border_cost_sec"] for one in told] == pytest.approx([-0.001, 0.001, 0.002])
+    assert tried == [set(), {"a", "b", "c"}, {"a", "b"}, {"b", "c"}, {"a", "c"}], (
+        "unclear first, then the largest gain"
+    )
+    assert set(selected.algorithms) == {"a", "b", "c"}
+    told = [candidate.to_json() for candidate in selected.candidates]
+    assert [line["network_gain_sec"] for line in told] == pytest.approx([0.013, 0.010, 0.002])
+    assert [line["border_cost_sec"] for line in told] == pytest.approx([-0.001, 0.001, 0.002])
 
 
-def test_what_is_beyond_doubt_is_not_timed_alone_where_that_takes_long(
+def test_a_clear_winner_is_not_ablated_where_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tunefarm_tuning.compiler.alternatives._BORDERS_SEC", -1.0)
-    networks, chooser = three(tmp_path)
-    chooser.choose(DIRECT, {}, SETS, ["y"])
+    monkeypatch.setattr("tunefarm_tuning.compiler.alternative_selection._CLEAR_WINNER_ABLATION_SEC", -1.0)
+    networks, selector = three(tmp_path)
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
     assert len(networks.built) == 3
-    assert set(chooser.choices) == {"a", "b", "c"}
-    gains = [one.network_gain_sec for one in chooser.candidates]
+    assert set(selected.algorithms) == {"a", "b", "c"}
+    gains = [candidate.network_gain_sec for candidate in selected.candidates]
     assert gains == [None, None, pytest.approx(0.002)]
 
 
@@ -162,28 +167,30 @@ def test_nothing_changes_where_the_network_without_one_does_not_build(tmp_path: 
             super().build_model(path, records, choices)
 
     networks = Failing(sets_of(("", 0.050), ("a b", 0.045)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
-    chosen = chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert set(networks.built[str(chosen)]) == set(chooser.choices) == {"a", "b"}
-    assert [one.reason for one in chooser.candidates] == ["", ""]
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert set(networks.built[str(selected.library)]) == set(selected.algorithms) == {"a", "b"}
+    assert [candidate.reason for candidate in selected.candidates] == ["", ""]
 
 
 def test_nothing_goes_in_that_makes_no_network_faster(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.0501)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005))
-    assert chooser.choose(DIRECT, {}, SETS, ["y"]) == DIRECT
-    assert not chooser.chosen
-    assert chooser.kernels([a]) == [a]
-    assert "no faster" in chooser.candidates[0].reason
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert selected.library == DIRECT
+    assert not selected.chosen
+    assert selected.kernels([a]) == [a]
+    assert "no faster" in selected.candidates[0].reason
 
 
 def test_what_takes_longer_by_itself_is_not_tried(tmp_path: Path) -> None:
     networks = Networks({})
-    chooser = choice(networks, tmp_path, candidate(kernel("a", 0.020), 0.019))
-    assert chooser.choose(DIRECT, {}, SETS, ["y"]) == DIRECT
+    selector = selector_of(networks, tmp_path, candidate(kernel("a", 0.020), 0.019))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert selected.library == DIRECT
     assert networks.built == {str(DIRECT): {}}
-    assert "take longer than the direct one" in chooser.candidates[0].reason
+    assert "take longer than the direct one" in selected.candidates[0].reason
 
 
 def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:
@@ -192,42 +199,42 @@ def test_a_record_timed_out_of_the_caches_is_believed(tmp_path: Path) -> None:
     assert one.tuned.record is not None
     one.tuned = replace(one.tuned, record=replace(one.tuned.record, samples_sec=(0.030,)))
     assert one.tuned_sec == 0.030
-    assert choice(networks, tmp_path, one).choose(DIRECT, {}, SETS, ["y"]) == DIRECT
+    assert selector_of(networks, tmp_path, one).select(DIRECT, {}, SETS, ["y"]).library == DIRECT
     assert networks.built == {str(DIRECT): {}}
 
 
 def test_of_two_for_one_kernel_the_cheaper_is_tried(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.035)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.009), candidate(a, 0.005, "winograd-2"))
-    chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert chooser.choices == {"a": "winograd-2"}
-    assert "longer than those of winograd-2" in chooser.candidates[0].reason
+    selector = selector_of(networks, tmp_path, candidate(a, 0.009), candidate(a, 0.005, "winograd-2"))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert selected.algorithms == {"a": "winograd-2"}
+    assert "longer than those of winograd-2" in selected.candidates[0].reason
 
 
 def test_what_is_not_exact_enough_is_left_out(tmp_path: Path) -> None:
     a, b = kernel("a", 0.020), kernel("b", 0.020)
     networks = Networks(sets_of(("", 0.050), ("b", 0.040)), inexact=frozenset({"winograd-4"}))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005, "winograd-2"))
-    chosen = chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert networks.built[str(chosen)] == {"b": "winograd-2"}
-    assert "not exact enough" in chooser.candidates[0].reason
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(b, 0.005, "winograd-2"))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert networks.built[str(selected.library)] == {"b": "winograd-2"}
+    assert "not exact enough" in selected.candidates[0].reason
 
 
 def test_smaller_tiles_take_the_place_of_what_is_not_exact_enough(tmp_path: Path) -> None:
     a = kernel("a", 0.020)
     networks = Networks(sets_of(("", 0.050), ("a", 0.040)), inexact=frozenset({"winograd-4"}))
-    chooser = choice(networks, tmp_path, candidate(a, 0.005), candidate(a, 0.009, "winograd-2"))
-    chosen = chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert networks.built[str(chosen)] == {"a": "winograd-2"}
-    assert "not exact enough" in chooser.candidates[0].reason
-    assert chooser.candidates[1].reason == ""
+    selector = selector_of(networks, tmp_path, candidate(a, 0.005), candidate(a, 0.009, "winograd-2"))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert networks.built[str(selected.library)] == {"a": "winograd-2"}
+    assert "not exact enough" in selected.candidates[0].reason
+    assert selected.candidates[1].reason == ""
 
 
 def test_a_kernel_without_a_record_is_compared_untuned(tmp_path: Path) -> None:
     a = kernel("a", 0.020, tuned=False)
     networks = Networks(sets_of(("", 2.0), ("a", 0.035)))
-    chooser = choice(networks, tmp_path, candidate(a, 0.5))
-    chooser.choose(DIRECT, {}, SETS, ["y"])
-    assert chooser.choices == {"a": "winograd-4"}
-    assert [one.task.workload_key for one in chooser.kernels([a])] == ["a-matmul"]
+    selector = selector_of(networks, tmp_path, candidate(a, 0.5))
+    selected = selector.select(DIRECT, {}, SETS, ["y"])
+    assert selected.algorithms == {"a": "winograd-4"}
+    assert [kernel.task.workload_key for kernel in selected.kernels([a])] == ["a-matmul"]

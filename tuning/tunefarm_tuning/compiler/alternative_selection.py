@@ -1,0 +1,241 @@
+"""Selects which algorithm each kernel of a network uses, by timing the network instead of its kernels.
+
+A kernel that is faster by itself may slow down the kernels around it, which then find their data elsewhere. So the network is
+built with all alternatives that are faster by themselves, and an ablation removes one at a time: an alternative stays only if
+the network without it is no faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tunefarm_tuning.compiler.alternatives import Candidate, SelectedAlternatives, algorithms_of
+from tunefarm_tuning.compiler.model_comparison import compare_model
+from tunefarm_tuning.compiler.model_timing import time_models
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.core.errors import InvalidInputError, InvalidModelError
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+
+_ABLATION_SEC = 60.0
+"""Time budget for ablating alternatives that do not clearly win."""
+_CLEAR_WINNER_ABLATION_SEC = 30.0
+"""Time budget for ablating alternatives that clearly win: only to report what each gains in the network."""
+_FASTER_RATIO = 0.99
+"""An alternative is removed if the network without it takes less than this share of the time."""
+_CLEAR_WIN_RATIO = 0.7
+"""An alternative clearly wins if its kernels take less than this share of the direct kernel's time ..."""
+_EXPECTED_GAIN_SHARE = 0.8
+"""... and the network gains more than this share of what the kernels predict."""
+
+
+@dataclass(slots=True)
+class AlternativeSelector:
+    """Selects the alternatives of one network.
+
+    Attributes:
+        compiler: Builds the networks.
+        runner: Runs them.
+        folder: Where libraries are written.
+        limits: Limits of the compile.
+        threads: The number of threads of the networks.
+        on_step: Called after each step.
+        candidates: The alternatives to select from; their verdicts are filled in.
+    """
+
+    compiler: CompileSession
+    runner: DeviceRun
+    folder: Path
+    limits: CompileLimits
+    threads: int
+    on_step: Callable[[], None]
+    candidates: list[Candidate] = field(default_factory=list)
+    _built: int = 0
+
+    def select(
+        self,
+        direct: Path,
+        records: Mapping[str, TuningRecord],
+        sets: Sequence[InputSet],
+        output_names: Sequence[str],
+    ) -> SelectedAlternatives:
+        """Build the network with the alternatives that make it faster.
+
+        Args:
+            direct: The library of the direct network, without alternatives.
+            records: The records of its kernels, by name.
+            sets: Inputs and expected outputs that networks are checked with; they are timed on the first.
+            output_names: The names of the network's outputs.
+        """
+        library, networks_sec = self._select(direct, records, sets, output_names)
+        return SelectedAlternatives(
+            library=library,
+            candidates=tuple(replace(candidate) for candidate in self.candidates),
+            networks_sec=networks_sec,
+        )
+
+    def _select(
+        self,
+        direct: Path,
+        records: Mapping[str, TuningRecord],
+        sets: Sequence[InputSet],
+        output_names: Sequence[str],
+    ) -> tuple[Path, Mapping[str, float]]:
+        self._choose_fastest(self.candidates)
+        first = best = self._build_exact(records, sets, output_names)
+        if best is None:
+            return direct, {}
+        times = self._time({"direct": direct, "chosen": best}, sets[0])
+        unclear = self._unclear(times)
+        clear = [candidate for candidate in self._chosen if candidate not in unclear]
+        clear.sort(key=lambda candidate: -candidate.expected_gain_sec)
+        for budget_sec, candidates in ((_ABLATION_SEC, unclear), (_CLEAR_WINNER_ABLATION_SEC, clear)):
+            until = time.monotonic() + budget_sec
+            for candidate in candidates:
+                # Without its only alternative it is the direct network, with which it is compared at the end.
+                if len(self._chosen) > 1 and time.monotonic() <= until:
+                    best = self._ablate(candidate, best, direct, records, sets)
+        if best == direct:
+            return direct, {}
+        if best != first:
+            times = self._time({"direct": direct, "chosen": best}, sets[0])
+        if times is None or times["chosen"] > times["direct"]:
+            _withdraw(self._chosen, "the network with the alternatives is no faster than without")
+            return direct, {}
+        if len(self._chosen) == 1:
+            self._chosen[0].network_gain_sec = times["direct"] - times["chosen"]
+        return best, times
+
+    @property
+    def _chosen(self) -> list[Candidate]:
+        return [candidate for candidate in self.candidates if candidate.chosen]
+
+    def _unclear(self, times: Mapping[str, float] | None) -> list[Candidate]:
+        """Return the chosen alternatives that do not clearly win, the least promising first.
+
+        Args:
+            times: Seconds of the direct network and of the network with all of them; None if they could not be timed.
+        """
+        expected_sec = sum(candidate.expected_gain_sec for candidate in self._chosen)
+        as_expected = (
+            times is not None and times["direct"] - times["chosen"] > _EXPECTED_GAIN_SHARE * expected_sec
+        )
+        unclear = [
+            candidate
+            for candidate in self._chosen
+            if not (as_expected and candidate.sum_sec < _CLEAR_WIN_RATIO * candidate.direct_sec)
+        ]
+        return sorted(unclear, key=lambda candidate: candidate.expected_gain_sec)
+
+    @staticmethod
+    def _choose_fastest(candidates: Sequence[Candidate]) -> None:
+        """Choose, for every direct kernel, the candidate that is fastest by itself, if it is faster than that kernel."""
+        best: dict[str, Candidate] = {}
+        for candidate in candidates:
+            held = best.get(candidate.info.workload_key)
+            if candidate.expected_gain_sec <= 0:
+                candidate.reason = "its kernels take longer than the direct one"
+            elif held is None or candidate.sum_sec < held.sum_sec:
+                if held is not None:
+                    held.reason = f"its kernels take longer than those of {candidate.info.algorithm}"
+                best[candidate.info.workload_key] = candidate
+            else:
+                candidate.reason = f"its kernels take longer than those of {held.info.algorithm}"
+        for candidate in best.values():
+            candidate.chosen, candidate.reason = True, ""
+
+    def _build_exact(
+        self, records: Mapping[str, TuningRecord], sets: Sequence[InputSet], output_names: Sequence[str]
+    ) -> Path | None:
+        """Build the network with all chosen alternatives; drop the coarsest algorithm until the outputs are exact enough."""
+        while self._chosen:
+            path = self._build(records)
+            if path is None:
+                return None
+            try:
+                comparison = compare_model(self.runner, path, output_names, sets, self.limits)
+            except RunFailed as error:
+                _withdraw(self._chosen, f"the network with the alternatives does not run: {error.message}")
+                return None
+            if comparison.ok:
+                return path
+            coarsest = max(candidate.info.algorithm for candidate in self._chosen)
+            inexact = [candidate for candidate in self.candidates if candidate.info.algorithm == coarsest]
+            _withdraw(inexact, f"the network with it is not exact enough: {comparison.message}")
+            self._choose_fastest(
+                [candidate for candidate in self.candidates if candidate.info.algorithm < coarsest]
+            )
+        return None
+
+    def _ablate(
+        self,
+        candidate: Candidate,
+        best: Path,
+        direct: Path,
+        records: Mapping[str, TuningRecord],
+        sets: Sequence[InputSet],
+    ) -> Path:
+        """Time the network without one alternative; return the faster network, which keeps or drops it."""
+        chosen = self._chosen
+        candidate.chosen = False
+        without = self._build(records) if self._chosen else direct
+        times = None if without is None else self._time({"with": best, "without": without}, sets[0])
+        self.on_step()
+        if without is None or times is None:
+            for kept in chosen:
+                kept.chosen, kept.reason = True, ""
+            return best
+        candidate.network_gain_sec = times["without"] - times["with"]
+        if times["without"] < _FASTER_RATIO * times["with"]:
+            candidate.reason = "the network is faster without it"
+            if best != direct:
+                best.unlink(missing_ok=True)
+            return without
+        candidate.chosen = True
+        if without != direct:
+            without.unlink(missing_ok=True)
+        return best
+
+    def _build(self, records: Mapping[str, TuningRecord]) -> Path | None:
+        self._built += 1
+        path = self.folder / f"model-chosen-{self._built}.so"
+        chosen_records = {
+            name: candidate.tuned.record
+            for candidate in self._chosen
+            for name in candidate.info.tuned.names
+            if candidate.tuned.record is not None
+        }
+        try:
+            self.compiler.build_model(path, {**records, **chosen_records}, algorithms_of(self._chosen))
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidInputError, InvalidModelError) as error:
+            _withdraw(self._chosen, f"the network with the alternatives does not build: {error.message}")
+            return None
+        return path
+
+    def _time(self, libraries: Mapping[str, Path], inputs: InputSet) -> dict[str, float] | None:
+        """Return the median seconds of networks by name; None if one of them fails."""
+        try:
+            latency = time_models(
+                self.runner,
+                libraries,
+                None,
+                inputs.inputs,
+                threads=self.threads,
+                limits=self.limits,
+                on_round=lambda _: self.on_step(),
+            )
+        except RunFailed:
+            return None
+        return {name: network.median_sec for name, network in latency.items()}
+
+
+def _withdraw(candidates: Sequence[Candidate], reason: str) -> None:
+    for candidate in candidates:
+        candidate.chosen, candidate.reason = False, reason

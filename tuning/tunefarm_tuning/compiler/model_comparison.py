@@ -1,0 +1,209 @@
+"""A compiled network's outputs compared with the reference, and what storing weights in fewer bytes does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.compiler.session import CompileLimits, CompileSession
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.core.untrusted_text import clean
+from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
+from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.reference.comparison import Comparison
+from tunefarm_tuning.reference.onnx_runtime import InputSet
+from tunefarm_tuning.workload.precision import Precision
+
+_METHOD = (
+    "stored: what is in the artifact; as_model: the same network with the weights of its file, by default schedules; each against "
+    "ONNX Runtime, which computes with the weights of the file. Errors are shares of an output's root mean square."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelComparison:
+    """How a library's outputs compare with the reference, on every input set.
+
+    Attributes:
+        sets: The input sets, each with the comparison of every output.
+    """
+
+    sets: tuple[tuple[InputSet, tuple[Comparison, ...]], ...]
+
+    @classmethod
+    def from_replies(cls, sets: Sequence[InputSet], replies: Iterable[Mapping[str, Any]]) -> ModelComparison:
+        """Read a child's replies, one for each input set: ``{"comparisons": [...]}``."""
+        return cls(
+            sets=tuple(
+                (
+                    input_set,
+                    tuple(Comparison.from_json(comparison) for comparison in reply["comparisons"]),
+                )
+                for input_set, reply in zip(sets, replies, strict=True)
+            )
+        )
+
+    @property
+    def outputs(self) -> list[Comparison]:
+        """The comparisons of all outputs on all input sets."""
+        return [comparison for _, comparisons in self.sets for comparison in comparisons]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all outputs are within their tolerance."""
+        return all(output.ok for output in self.outputs)
+
+    @property
+    def message(self) -> str:
+        """What is wrong with the first wrong output; empty if `ok`."""
+        return next(
+            (
+                f"output {clean(output.name, 80)!r}: {output.message}"
+                for output in self.outputs
+                if not output.ok
+            ),
+            "",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the largest errors, and all comparisons."""
+        return {
+            "ok": self.ok,
+            **self.errors(),
+            "input_sets": [
+                {
+                    "kind": input_set.kind.value,
+                    "seed": input_set.seed,
+                    "outputs": [comparison.to_json() for comparison in comparisons],
+                }
+                for input_set, comparisons in self.sets
+            ],
+        }
+
+    def errors(self) -> dict[str, float]:
+        """Return the largest error of any output, of each kind. Relative errors are shares of a root mean square."""
+        return {
+            kind: max((getattr(output, kind) for output in self.outputs), default=0.0)
+            for kind in ("max_abs_error", "max_rel_error", "mean_rel_error")
+        }
+
+
+def compare_model(
+    device: DeviceRun, library: Path, names: Sequence[str], sets: Sequence[InputSet], limits: CompileLimits
+) -> ModelComparison:
+    """Run a compiled network on every input set and compare its outputs.
+
+    Args:
+        device: Runs the network.
+        library: The compiled network.
+        names: The names of its outputs, in order.
+        sets: Inputs and expected outputs.
+        limits: `model_sec` limits each run.
+
+    Raises:
+        RunFailed: If the network crashed or exceeded its time.
+    """
+    return ModelComparison.from_replies(
+        sets,
+        [
+            device.call(
+                "check_model",
+                {
+                    "path": str(library),
+                    "inputs": str(input_set.inputs),
+                    "expected": str(input_set.expected),
+                    "names": list(names),
+                    "rounding": input_set.rounding,
+                },
+                timeout_sec=limits.model_sec,
+            )
+            for input_set in sets
+        ],
+    )
+
+
+def tolerance_of(precision: Precision, storage: Mapping[str, int]) -> str:
+    """Return the dtype whose tolerance outputs are compared with: that of the precision if any weight is stored in it.
+
+    Args:
+        precision: How the compile stores weights.
+        storage: `LoadedInfo.storage`.
+    """
+    return precision.tolerance if storage.get("stored") else Precision.AS_MODEL.tolerance
+
+
+def compare_as_model(
+    compiler: CompileSession,
+    runner: DeviceRun,
+    path: Path,
+    names: Sequence[str],
+    sets: Sequence[InputSet],
+    limits: CompileLimits,
+) -> ModelComparison | None:
+    """Compare the outputs of the network with the weights of its file; None if it cannot be built or run.
+
+    Args:
+        compiler: A new compiler, which stores weights as they are. It is closed once the network is built.
+        runner: Runs the network.
+        path: Where to write the library.
+        names: The names of the outputs.
+        sets: Inputs and expected outputs.
+        limits: Limits of a run.
+    """
+    float32_sets = [replace(input_set, rounding="float32") for input_set in sets]
+    try:
+        compiler.build_model(path, {})
+        compiler.close()
+        return compare_model(runner, path, names, float32_sets, limits)
+    except ChildClosed:
+        raise
+    except (ChildFailed, InvalidModelError, RunFailed):
+        return None
+
+
+def precision_report(
+    precision: Precision,
+    storage: Mapping[str, int],
+    comparison: ModelComparison,
+    as_model: ModelComparison | None,
+) -> dict[str, Any]:
+    """Return the report's section on how weights are stored, and what that does to the outputs."""
+    if precision is Precision.AS_MODEL:
+        return {"name": precision.value}
+    return {
+        "name": precision.value,
+        "weights": dict(storage),
+        "method": _METHOD,
+        "accuracy": {
+            "stored": comparison.errors(),
+            "as_model": None if as_model is None else as_model.errors(),
+        },
+    }
+
+
+def storage_warnings(precision: Precision, storage: Mapping[str, int]) -> list[str]:
+    """Return sentences on large weights that are not stored as the precision says."""
+    if precision is Precision.AS_MODEL:
+        return []
+    name = precision.value.removesuffix("-weights")
+    if not storage.get("stored"):
+        fits = (
+            "8-bit integers times a scale" if name == "int8" else f"float32 and within what {name} can hold"
+        )
+        return [
+            f"no weight is stored as {precision.value} says: none is large, {fits}, and in a kernel that can read it so"
+        ]
+    kept = storage.get("kept", 0)
+    if kept and precision is not Precision.INT8_WEIGHTS:
+        why = f"beyond what {name} can hold, or in a kernel that cannot read them so"
+        return [f"large weights that stay float32: {kept} ({why})"]
+    return []
+
+
+def wrong_because(precision: Precision, storage: Mapping[str, int]) -> str:
+    """Return what to add to the message of outputs that are too far off: the precision, if it may be the cause."""
+    if precision is Precision.AS_MODEL or not storage.get("stored"):
+        return ""
+    return f" (weights are stored as {precision.value}; precision {Precision.AS_MODEL.value} takes them as the model has them)"

@@ -1,0 +1,96 @@
+"""The phase ``build-model``: build the network untuned and tuned, and select alternatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunefarm_tuning.compiler.alternative_selection import AlternativeSelector
+from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
+from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
+from tunefarm_tuning.compiler.phases.load import LoadedModel
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.process import ChildClosed, ChildFailed
+from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.records.coverage import MissReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """Why no tuned kernel is used: the tuned network failed as a whole."""
+
+    reason: MissReason
+    message: str
+
+    @property
+    def warning(self) -> str:
+        """The report's sentence."""
+        return f"all kernels fell back to untuned: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModels:
+    """The result of the phase ``build-model``.
+
+    Attributes:
+        untuned: The library of the network without any record.
+        plain: Whether `untuned` has plain loops, since the compiler died of a default schedule.
+        tuned: The library of the tuned network; `untuned` if no kernel is tuned.
+        alternatives: The alternatives that the tuned network uses.
+        fallback: Why there is no tuned network though kernels passed; None if there is one.
+    """
+
+    untuned: Path
+    plain: bool
+    tuned: Path
+    alternatives: SelectedAlternatives
+    fallback: Fallback | None = None
+
+
+def build_models(request: CompileRequest, loaded: LoadedModel, checked: CheckedKernels) -> BuiltModels:
+    """Build the network untuned, and with the kernels that passed and the alternatives that make it faster."""
+    untuned, plain = request.folder / "model-untuned.so", False
+    with request.progress.phase("build-model"), compiling("compiling the model"):
+        try:
+            loaded.compiler.build_model(untuned, {})
+        except ChildClosed:
+            raise
+        except ChildFailed:  # the compiler died of a default schedule
+            loaded.compiler.build_model(untuned, {}, plain=True)
+            plain = True
+        request.progress.step(0.5)
+        records = {
+            name: kernel.record
+            for kernel in checked.direct
+            if kernel.hit is not None and kernel.record is not None
+            for name in kernel.task.names
+        }
+        tuned = request.folder / "model-tuned.so" if records else untuned
+        selector = AlternativeSelector(
+            loaded.compiler,
+            loaded.runner,
+            request.folder,
+            request.limits,
+            loaded.threads,
+            lambda: request.progress.step(1.0),
+            list(checked.candidates),
+        )
+        try:
+            if records:
+                loaded.compiler.build_model(tuned, records)
+        except ChildClosed:
+            raise
+        except (ChildFailed, InvalidInputError) as error:
+            return BuiltModels(
+                untuned=untuned,
+                plain=plain,
+                tuned=untuned,
+                alternatives=SelectedAlternatives(library=untuned, candidates=checked.candidates),
+                fallback=Fallback(
+                    reason=MissReason.DOES_NOT_APPLY,
+                    message=f"the tuned network does not build: {error.message}",
+                ),
+            )
+        alternatives = selector.select(tuned, records, loaded.sets, request.output_names)
+    return BuiltModels(untuned=untuned, plain=plain, tuned=alternatives.library, alternatives=alternatives)

@@ -1,0 +1,65 @@
+"""The phase ``check-kernels``: validate the kernels of the records that hold for this target and device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunefarm_tuning.compiler.alternatives import Candidate, find_candidates
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, KernelValidator, missed
+from tunefarm_tuning.compiler.phases.load import LoadedModel
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.session import KernelInfo
+from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.records.record import TuningRecord
+from tunefarm_tuning.target.toolchain import toolchain_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedKernels:
+    """The result of the phase ``check-kernels``.
+
+    Attributes:
+        direct: Every task of the network, and whether its tuned kernel passed.
+        candidates: Other algorithms all of whose kernels work.
+    """
+
+    direct: tuple[CheckedKernel, ...]
+    candidates: tuple[Candidate, ...]
+
+
+def check_kernels(request: CompileRequest, loaded: LoadedModel) -> CheckedKernels:
+    """Check the kernels of the records that hold here, and those of other algorithms."""
+
+    def find(task: KernelInfo) -> tuple[TuningRecord | None, MissReason | None, str]:
+        return request.history.find(
+            task.workload_key,
+            target_key=request.target.key,
+            device_model=request.device_model,
+            toolchain=toolchain_key(),
+        )
+
+    progress, tasks = request.progress, loaded.info.tasks
+    with progress.phase("check-kernels"), compiling("compiling the kernels"):
+        validator = KernelValidator(
+            loaded.compiler, loaded.runner, request.folder, seed=request.seed, limits=request.limits
+        )
+        kernels: list[CheckedKernel] = []
+        for number, task in enumerate(tasks, start=1):
+            record, reason, message = find(task)
+            if record is not None:
+                kernels.append(validator.check_any(task, [record, *request.history.others(record)]))
+            else:
+                miss = missed(task, reason or MissReason.NO_RECORD, message)
+                kernels.append(CheckedKernel(task=task, record=None, miss=miss))
+            progress.step(number / len(tasks))
+        if any(kernel.hit is not None for kernel in kernels):
+            kernels = validator.time_missed(kernels, lambda: progress.step(1.0))
+        candidates = find_candidates(
+            loaded.info.alternatives,
+            kernels,
+            lambda task: find(task)[0],
+            validator,
+            lambda: progress.step(1.0),
+        )
+    return CheckedKernels(direct=tuple(kernels), candidates=tuple(candidates))

@@ -1,0 +1,132 @@
+"""The phase ``check-model``: compare the network with ONNX Runtime, and fall back to a network that is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tunefarm_tuning.compiler.model_comparison import (
+    ModelComparison,
+    compare_as_model,
+    compare_model,
+    wrong_because,
+)
+from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
+from tunefarm_tuning.compiler.phases.load import LoadedModel, OpenCompiler
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.core.errors import InvalidModelError
+from tunefarm_tuning.measure.device_run import RunFailed
+from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.records.coverage import MissReason
+from tunefarm_tuning.workload.precision import Precision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedModel:
+    """The result of the phase ``check-model``: a network whose outputs are right.
+
+    Attributes:
+        library: The tuned network if its outputs are right, else the untuned one.
+        comparison: Its outputs against the reference.
+        untuned: The network to fall back to.
+        plain: Whether `untuned` has plain loops.
+        as_model: The outputs of the network with weights as in the model's file; None if not asked for, or if it failed.
+        fallback: Why the tuned network is not used.
+        warnings: Sentences for the report.
+    """
+
+    library: Path
+    comparison: ModelComparison
+    untuned: Path
+    plain: bool
+    as_model: ModelComparison | None = None
+    fallback: Fallback | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def check_model(
+    request: CompileRequest, loaded: LoadedModel, built: BuiltModels, open_compiler: OpenCompiler
+) -> CheckedModel:
+    """Compare the outputs of the tuned network with the reference, and of the untuned network if those are wrong.
+
+    Raises:
+        InvalidModelError: If the network is wrong, or does not run, even untuned.
+    """
+    with request.progress.phase("check-model"):
+        fallback = built.fallback
+        tuned = check_tuned(request, loaded, built) if built.tuned != built.untuned else None
+        if isinstance(tuned, ModelComparison):
+            checked = CheckedModel(
+                library=built.tuned, comparison=tuned, untuned=built.untuned, plain=built.plain
+            )
+        else:
+            if tuned is not None:
+                request.progress.step(0.5)
+            checked = check_untuned(request, loaded, built.untuned, built.plain, open_compiler)
+            fallback = fallback or tuned
+        as_model = None
+        if request.precision is not Precision.AS_MODEL:
+            with open_compiler(Precision.AS_MODEL) as compiler:
+                as_model = compare_as_model(
+                    compiler,
+                    loaded.runner,
+                    request.folder / "model-as-it-is.so",
+                    request.output_names,
+                    loaded.sets,
+                    request.limits,
+                )
+    return replace(checked, as_model=as_model, fallback=fallback)
+
+
+def check_tuned(
+    request: CompileRequest, loaded: LoadedModel, built: BuiltModels
+) -> ModelComparison | Fallback:
+    """Compare the tuned network's outputs with the reference; return why it cannot be used if they are wrong."""
+    try:
+        comparison = compare_model(
+            loaded.runner, built.tuned, request.output_names, loaded.sets, request.limits
+        )
+    except RunFailed as error:
+        return Fallback(reason=MissReason.CRASHED, message=f"the tuned network: {error.message}")
+    if comparison.ok:
+        return comparison
+    return Fallback(reason=MissReason.WRONG_ANSWER, message=f"the tuned network: {comparison.message}")
+
+
+def check_untuned(
+    request: CompileRequest, loaded: LoadedModel, untuned: Path, plain: bool, open_compiler: OpenCompiler
+) -> CheckedModel:
+    """Compare the untuned network's outputs; build it with plain loops if its default schedules are wrong."""
+    try:
+        comparison = _compare_untuned(request, loaded, untuned)
+        return CheckedModel(library=untuned, comparison=comparison, untuned=untuned, plain=plain)
+    except InvalidModelError as error:
+        if plain:
+            raise
+        warning = f"default schedules were left out, plain loops are slow: {error.message}"
+    path = request.folder / "model-plain.so"
+    with compiling("compiling the model"), open_compiler(request.precision) as compiler:
+        compiler.build_model(path, {}, plain=True)
+    comparison = _compare_untuned(request, loaded, path)
+    return CheckedModel(library=path, comparison=comparison, untuned=path, plain=True, warnings=(warning,))
+
+
+def _compare_untuned(request: CompileRequest, loaded: LoadedModel, untuned: Path) -> ModelComparison:
+    try:
+        comparison = compare_model(loaded.runner, untuned, request.output_names, loaded.sets, request.limits)
+    except RunFailed as error:
+        raise does_not_run(error) from error
+    if not comparison.ok:
+        raise InvalidModelError(
+            f"compiled without any tuning, the model gives other results than ONNX Runtime: {comparison.message}"
+            f"{wrong_because(request.precision, loaded.info.storage)}",
+            code="wrong-output",
+            checks=comparison.to_json(),
+        )
+    return comparison
+
+
+def does_not_run(error: RunFailed) -> InvalidModelError:
+    """Return the error of a compile whose network does not run even untuned."""
+    message = f"the compiled model does not run: {error.message}"
+    return InvalidModelError(message, code="run-failed", cause=error.code)

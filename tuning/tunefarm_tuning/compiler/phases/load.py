@@ -1,0 +1,116 @@
+"""The phase ``load``: start the child processes and load the network in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tunefarm_tuning.compiler.model_comparison import tolerance_of
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.compiler.session import CompileSession, LoadedInfo
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.measure.device_run import DeviceRun
+from tunefarm_tuning.measure.execution_device import device_kind, wanted_threads
+from tunefarm_tuning.process import ChildLimits
+from tunefarm_tuning.process.model_child import compiling
+from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference
+from tunefarm_tuning.workload.precision import Precision
+
+_NO_BFLOAT16 = (
+    "the network computes in bfloat16, which ONNX Runtime's CPU provider cannot: outputs were compared with those of the same "
+    "network in float32, each result rounded to bfloat16; latency.onnxruntime is of the same network in float32, unrounded"
+)
+
+
+Child = TypeVar("Child", CompileSession, DeviceRun, Reference)
+OpenCompiler = Callable[[Precision], AbstractContextManager[CompileSession]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """The result of the phase ``load``: child processes that are ready, and what to compare outputs with.
+
+    Attributes:
+        compiler: Builds kernels and networks; no longer needed once the networks are built.
+        runner: Runs kernels and networks on the device.
+        reference: ONNX Runtime.
+        info: The network's kernels.
+        sets: Inputs and expected outputs, with the tolerance of the comparison.
+        threads: The number of threads that kernels run on.
+        warnings: Sentences for the report.
+    """
+
+    compiler: CompileSession
+    runner: DeviceRun
+    reference: Reference
+    info: LoadedInfo
+    sets: tuple[InputSet, ...]
+    threads: int
+    warnings: tuple[str, ...]
+
+
+@contextmanager
+def opened(child: Child, cancellation: Cancellation) -> Iterator[Child]:
+    """Close a child process at the end of the block, or when the compile is cancelled."""
+    with closing(child), cancellation.attach(child):
+        yield child
+
+
+def load(
+    request: CompileRequest,
+    stack: ExitStack,
+    open_compiler: OpenCompiler,
+    make_reference: Callable[..., Reference],
+) -> LoadedModel:
+    """Start the child processes, load the network in each, and make inputs and expected outputs.
+
+    Args:
+        request: The compile.
+        stack: Closes the child processes in the end.
+        open_compiler: Starts a compiler.
+        make_reference: Starts ONNX Runtime; called as `Reference` is.
+    """
+    # A child has to end before the thread that waits for it is joined: the stack unwinds from its end.
+    executor = stack.enter_context(ThreadPoolExecutor(1, "tunefarm-compile"))
+    compiler = stack.enter_context(open_compiler(request.precision))
+    with request.progress.phase("load"):
+        # Most of the time, three processes import their libraries: they do so at the same time.
+        loading = executor.submit(compiler.load)
+        # CUDA's driver reserves far more address space than it uses.
+        limits = ChildLimits(memory_bytes=None if request.on_gpu else request.limits.memory_bytes)
+        threads = wanted_threads(request.target, request.device)
+        device_run = DeviceRun(
+            request.device, kind=device_kind(request.target), threads=threads, limits=limits
+        )
+        runner = stack.enter_context(opened(device_run, request.cancellation))
+        threads = runner.connect()
+        reference = stack.enter_context(
+            opened(
+                make_reference(request.model, request.folder, threads=threads, limits=request.limits),
+                request.cancellation,
+            )
+        )
+        sets = reference.make(request.seed)
+        warnings = []
+        if reference.integers != "random":
+            warnings.append(
+                f"integer inputs were all {reference.integers}: "
+                "ONNX Runtime cannot run the model on random ones"
+            )
+        if reference.bfloat16:
+            warnings.append(_NO_BFLOAT16)
+        with compiling("preparing the model"):
+            info = loading.result()
+        tolerance = tolerance_of(request.precision, info.storage)
+    return LoadedModel(
+        compiler=compiler,
+        runner=runner,
+        reference=reference,
+        info=info,
+        sets=tuple(input_set.with_rounding(tolerance) for input_set in sets),
+        threads=threads,
+        warnings=(*warnings, *info.warnings),
+    )

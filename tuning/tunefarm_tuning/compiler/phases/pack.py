@@ -1,0 +1,141 @@
+"""The phase ``pack``: write manifest, report, records and library to one file, the artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tunefarm_tuning.artifact.pack import pack
+from tunefarm_tuning.compiler.alternatives import SelectedAlternatives
+from tunefarm_tuning.compiler.artifact_comparison import artifact_check
+from tunefarm_tuning.compiler.kernel_validation import CheckedKernel, missed
+from tunefarm_tuning.compiler.model_comparison import precision_report, storage_warnings, tolerance_of
+from tunefarm_tuning.compiler.phases.build_model import BuiltModels, Fallback
+from tunefarm_tuning.compiler.phases.check_kernels import CheckedKernels
+from tunefarm_tuning.compiler.phases.check_model import CheckedModel
+from tunefarm_tuning.compiler.phases.load import LoadedModel
+from tunefarm_tuning.compiler.phases.measure import TimedModel
+from tunefarm_tuning.compiler.report import Environment, make_manifest, make_report, why_no_baseline
+from tunefarm_tuning.compiler.request import CompileRequest
+from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE
+from tunefarm_tuning.records.coverage import Coverage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A written artifact.
+
+    Attributes:
+        path: The ``.tunefarm`` file.
+        manifest: The facts about it, as in the file: model, target, versions, records, checksums.
+        report: The evidence, as in the file: coverage, checks, latency, fallbacks, versions.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    report: Mapping[str, Any]
+
+
+def write_artifact(
+    request: CompileRequest,
+    output: Path,
+    loaded: LoadedModel,
+    checked_kernels: CheckedKernels,
+    built: BuiltModels,
+    checked: CheckedModel,
+    timed: TimedModel,
+) -> Artifact:
+    """Write manifest, report, records and library to one file, once that file's outputs are right."""
+    direct, storage = checked_kernels.direct, loaded.info.storage
+    alternatives = built.alternatives
+    if timed.fallback is not None:
+        alternatives = alternatives.withdrawn(timed.fallback.message)
+    kernels = final_kernels(direct, alternatives, timed.fallback)
+    tuned = [kernel for kernel in kernels if kernel.hit is not None and kernel.record is not None]
+    coverage = _coverage(kernels)
+    report = make_report(
+        kernels=kernels,
+        not_tunable=loaded.info.not_tunable,
+        coverage=coverage,
+        comparison=timed.comparison,
+        latency=timed.latency,
+        rejected=timed.rejected,
+        no_baseline=timed.not_timed.get(ONNXRUNTIME, "")
+        if request.on_gpu
+        else why_no_baseline(asked=request.baseline, here=request.here),
+        no_torch_compile=timed.not_timed.get(TORCH_COMPILE, ""),
+        environment=Environment(
+            device_model=request.device_model,
+            this_machine=request.here,
+            threads=loaded.threads,
+            seed=request.seed,
+        ),
+        warnings=_warnings(request, loaded, checked, timed),
+        phases_sec=request.progress.phases_sec,
+        alternatives=alternatives.to_json(),
+        replaced=alternatives.replaced(direct),
+        precision=precision_report(request.precision, storage, timed.comparison, checked.as_model),
+    )
+    manifest = make_manifest(
+        name=request.name,
+        model=request.model,
+        target=request.target,
+        loaded=loaded.info,
+        library=timed.library,
+        device_model=request.device_model,
+        checked_here=request.here,
+        threads=loaded.threads,
+        kernels=kernels,
+        report=report,
+        tolerance=tolerance_of(request.precision, storage),
+    )
+    check = None
+    if request.here or request.on_gpu:
+        # Check the file as its user runs it: by its own loader, in a new process.
+        runner = None if request.here else loaded.runner
+        check = artifact_check(loaded.sets, request.limits, request.cancellation, runner)
+    complete = pack(
+        output,
+        library=timed.library,
+        manifest=manifest,
+        report=report,
+        records=[kernel.record for kernel in tuned if kernel.record is not None],
+        check=check,
+    )
+    request.history.coverage = coverage
+    return Artifact(path=output, manifest=complete, report=report)
+
+
+def final_kernels(
+    direct: Sequence[CheckedKernel], alternatives: SelectedAlternatives, fallback: Fallback | None
+) -> list[CheckedKernel]:
+    """Return the kernels of the network that goes into the artifact: all untuned if it fell back."""
+    if fallback is None:
+        return alternatives.kernels(direct)
+    return [
+        kernel
+        if kernel.miss
+        else replace(kernel, miss=missed(kernel.task, fallback.reason, fallback.message))
+        for kernel in direct
+    ]
+
+
+def _coverage(kernels: Sequence[CheckedKernel]) -> Coverage:
+    return Coverage(
+        hits=tuple(kernel.hit for kernel in kernels if kernel.hit is not None),
+        misses=tuple(kernel.miss for kernel in kernels if kernel.miss is not None),
+    )
+
+
+def _warnings(
+    request: CompileRequest, loaded: LoadedModel, checked: CheckedModel, timed: TimedModel
+) -> list[str]:
+    warnings = list(loaded.warnings)
+    if timed.fallback is not None:
+        warnings.append(timed.fallback.warning)
+    warnings += [*checked.warnings, *timed.warnings]
+    if all(output.comparable == 0 for output in timed.comparison.outputs):
+        warnings.append("no output had a finite number: the comparison says little")
+    return warnings + storage_warnings(request.precision, loaded.info.storage)

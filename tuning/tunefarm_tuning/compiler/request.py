@@ -1,0 +1,112 @@
+"""What a compile is asked for, and how it tells its progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunefarm_tuning.compiler.session import CompileLimits
+from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.core.errors import CancelledError
+from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.execution_device import device_kind, is_this_machine
+from tunefarm_tuning.records.history import History
+from tunefarm_tuning.target.host import host_device_model
+from tunefarm_tuning.target.target import Target
+from tunefarm_tuning.workload.model import Model
+from tunefarm_tuning.workload.precision import Precision
+
+OnProgress = Callable[[str, float], None]
+"""Called with the name of a phase and the share of it that is done (0.0 to 1.0)."""
+
+PHASES = ("load", "check-kernels", "build-model", "check-model", "measure", "pack")
+"""The phases of a compile, in order."""
+
+
+class Progress:
+    """Tells the caller the progress of a compile, times its phases, and notices a cancel.
+
+    Args:
+        tell: Called at every step.
+        cancellation: Ends the compile at the next step.
+
+    Attributes:
+        phases_sec: Wall-clock seconds of each phase that is over.
+    """
+
+    def __init__(self, tell: OnProgress, cancellation: Cancellation) -> None:
+        self._tell = tell
+        self._cancellation = cancellation
+        self._phase = ""
+        self._began = time.monotonic()
+        self.phases_sec: dict[str, float] = {}
+
+    @property
+    def elapsed_sec(self) -> float:
+        """Seconds since the compile began."""
+        return time.monotonic() - self._began
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the block as one of `PHASES`."""
+        self._phase = name
+        self.step(0.0)
+        started = time.monotonic()
+        yield
+        self.phases_sec[name] = time.monotonic() - started
+        self.step(1.0)
+
+    def step(self, done: float) -> None:
+        """Tell which share of the current phase is done.
+
+        Raises:
+            CancelledError: If the user asked to stop.
+        """
+        if self._cancellation.cancelled:
+            raise CancelledError("the compile was cancelled")
+        self._tell(self._phase, done)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """What to compile, for which device, and within which limits. See `compile` for the fields it has in common.
+
+    Attributes:
+        folder: Where libraries and inputs are written on the way; the caller deletes it.
+    """
+
+    model: Model
+    target: Target
+    history: History
+    device: RemoteDevice | None
+    name: str
+    precision: Precision = Precision.AS_MODEL
+    baseline: bool
+    limits: CompileLimits
+    seed: int
+    folder: Path
+    progress: Progress
+    cancellation: Cancellation
+
+    @property
+    def device_model(self) -> str:
+        """The device model whose records hold."""
+        return self.device.info.model if self.device is not None else host_device_model()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the target is a GPU."""
+        return device_kind(self.target) == "cuda"
+
+    @property
+    def here(self) -> bool:
+        """Whether the device is this machine."""
+        return is_this_machine(self.device)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the model's outputs."""
+        return [spec.name for spec in self.model.outputs]
