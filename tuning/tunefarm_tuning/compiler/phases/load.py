@@ -89,7 +89,13 @@ def load(
         threads = runner.connect()
         reference = stack.enter_context(
             opened(
-                make_reference(request.model, request.folder, threads=threads, limits=request.limits),
+                make_reference(
+                    request.model,
+                    request.folder,
+                    threads=threads,
+                    memory_bytes=request.limits.memory_bytes,
+                    timeout_sec=request.limits.model_sec,
+                ),
                 request.cancellation,
             )
         )
