@@ -24,7 +24,7 @@ from benchmarks.search import json_lines
 from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import extract_tasks, import_model
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.search.round import run_round

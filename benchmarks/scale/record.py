@@ -20,7 +20,7 @@ from benchmarks.search.machine import ROOT, one_core_target
 
 from tunefarm_app.engines.recorded_tasks import RecordedTask
 from tunefarm_tuning import Budget, extract_tasks, import_model, load_records, tune
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 
 sys.path.insert(0, str(ROOT / "examples"))
 

@@ -20,7 +20,7 @@ from benchmarks.search.split import split_of
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.cost_model.xgb import XGBCostModel
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.interfaces import Builder, MeasureOption
 from tunefarm_tuning.measure.runner.local import LocalRunner
 from tunefarm_tuning.records.record import TuningRecord

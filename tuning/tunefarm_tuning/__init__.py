@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tunefarm_tuning.frontend.extraction import extract_tasks as extract_tasks
     from tunefarm_tuning.frontend.importing import import_model as import_model
     from tunefarm_tuning.frontend.torch import import_torch as import_torch
-    from tunefarm_tuning.measure.builder.pool import LocalBuilder as LocalBuilder
+    from tunefarm_tuning.measure.builder.local import LocalBuilder as LocalBuilder
     from tunefarm_tuning.measure.builder.replay import ReplayBuilder as ReplayBuilder
     from tunefarm_tuning.measure.device import RemoteDevice as RemoteDevice
     from tunefarm_tuning.measure.interfaces import (
@@ -128,7 +128,7 @@ _HOMES = {
     "import_stablehlo": "frontend.conversion",
     "import_tflite": "frontend.conversion",
     "import_torch": "frontend.torch",
-    "LocalBuilder": "measure.builder.pool",
+    "LocalBuilder": "measure.builder.local",
     "ReplayBuilder": "measure.builder.replay",
     "RemoteDevice": "measure.device",
     "Builder": "measure.interfaces",

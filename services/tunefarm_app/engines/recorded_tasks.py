@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.runner.recording import Recording
+from tunefarm_tuning.measure.runner.replay import Recording
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.space.config_space import ConfigSpace

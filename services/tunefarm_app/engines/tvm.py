@@ -16,7 +16,7 @@ from tunefarm_tuning.compiler.compile import compile as compile_model
 from tunefarm_tuning.compiler.kernel_source import KernelSource, kernel_source
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.calibration import CalibrationRun, calibrate
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureOption

@@ -15,8 +15,7 @@ from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, Runner, TimingOption
 from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
-from tunefarm_tuning.measure.runner.recording import Recording
-from tunefarm_tuning.measure.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.runner.replay import Recording, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.bad_kernels import bad_kernel

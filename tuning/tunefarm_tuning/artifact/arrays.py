@@ -73,8 +73,8 @@ class InputSlot:
             return tvm.runtime.tensor(array, self._device)
         if not self._is_small and array.flags.c_contiguous:
             # Without a version, numpy refuses to hand over what is read-only; nothing here writes to it.
-            whole = array if array.flags.writeable else array.__dlpack__(max_version=(1, 0))
-            tensor = tvm_ffi.from_dlpack(whole)
+            shared = array if array.flags.writeable else array.__dlpack__(max_version=(1, 0))
+            tensor = tvm_ffi.from_dlpack(shared)
             if not tensor.data_ptr() % ALIGNMENT_BYTES:
                 return tensor
         if self._buffer is None:
@@ -150,7 +150,7 @@ class OutputTaker:
         ]
         self._first: list[Any] | None = None
         # As it mostly is with small ones, which shall cost the least.
-        self._all_copied = all(self._is_seen) and not any(one is None for one in self._is_fresh)
+        self._all_copied = all(self._is_seen) and not any(fresh is None for fresh in self._is_fresh)
         import tvm
 
         self._tensor_type = tvm.runtime.Tensor
@@ -174,7 +174,7 @@ class OutputTaker:
                 continue
             array = np.from_dlpack(tensor)
             if is_fresh:
-                given = given or {one.data_ptr() for one in inputs}
+                given = given or {tensor.data_ptr() for tensor in inputs}
                 address = tensor.data_ptr()
                 is_fresh = address not in given
                 given.add(address)
@@ -213,11 +213,11 @@ def numpy_dtype(name: str) -> Any:
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array, yet to be filled, whose memory a model reads where it is."""
-    made = np.dtype(dtype)
-    size = math.prod(shape) * made.itemsize
+    numpy_dtype = np.dtype(dtype)
+    size = math.prod(shape) * numpy_dtype.itemsize
     memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
-    array: NDArray[Any] = memory[start : start + size].view(made).reshape(shape)
+    array: NDArray[Any] = memory[start : start + size].view(numpy_dtype).reshape(shape)
     return array
 
 

@@ -38,7 +38,7 @@ def run_in_batches(
         count = len(arrays[0])
         for name, result in run([_filled_up(array, size) for array in arrays]).items():
             parts[name].append(result[:count])
-    return {name: np.concatenate(found) for name, found in parts.items()}
+    return {name: np.concatenate(batches) for name, batches in parts.items()}
 
 
 def _batch_size(inputs: Specs, outputs: Specs) -> int:
@@ -78,8 +78,8 @@ def _in_order(inputs: Specs, given: Mapping[str, Any]) -> list[Any]:
     return [given[name] for name in names]
 
 
-def _slices(inputs: Specs, whole: Sequence[Any], size: int) -> Iterator[list[NDArray[Any]]]:
-    arrays = [_array(spec, array) for spec, array in zip(inputs, whole, strict=True)]
+def _slices(inputs: Specs, arrays_of_all: Sequence[Any], size: int) -> Iterator[list[NDArray[Any]]]:
+    arrays = [_array(spec, array) for spec, array in zip(inputs, arrays_of_all, strict=True)]
     for spec, array in zip(inputs, arrays, strict=True):
         wanted = list(spec["shape"][1:])
         if not array.ndim or list(array.shape[1:]) != wanted:
@@ -97,8 +97,8 @@ def _slices(inputs: Specs, whole: Sequence[Any], size: int) -> Iterator[list[NDA
 def _stacks(inputs: Specs, samples: Iterable[Any], size: int) -> Iterator[list[NDArray[Any]]]:
     import numpy as np
 
-    rest = iter(samples)
-    while taken := list(islice(rest, size)):
+    remaining = iter(samples)
+    while taken := list(islice(remaining, size)):
         rows = [_of_sample(inputs, sample) for sample in taken]
         yield [np.stack([_checked(spec, row[i]) for row in rows]) for i, spec in enumerate(inputs)]
 

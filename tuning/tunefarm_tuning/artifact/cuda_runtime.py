@@ -34,14 +34,14 @@ def preload_cuda_runtime() -> None:
 
 def why_no_gpu() -> str:
     """Return why TVM sees no GPU here, and what would help. Starts CUDA in this process."""
-    said = []
+    errors = []
     for name, cure in _CURES.items():
         try:
             ctypes.CDLL(name)
         except OSError as error:
-            said.append(f"{error} ({cure})")
-    if said:
-        return "; ".join(said)
+            errors.append(f"{error} ({cure})")
+    if errors:
+        return "; ".join(errors)
     runtime = ctypes.CDLL(RUNTIME)
     runtime.cudaGetErrorString.restype = ctypes.c_char_p
     count = ctypes.c_int(0)

@@ -96,9 +96,9 @@ class InferenceSession:
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
         self.model = load(path_or_bytes, threads=threads)
         kind = self.model.manifest["target"]["kind"]
-        asked = [one if isinstance(one, str) else one[0] for one in providers or ()]
+        asked = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
         fits = (PROVIDER, "CUDAExecutionProvider" if kind == "cuda" else "CPUExecutionProvider")
-        if asked and not any(one in fits for one in asked):
+        if asked and not any(provider in fits for provider in asked):
             warnings.warn(
                 f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, and not on {', '.join(asked)}",
                 UserWarning,

@@ -65,11 +65,11 @@ def choose_threads(wanted: int | None, manifest: Mapping[str, Any]) -> int:
     if wanted is not None and wanted < 1:
         raise ValueError(f"threads is {wanted}, but must be at least 1")
     tuned_for = manifest.get("threads")
-    said = os.environ.get("TVM_NUM_THREADS", "")
+    setting = os.environ.get("TVM_NUM_THREADS", "")
     if wanted is not None:
         threads = wanted
-    elif said.isdigit() and int(said) > 0:
-        threads = int(said)
+    elif setting.isdigit() and int(setting) > 0:
+        threads = int(setting)
     else:
         threads = min(allowed_cores(), tuned_for or allowed_cores())
     if tuned_for is not None and threads != tuned_for:
@@ -179,10 +179,10 @@ def _our_thread(count: int) -> ThreadPoolExecutor:
     """Return our thread whose pool has this size."""
     if count not in _ours:
         name = f"tunefarm-pool-of-{count}"
-        made = ThreadPoolExecutor(
+        pool = ThreadPoolExecutor(
             1, thread_name_prefix=name, initializer=setattr, initargs=(_here, "is_ours", True)
         )
-        return _ours.setdefault(count, made)
+        return _ours.setdefault(count, pool)
     return _ours[count]
 
 

@@ -18,8 +18,8 @@ from tunefarm_tuning.core.errors import (
     TunefarmError,
     error_from_json,
 )
+from tunefarm_tuning.measure.device import device_kind
 from tunefarm_tuning.measure.device_run import DeviceRun, RunFailed
-from tunefarm_tuning.measure.execution_device import device_kind
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, setups_fault
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildOutOfMemory, ChildProcess
 from tunefarm_tuning.process.model_child import model_error

@@ -10,9 +10,8 @@ from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.latency import Latency
-from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice, device_kind
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.execution_device import device_kind
 from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, ChildProcess
 from tunefarm_tuning.process.model_child import model_error
 from tunefarm_tuning.process.scratch import ScratchDir

@@ -70,7 +70,7 @@ class KernelSource:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return tuple(one.kind for one in self.texts)
+        return tuple(text.kind for text in self.texts)
 
     def find(self, kind: str) -> SourceText:
         """Return one of the texts.
@@ -78,9 +78,9 @@ class KernelSource:
         Raises:
             NotFoundError: ``no-such-source`` if the kernel has none of this kind.
         """
-        for one in self.texts:
-            if one.kind == kind:
-                return one
+        for text in self.texts:
+            if text.kind == kind:
+                return text
         raise NotFoundError(
             f"the kernel has no source of kind {clean(kind)}: it has {', '.join(self.kinds)}",
             code="no-such-source",
@@ -92,13 +92,13 @@ class KernelSource:
         return self.find(kind).text
 
     def to_json(self) -> dict[str, Any]:
-        return {"toolchain": self.toolchain, "texts": [one.to_json() for one in self.texts]}
+        return {"toolchain": self.toolchain, "texts": [text.to_json() for text in self.texts]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         return cls(
             toolchain=str(data["toolchain"]),
-            texts=tuple(SourceText.from_json(one) for one in data["texts"]),
+            texts=tuple(SourceText.from_json(text) for text in data["texts"]),
         )
 
 
@@ -144,16 +144,16 @@ def kernel_source(
     cancellation = cancellation or Cancellation()
     with ChildProcess(module, limits=limits or ChildLimits()) as child, cancellation.attach(child):
         texts = child.call("source", params, timeout_sec=_TIMEOUT_SEC)
-    return KernelSource(toolchain=toolchain_key(), texts=tuple(SourceText.from_json(one) for one in texts))
+    return KernelSource(toolchain=toolchain_key(), texts=tuple(SourceText.from_json(text) for text in texts))
 
 
 def _check(task: TuningTask, record: TuningRecord) -> None:
-    for what, of_record, wanted in (
+    for field, of_record, wanted in (
         ("workload", record.workload_key, task.workload.key),
         ("target", record.target_key, task.target.key),
         ("toolchain", record.toolchain, toolchain_key()),
     ):
         if of_record != wanted:
             raise InvalidInputError(
-                f"the record is of {what} {clean(of_record)}; this is {clean(wanted)}", code=f"other-{what}"
+                f"the record is of {field} {clean(of_record)}; this is {clean(wanted)}", code=f"other-{field}"
             )

@@ -11,8 +11,7 @@ from pathlib import Path
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import CancelledError
-from tunefarm_tuning.measure.device import RemoteDevice
-from tunefarm_tuning.measure.execution_device import device_kind, is_this_machine
+from tunefarm_tuning.measure.device import RemoteDevice, device_kind, is_this_machine
 from tunefarm_tuning.records.history import History
 from tunefarm_tuning.target.host import host_device_model
 from tunefarm_tuning.target.target import Target

@@ -14,9 +14,8 @@ from tunefarm_tuning.compiler.model_comparison import compare_model
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError
-from tunefarm_tuning.measure.device import RemoteDevice
+from tunefarm_tuning.measure.device import RemoteDevice, device_kind
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.execution_device import device_kind
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.scratch import ScratchDir
 from tunefarm_tuning.reference.comparison import Comparison

@@ -47,7 +47,7 @@ class GpuFeatures:
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space
-        self.names: tuple[str, ...] = tuple(f"gpu.{one}" for one in _NAMES) if space.gpu else ()
+        self.names: tuple[str, ...] = tuple(f"gpu.{name}" for name in _NAMES) if space.gpu else ()
 
     def __call__(self, rows: IntArray) -> FloatArray:
         """Return the features of rows. Shape ``(n, len(names))``."""
@@ -82,7 +82,7 @@ def _of(tiling: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArra
         np.log2(resident[2]),
         np.mean(fetch, axis=0) if fetch else ones,
         np.log2(1 + _values(knobs, rows, tiling.unroll_column)) if tiling.unroll_column else 0 * ones,
-        max((one.copies for one in tiling.shared), default=1) * ones,
+        max((tensor.copies for tensor in tiling.shared), default=1) * ones,
     ]
     return np.stack(columns, axis=1).astype(np.float32)
 

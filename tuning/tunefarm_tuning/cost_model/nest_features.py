@@ -86,7 +86,7 @@ class _SketchNest:
         for column, (knob, axis) in enumerate(zip(sketch.knobs, sketch.axes, strict=True), start=1):
             if knob.kind is KnobKind.TILE and axis >= 0:
                 kind = "R" if kinds[axis] else "S"
-                levels = [place for place, one in enumerate(sketch.structure) if one == kind]
+                levels = [level for level, level_kind in enumerate(sketch.structure) if level_kind == kind]
                 if len(levels) == knob.parts:
                     self._tables.append((column, axis, levels, np.log2(knob.table).astype(np.float32)))
             elif knob.kind is KnobKind.CATEGORICAL and self._unroll is None:
@@ -159,8 +159,8 @@ class _SketchNest:
         columns: list[FloatArray] = []
         for axes in (self._space_axes, self._reduction_axes):
             levels = [level for level, of in enumerate(self._level_axes) if of is axes]
-            for place in range(1, _ALIGNED_AXES + 1):
-                axis = axes[-place] if place <= len(axes) else None
+            for depth in range(1, _ALIGNED_AXES + 1):
+                axis = axes[-depth] if depth <= len(axes) else None
                 missing = np.zeros(n, dtype=np.float32)
                 columns.append(missing if axis is None else inside[0, axis])
                 columns += [missing if axis is None else factors[level, axis] for level in levels]
@@ -216,9 +216,9 @@ def _names(structure: str) -> list[str]:
         names += [f"bytes{level}.all", f"reuse{level}"]
     names += [f"run{level}.{tensor}" for level in levels[-2:] for tensor in tensors]
     for kind in "SR":
-        for place in range(_ALIGNED_AXES):
-            names += [f"{kind}{place}.extent"]
-            names += [f"{kind}{place}.level{level}" for level in levels if structure[level] == kind]
+        for depth in range(_ALIGNED_AXES):
+            names += [f"{kind}{depth}.extent"]
+            names += [f"{kind}{depth}.level{level}" for level in levels if structure[level] == kind]
     names += ["vector.width", "vector.filled", "vector.count", "vector.accumulators", "unroll.limit"]
     names += [f"unroll.room{level}" for level in range(_INNER_LEVELS)]
     return [*names, "location.level", "epilogue.level"]

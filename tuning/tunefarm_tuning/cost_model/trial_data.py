@@ -68,20 +68,24 @@ class TrialData:
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:
         """Take in histories; those that were loaded before and are not among them are forgotten."""
-        loaded = [(one.space.key, one.records) for one in histories]
+        loaded = [(history.space.key, history.records) for history in histories]
         if loaded == self._loaded:
             return
         self._loaded = list(loaded)
         self._histories, self._same = [], []
         self.history_version += 1
-        for one in histories:
-            group = self._same_space(one) if one.space.key == self._space.key else self._like_nest(one)
+        for history in histories:
+            group = (
+                self._same_space(history)
+                if history.space.key == self._space.key
+                else self._like_nest(history)
+            )
             if group is not None:
                 self._histories.append(group)
 
     def fastest_rows(self, n: int) -> list[list[IntArray]]:
         """Return, for each history of this very space, its fastest rows, best first."""
-        return [[row for _, row in sorted(one, key=lambda pair: pair[0])[:n]] for one in self._same]
+        return [[row for _, row in sorted(group, key=lambda pair: pair[0])[:n]] for group in self._same]
 
     def _same_space(self, history: TaskHistory) -> TrialGroup | None:
         trials = _rows(history, self._space)
@@ -121,12 +125,12 @@ class TrialData:
 
 
 def _rows(history: TaskHistory, space: ConfigSpace) -> list[tuple[IntArray, float | None]]:
-    found = [
+    rows = [
         (space.row_of(record.config), record.cost_sec)
         for record in history.records
         if record.space_key == space.key
     ]
-    return [(row, cost) for row, cost in found if row is not None]
+    return [(row, cost) for row, cost in rows if row is not None]
 
 
 def _throughputs(costs: Sequence[float | None]) -> FloatArray | None:

@@ -65,16 +65,18 @@ class XGBCostModel:
         return self._booster is not None
 
     def fit(self, groups: list[TrialGroup]) -> None:
-        weights = [[one.weight] if self._ranks else [one.weight] * len(one.throughputs) for one in groups]
+        weights = [
+            [group.weight] if self._ranks else [group.weight] * len(group.throughputs) for group in groups
+        ]
         data = xgboost.DMatrix(
-            np.concatenate([one.features for one in groups]),
-            label=np.concatenate([one.throughputs if self._ranks else _label(one) for one in groups]),
-            base_margin=np.concatenate([one.margins for one in groups]),
+            np.concatenate([group.features for group in groups]),
+            label=np.concatenate([group.throughputs if self._ranks else _label(group) for group in groups]),
+            base_margin=np.concatenate([group.margins for group in groups]),
             weight=np.concatenate(weights),
             nthread=self._params["nthread"],
         )
         if self._ranks:
-            data.set_group([len(one.throughputs) for one in groups])
+            data.set_group([len(group.throughputs) for group in groups])
         self._booster = xgboost.train(self._params, data, num_boost_round=self._num_rounds)
 
     def predict(self, features: FloatArray, margins: FloatArray) -> FloatArray:
@@ -96,8 +98,8 @@ class LoadedModel:
 
     def predict(self, features: FloatArray) -> FloatArray:
         """Return a prediction per row. Shape ``(n,)``."""
-        found: FloatArray = self._booster.inplace_predict(features)
-        return found
+        scores: FloatArray = self._booster.inplace_predict(features)
+        return scores
 
 
 def _label(group: TrialGroup) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Calibrating a device: a kernel whose answer is known, and whose time should not change."""
+"""Calibration of a device: runs a kernel whose result is known, and whose time should not change."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _GRACE_SEC = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRun:
-    """What one run of the calibration kernel said.
+    """The result of one run of the calibration kernel.
 
     Attributes:
-        key: What was run; times under different keys cannot be compared.
-        time_sec: Its time per call, the shortest of many: what the device can do when nothing disturbs it.
-        all_cores_sec: Its time per call on each core while all cores are at it, the median of many: what they slow each
-            other down by is in there. None of a device with one core, or of a GPU.
-        wrong: What was wrong with its answer; None if it was right.
-        clock_mhz: A GPU's clock right after it, where the device tells.
+        key: `calibration_key`; times with different keys cannot be compared.
+        time_sec: Seconds per call on one core, the shortest of many: the device's time when nothing disturbs it.
+        all_cores_sec: Seconds per call on each core while all cores run the kernel, the median of many: it shows how much they
+            slow each other down. None for a device with one core, and for a GPU.
+        wrong: What is wrong with the kernel's result; None if it is right.
+        clock_mhz: A GPU's clock right after the run, in MHz; None if the device does not tell.
     """
 
     key: str
@@ -41,29 +41,29 @@ class CalibrationRun:
 
 
 def calibration_key(target: Target) -> str:
-    """Return what times of the calibration kernel have to share to be compared."""
+    """Return the key that two times of the calibration kernel must share to be comparable."""
     return f"{_KERNEL}/{target.key}/{toolchain_key()}"
 
 
 def calibrate(
     device: RemoteDevice, target: Target, *, cancellation: Cancellation | None = None
 ) -> CalibrationRun:
-    """Run the calibration kernel on a device. Nobody else may be using it.
+    """Run the calibration kernel on a device that nobody else uses.
 
-    The kernel is a product of two matrices of small whole numbers on one core: its answer is exact in whatever order
-    it is summed up. Then every core computes it at once, for a third of a second.
+    The kernel multiplies two matrices of small whole numbers on one core: its result is exact in any order of summation. Then
+    all cores run it at once, for a third of a second.
 
     Args:
         device: The device.
-        target: What it runs.
-        cancellation: Ends the call within seconds.
+        target: The device's target.
+        cancellation: Ends the call within seconds, from another thread.
 
     Raises:
-        DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time; ``device-busy`` if
-            it is a GPU on which another process computes.
+        DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time; with code device-busy
+            if it is a GPU on which another process computes.
         InvalidInputError: If the kernel cannot be built for the target here.
     """
-    # Its package brings NumPy, which the API, that only keeps what a calibration said, has no need of.
+    # Imported late, since it imports NumPy: the API, which only stores calibrations, runs without NumPy.
     from tunefarm_tuning.process.scratch import ScratchDir
 
     with (

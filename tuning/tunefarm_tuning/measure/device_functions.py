@@ -1,8 +1,8 @@
-"""What a GPU's device does for a session beside running kernels: it times others with a network, and runs a whole artifact.
+"""Functions that a GPU's device offers to a session beside running kernels: timing baselines, and checking an artifact.
 
-Each in a child process of the session's, so that a fault there ends neither. It may be on another machine than whoever asks: all that
-it needs is uploaded. And the GPU is nobody else's meanwhile: a device has one session at a time, and whoever has it has the lease.
-The functions are the device's; `tvm.children.run` calls them.
+Each runs in a child process of the session, so that a crash ends neither. The caller may be on another machine: all files are
+uploaded. Nobody else uses the GPU meanwhile, since a device has one session at a time and the caller holds the lease.
+`FUNCTIONS` lists them by the names that the device registers; `tvm.children.run` calls them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from tunefarm_tuning.process import ChildLimits, ChildProcess
 NOT_INSTALLED = "tunefarm.not_installed"
 TIME_OTHER = "tunefarm.time_other"
 CHECK_ARTIFACT = "tunefarm.check_artifact"
-"""Names under which a session finds them."""
+"""The names under which a session calls them; older devices know the same names."""
 
 _ARTIFACT_CHILD = "tunefarm_tuning.tvm.children.artifact"
 
 
 def time_other(request: str) -> str:
-    """Time one of `gpu_baseline`: ``{"kind", "model" (a file), "names", "inputs" (a file), "timeout_sec"}``, as JSON.
+    """Time a baseline (see `measure.gpu.baseline`).
+
+    Args:
+        request: JSON: ``{"kind", "model" (a file), "names", "inputs" (a file), "timeout_sec"}``.
 
     Returns:
-        JSON: ``{"latency"}``, or ``{"missing"}``, why there is none.
+        JSON: ``{"latency"}``; or ``{"missing"}``, the reason why there is none.
     """
     params = json.loads(request)
     baseline = GpuBaseline(
@@ -40,10 +43,13 @@ def time_other(request: str) -> str:
 
 
 def check_artifact(request: str) -> str:
-    """Run an artifact: ``{"path" (a file), "sets": [{"inputs", "expected", "rounding"}], "timeout_sec"}``, as JSON.
+    """Run an artifact by its own loader and compare its outputs.
+
+    Args:
+        request: JSON: ``{"path" (a file), "sets": [{"inputs", "expected", "rounding"}], "timeout_sec"}``.
 
     Returns:
-        JSON: ``{"replies"}``, those of `artifact_child.check`, or ``{"error"}``: of a child that died, or the loader's.
+        JSON: ``{"replies"}`` of ``check`` in `tvm.children.artifact`; or ``{"error"}``, the loader's or that of a child that died.
     """
     params = json.loads(request)
     path = str(Path(params["path"]).absolute())
@@ -53,19 +59,20 @@ def check_artifact(request: str) -> str:
             replies = [
                 child.call(
                     "check",
-                    {**_absolute(one), "path": path, "threads": None},
+                    {**_absolute(input_set), "path": path, "threads": None},
                     timeout_sec=params["timeout_sec"],
                 )
-                for one in params["sets"]
+                for input_set in params["sets"]
             ]
         except TunefarmError as error:
             return json.dumps({"error": error.to_json()})
     return json.dumps({"replies": replies})
 
 
-def _absolute(one: dict[str, Any]) -> dict[str, Any]:
-    files = {name: str(Path(one[name]).absolute()) for name in ("inputs", "expected")}
-    return {**files, "rounding": one["rounding"]}
+def _absolute(input_set: dict[str, Any]) -> dict[str, Any]:
+    files = {name: str(Path(input_set[name]).absolute()) for name in ("inputs", "expected")}
+    return {**files, "rounding": input_set["rounding"]}
 
 
-OFFERS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}
+FUNCTIONS = {NOT_INSTALLED: not_installed, TIME_OTHER: time_other, CHECK_ARTIFACT: check_artifact}
+"""All of them by name. To add one, write it above and register it here: it takes and returns JSON text."""

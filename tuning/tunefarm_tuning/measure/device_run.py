@@ -1,4 +1,4 @@
-"""`DeviceRun`: kernels and models run on a device, each failure blamed on whom it belongs to."""
+"""`DeviceRun`: runs kernels and networks on a device, and tells their failures from the device's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildLimits, Child
 
 _MODULE = "tunefarm_tuning.tvm.children.run"
 _SESSION_SEC = 3600.0
-"""The device ends a session after this time; our own clocks are shorter."""
+"""The device ends a session after this time; the time limits of calls are shorter."""
 
 
 class RunFailed(TunefarmError):  # noqa: N818  (a value to its caller, like the outcomes of a trial)
-    """What was run is to blame: it crashed, hung, or could not be loaded. The device is well."""
+    """The kernel or network failed: it crashed, hung, or could not be loaded. The device works."""
 
     default_code = "run-failed"
 
@@ -24,15 +24,15 @@ class DeviceRun:
     """Calls into `tvm.children.run`, on this machine or over RPC.
 
     Concurrency: one caller; `close` from any thread.
-    Failure: `RunFailed` blames what was run, `DeviceLostError` the device. The next call starts afresh; what
-        was loaded before is gone then.
+    Failure: `RunFailed` blames the kernel or network, `DeviceLostError` the device. The next call opens a new session, in which
+        nothing is loaded.
 
     Args:
         device: None is this machine.
         kind: ``"cpu"`` or ``"cuda"``.
-        threads: On how many threads kernels shall run.
-        limits: Of the child on this machine.
-        connect_timeout_sec: How long the device may take to open a session.
+        threads: The number of threads that kernels run on.
+        limits: Limits of the child process on this machine.
+        connect_timeout_sec: Seconds that the device may take to open a session.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class DeviceRun:
         self._child = ChildProcess(_MODULE, limits=limits, env={"TVM_NUM_THREADS": str(threads)})
 
     def connect(self) -> int:
-        """Open the session, if none is open; return on how many threads kernels run.
+        """Open the session if none is open; return the number of threads that kernels run on.
 
         Raises:
             DeviceLostError: If the device is away.
-            InvalidInputError: If there is no such device on the machine (code no-device).
+            InvalidInputError: If the machine has no device of this kind (code no-device).
         """
         if self._connected and self._child.alive:
             return self._threads
@@ -87,12 +87,20 @@ class DeviceRun:
         return self._threads
 
     def call(self, method: str, params: Mapping[str, Any], *, timeout_sec: float) -> dict[str, Any]:
-        """Call a handler.
+        """Call a handler of the child, on the device.
+
+        Args:
+            method: The handler's name in `tvm.children.run`.
+            params: Its parameters, as JSON values.
+            timeout_sec: Wall-clock limit of the call.
+
+        Returns:
+            The handler's reply.
 
         Raises:
-            RunFailed: If what was run is to blame.
-            DeviceLostError: If the device is.
-            InvalidInputError: If its machine's set-up is: nothing runs there (code gpu-set-up).
+            RunFailed: If the kernel or network failed (codes run-failed, run-crashed, run-timeout).
+            DeviceLostError: If the device failed.
+            InvalidInputError: If the device's machine is set up wrongly, so that nothing runs there (code gpu-set-up).
         """
         self.connect()
         try:
@@ -120,14 +128,14 @@ class DeviceRun:
         return self._blame(RunFailed(f"took its session down: {reply['failure']}", code="run-crashed"), None)
 
     def _blame(self, failed: RunFailed, cause: Exception | None) -> NoReturn:
-        """Raise `failed` if the device still opens sessions, else say that it is lost."""
+        """Raise `failed` if the device still opens sessions, else `DeviceLostError`."""
         self._connected = False
         if self._device is not None:
             self.connect()
         raise failed from cause
 
     def hang_up(self) -> None:
-        """Close the session: the next call has a fresh one, and what was loaded is gone."""
+        """Close the session: the next call opens a new one, in which nothing is loaded."""
         self._connected = False
         if not self._child.alive:
             return
@@ -139,7 +147,7 @@ class DeviceRun:
             return  # the session ended with the child
 
     def close(self) -> None:
-        """End the child and its session; a call under way then raises `ChildClosed`."""
+        """End the child and its session; a running call then raises `ChildClosed`."""
         self._child.close()
 
     @property

@@ -1,4 +1,4 @@
-"""What a device can do at its best: floating-point operations per second, and bytes moved per second."""
+"""The peak of a device: floating-point operations per second, and bytes moved per second."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BUILD_SEC = 120.0
 _CONNECT_SEC = 15.0
 _RUN_SEC = 60.0
 _GRACE_SEC = 3.0
-_SOME_MEMORY_BYTES = 2 << 30
-"""Taken for a device's memory where nobody says how much it has."""
-_MOST_THREADS = 256
+_DEFAULT_MEMORY_BYTES = 2 << 30
+"""A device's memory if it is unknown."""
+_MAX_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Something per second: on one core while the others rest, and on all cores together."""
+    """A rate per second: on one core while the others are idle, and on all cores together."""
 
     one_core: float
     all_cores: float
@@ -40,7 +40,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bandwidth:
-    """Bytes per second of a triad over arrays of `working_set_bytes` in all."""
+    """Bytes per second that a triad moves over arrays of `working_set_bytes` in total."""
 
     working_set_bytes: int
     bytes_per_sec: Rate
@@ -48,16 +48,16 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The best of several measurements of a device.
+    """The peak rates of a device: the best of several measurements.
 
     Attributes:
-        key: What was measured; figures under different keys are of different things.
-        threads: What "all cores" are.
-        measured_at: When, in Unix seconds.
-        flops_per_sec: Of fused multiply-adds in registers (two operations each), by element type.
-        bandwidth: By working set, the smallest first: the last is the memory's, the others are of caches.
-        missing: Why a figure is not there; empty where all are.
-        runs: How many measurements these figures are the best of.
+        key: `peak_key`; rates with different keys cannot be compared.
+        threads: The number of threads of an "all cores" rate.
+        measured_at: Unix time of the last measurement, in seconds.
+        flops_per_sec: Floating-point operations per second, of fused multiply-adds in registers (two operations each), by dtype.
+        bandwidth: Bytes per second by working set, the smallest first: the last is the memory's, the others are those of caches.
+        missing: Why a rate was not measured; empty if all were.
+        runs: How many measurements these rates are the best of.
     """
 
     key: str
@@ -69,38 +69,38 @@ class Peak:
     runs: int = 1
 
     def flops_on(self, threads: int, dtype: str) -> float | None:
-        """Return the operations per second that so many threads can do; None where it was not measured."""
+        """Return the peak floating-point operations per second of a number of threads; None if it was not measured."""
         rate = self.flops_per_sec.get(dtype)
         return None if rate is None else self._on(rate, threads)
 
     def bandwidth_on(self, threads: int, working_set_bytes: float) -> float | None:
-        """Return the bytes per second that so many threads can move of a working set; None where that is not known.
+        """Return the peak bytes per second of a number of threads over a working set; None if unknown.
 
-        It is the rate of the next smaller working set that was measured, so that it is rather too high than too low. Of one that
-        is smaller than all of them, nothing is known.
+        The rate is that of the next smaller working set that was measured, so it may be too high but not too low. It is unknown
+        for a working set smaller than all that were measured.
         """
-        rates = [self._on(one.bytes_per_sec, threads) for one in self.bandwidth]
-        smaller = sum(one.working_set_bytes <= working_set_bytes for one in self.bandwidth)
+        rates = [self._on(bandwidth.bytes_per_sec, threads) for bandwidth in self.bandwidth]
+        smaller = sum(bandwidth.working_set_bytes <= working_set_bytes for bandwidth in self.bandwidth)
         return max(rates[smaller - 1 :]) if smaller else None
 
     def memory_bandwidth_on(self, threads: int) -> float | None:
-        """Return the bytes per second of the largest working set; None where that is not known."""
+        """Return the peak bytes per second of memory (the largest working set); None if unknown."""
         return self._on(self.bandwidth[-1].bytes_per_sec, threads) if self.bandwidth else None
 
     def merged(self, other: Peak) -> Peak:
-        """Return the better of each figure; `other` alone where it is of something else.
+        """Return the better rate of each kind; only `other` if its key or number of threads differs.
 
-        What disturbs a measurement makes it slower, never faster: so the better is the truer.
+        A disturbance only makes a measurement slower: the better rate is closer to the truth.
         """
         if other.key != self.key or other.threads != self.threads:
             return other
         flops = dict(other.flops_per_sec)
         for dtype, rate in self.flops_per_sec.items():
             flops[dtype] = _better(rate, flops.get(dtype, rate))
-        rows = {one.working_set_bytes: one.bytes_per_sec for one in other.bandwidth}
-        for one in self.bandwidth:
-            size = one.working_set_bytes
-            rows[size] = _better(one.bytes_per_sec, rows.get(size, one.bytes_per_sec))
+        rows = {row.working_set_bytes: row.bytes_per_sec for row in other.bandwidth}
+        for row in self.bandwidth:
+            size = row.working_set_bytes
+            rows[size] = _better(row.bytes_per_sec, rows.get(size, row.bytes_per_sec))
         return Peak(
             key=self.key,
             threads=self.threads,
@@ -114,14 +114,15 @@ class Peak:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the peak as JSON values."""
         return {
             "key": self.key,
             "threads": self.threads,
             "measured_at": self.measured_at,
             "flops_per_sec": {dtype: _rate_json(rate) for dtype, rate in self.flops_per_sec.items()},
             "bandwidth": [
-                {"working_set_bytes": one.working_set_bytes, "bytes_per_sec": _rate_json(one.bytes_per_sec)}
-                for one in self.bandwidth
+                {"working_set_bytes": row.working_set_bytes, "bytes_per_sec": _rate_json(row.bytes_per_sec)}
+                for row in self.bandwidth
             ],
             "missing": self.missing,
             "runs": self.runs,
@@ -132,7 +133,7 @@ class Peak:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: If it is not such an object.
+            ValueError: If a value is missing or has the wrong type.
         """
         try:
             return cls(
@@ -142,10 +143,10 @@ class Peak:
                 flops_per_sec={str(name): _rate(rate) for name, rate in data["flops_per_sec"].items()},
                 bandwidth=tuple(
                     Bandwidth(
-                        working_set_bytes=int(one["working_set_bytes"]),
-                        bytes_per_sec=_rate(one["bytes_per_sec"]),
+                        working_set_bytes=int(row["working_set_bytes"]),
+                        bytes_per_sec=_rate(row["bytes_per_sec"]),
                     )
-                    for one in data["bandwidth"]
+                    for row in data["bandwidth"]
                 ),
                 missing=str(data["missing"]),
                 runs=int(data.get("runs", 1)),
@@ -162,7 +163,7 @@ class Peak:
 
 
 def peak_key(target: Target, device_model: str) -> str:
-    """Return what peaks have to share to be of the same thing."""
+    """Return the key that two peaks must share to be comparable."""
     return f"{_KERNELS}/{target.key}/{device_model}/{toolchain_key()}"
 
 
@@ -174,34 +175,38 @@ def measure_peak(
     memory_bytes: int | None = None,
     cancellation: Cancellation | None = None,
 ) -> Peak:
-    """Measure what a device can do at its best. Nobody else should be using it: it takes about two seconds.
+    """Measure a device's peak rates, in about two seconds. Nobody else should be using the device.
 
-    Fused multiply-adds in registers, and a triad ``a = b + s * c`` as in STREAM, over working sets from caches to memory;
-    each on one core, then on all. Each figure is the best of several samples, and each kernel's answer is checked.
+    Measured are fused multiply-adds in registers, and a triad ``a = b + s * c`` as in STREAM over working sets from the size of
+    caches to that of memory; each on one core, then on all. A rate is the best of several samples, and each kernel's result is
+    checked.
 
     Args:
-        target: What the device runs. Of a GPU nothing is measured, and the answer says so.
-        device: None is this machine.
-        threads: What "all cores" are: the target's ``num-cores`` by default, else what the device's kernels run on.
-        memory_bytes: The device's memory: an eighth of it is used at most.
-        cancellation: Ends the call within seconds.
+        target: The device's target. A GPU is not measured; `Peak.missing` then says so.
+        device: The device; None is this machine.
+        threads: The number of threads of "all cores": by default the target's ``num-cores``, else the device's cores.
+        memory_bytes: The device's memory, of which an eighth is used at most. By default this machine's, 2 GiB for a device.
+        cancellation: Ends the call within seconds, from another thread.
+
+    Returns:
+        The rates, and why some are missing.
 
     Raises:
-        DeviceLostError: If the device cannot be reached, its session crashed, or it was not done in time.
-        TransientError: If this machine's own process crashed, or was not done in time.
-        InvalidInputError: If the kernels cannot be built for the target here.
+        DeviceLostError: If the device cannot be reached, its session crashed, or it exceeded its time.
+        TransientError: If the process on this machine crashed or exceeded its time.
+        InvalidInputError: If the kernels cannot be built for the target on this machine.
     """
-    # Its package brings NumPy, which the API, that only keeps what was measured, has no need of.
+    # Imported late, since it imports NumPy: the API, which only stores peaks, runs without NumPy.
     from tunefarm_tuning.process.scratch import ScratchDir
 
     key = peak_key(target, host_device_model() if device is None else device.info.model)
-    threads = min(threads or _threads(target, device), _MOST_THREADS)
+    threads = min(threads or _threads(target, device), _MAX_THREADS)
     if target.kind != "llvm":
         return Peak(
             key=key, threads=threads, measured_at=time.time(), missing="the peak of a GPU is not measured"
         )
     if memory_bytes is None:
-        memory_bytes = _SOME_MEMORY_BYTES if device is not None else _own_memory_bytes()
+        memory_bytes = _DEFAULT_MEMORY_BYTES if device is not None else _own_memory_bytes()
     limits = ChildLimits(memory_bytes=None)
     with (
         closing(ScratchDir()) as scratch,
@@ -241,14 +246,16 @@ def _run(child: ChildProcess, device: RemoteDevice | None, memory_bytes: int) ->
 
 def _read(key: str, threads: int, built: Mapping[str, Any], reply: Mapping[str, Any]) -> Peak:
     def rate(by_threads: Mapping[str, Any]) -> Rate:
-        one, every = float(by_threads["1"]), float(by_threads[str(threads)])
-        # All cores can do what one of them can: where they seem not to, something disturbed them.
-        return Rate(one_core=one, all_cores=max(one, every))
+        one_core, all_cores = float(by_threads["1"]), float(by_threads[str(threads)])
+        # All cores are at least as fast as one: a lower rate was disturbed.
+        return Rate(one_core=one_core, all_cores=max(one_core, all_cores))
 
     reasons = []
     if built["missing"]:
-        told = "; ".join(f"{dtype}: {why}" for dtype, why in built["missing"].items())
-        reasons.append(f"its target has no fused multiply-adds (one that names its CPU has: -mcpu): {told}")
+        details = "; ".join(f"{dtype}: {why}" for dtype, why in built["missing"].items())
+        reasons.append(
+            f"its target has no fused multiply-adds (one that names its CPU has: -mcpu): {details}"
+        )
     if not reply["bandwidth"]:
         reasons.append("bandwidth: the device has too little memory to tell it from a cache's")
     return Peak(
@@ -280,8 +287,8 @@ def _own_memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _better(one: Rate, other: Rate) -> Rate:
-    return Rate(one_core=max(one.one_core, other.one_core), all_cores=max(one.all_cores, other.all_cores))
+def _better(rate: Rate, other: Rate) -> Rate:
+    return Rate(one_core=max(rate.one_core, other.one_core), all_cores=max(rate.all_cores, other.all_cores))
 
 
 def _rate_json(rate: Rate) -> dict[str, float]:
@@ -289,7 +296,7 @@ def _rate_json(rate: Rate) -> dict[str, float]:
 
 
 def _rate(data: Mapping[str, Any]) -> Rate:
-    found = Rate(one_core=float(data["one_core"]), all_cores=float(data["all_cores"]))
-    if not all(one > 0 and math.isfinite(one) for one in (found.one_core, found.all_cores)):
+    rate = Rate(one_core=float(data["one_core"]), all_cores=float(data["all_cores"]))
+    if not all(value > 0 and math.isfinite(value) for value in (rate.one_core, rate.all_cores)):
         raise ValueError(f"no rate: {data}")
-    return found
+    return rate

@@ -1,10 +1,12 @@
-"""How near a kernel is to what its device can do: the roofline model.
+"""The roofline model: how close a kernel is to the peak of its device.
+
+A kernel does at most ``min(peak, intensity * bandwidth)`` operations per second, where its intensity is its operations per byte
+that it must move. A kernel that is timed by itself finds its data where the last call left them: the bandwidth is that of the
+cache that holds all of them, as in the cache-aware variant.
 
 Source: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model for Multicore
-Architectures", CACM 52(4), 2009. A kernel does at most ``min(peak, intensity * bandwidth)`` operations per second, where its
-intensity is its operations per byte that has to be moved. A kernel that is timed by itself finds its data where the last
-call left them: so the bandwidth is that of the cache that holds them all, as in the cache-aware variant (A. Ilic, F. Pratas,
-L. Sousa, "Cache-aware Roofline model: Upgrading the loft", IEEE CAL 13(1), 2014).
+Architectures", CACM 52(4), 2009; A. Ilic, F. Pratas, L. Sousa, "Cache-aware Roofline model: Upgrading the loft", IEEE CAL
+13(1), 2014.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tunefarm_tuning.measure.peak import Peak
 from tunefarm_tuning.workload.computation import Access, Computation
 
 _DISPROVED = 1.1
-"""A kernel that does so many times as much as a figure allows shows that the device was busy when that was measured."""
+"""A kernel that exceeds a peak by this factor disproves it: the device was busy when its peak was measured."""
 
 _ITEMSIZE = {
     "bool": 1,
@@ -28,15 +30,16 @@ _ITEMSIZE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """Where a kernel stands. What was not measured is None, never a guess; so is what the kernel itself disproves.
+    """A kernel's rate beside its bounds. A bound that was not measured, or that the kernel exceeds, is None, never a guess.
 
     Attributes:
-        flops_per_sec: What it does.
-        peak_flops_per_sec: What its device could do, on as many threads.
-        intensity: Operations per byte that it has to move at the least.
-        bound_flops_per_sec: What it could do at the most: the peak, or what the bandwidth allows if that is less. None unless both
-            are known, and of data that fit into faster caches than were measured, unless the slower ones would do for the peak.
-        memory_bound: Whether the bandwidth is what bounds it.
+        flops_per_sec: Floating-point operations per second of the kernel.
+        peak_flops_per_sec: The device's peak on the same number of threads.
+        intensity: Operations per byte that the kernel must move.
+        bound_flops_per_sec: The most that the kernel can reach: the peak, or what the bandwidth allows if that is less. None
+            unless peak and bandwidth are known. If its data fit into a faster cache than was measured, the bound is known only
+            if the slower cache already allows the peak.
+        memory_bound: Whether the bandwidth bounds the kernel, not the peak.
     """
 
     flops_per_sec: float
@@ -47,15 +50,16 @@ class Roofline:
 
     @property
     def share_of_peak(self) -> float | None:
-        """How much of the peak it reaches. A little over 1 is possible: clocks change between two measurements."""
+        """The share of the peak that the kernel reaches. It may be slightly above 1, since clocks change between measurements."""
         return self.flops_per_sec / self.peak_flops_per_sec if self.peak_flops_per_sec else None
 
     @property
     def share_of_bound(self) -> float | None:
-        """How much of its bound it reaches."""
+        """The share of its bound that the kernel reaches."""
         return self.flops_per_sec / self.bound_flops_per_sec if self.bound_flops_per_sec else None
 
     def to_json(self) -> dict[str, Any]:
+        """Return rates, bounds and shares as JSON values."""
         return {
             "flops_per_sec": self.flops_per_sec,
             "peak_flops_per_sec": self.peak_flops_per_sec,
@@ -76,15 +80,18 @@ def roofline(
     dtype: str | None = None,
     moved_bytes: float | None = None,
 ) -> Roofline | None:
-    """Return where a kernel stands; None where it was not timed, or does no floating-point operations.
+    """Place a kernel in the roofline model.
 
     Args:
         flops: Floating-point operations of one call.
-        cost_sec: Seconds of one call.
-        peak: Of the very kind of device that it was timed on; None where it was not measured.
-        threads: What it ran on.
-        dtype: What it computes in; None where that is mixed or not known.
-        moved_bytes: What a call has to move at the least; see `kernel_bytes`.
+        cost_sec: Seconds of one call; None if the kernel was not timed.
+        peak: The peak of the same kind of device that the kernel was timed on; None if it was not measured.
+        threads: The number of threads that the kernel ran on.
+        dtype: The dtype that it computes in; None if mixed or unknown.
+        moved_bytes: The bytes that a call must move (see `kernel_bytes`); None if unknown.
+
+    Returns:
+        The kernel's rate and bounds; None if it was not timed, or does no floating-point operations.
     """
     if not cost_sec or not flops or cost_sec < 0 or flops < 0:
         return None
@@ -95,7 +102,7 @@ def roofline(
         return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
     bandwidth = peak.bandwidth_on(threads, moved_bytes)
     if bandwidth is None:
-        # It fits into caches that are faster than any that was measured: the peak is the bound if those would do already.
+        # The data fit into a faster cache than was measured: the peak is the bound if the slower cache already allows it.
         slower = peak.bandwidth_on(threads, peak.bandwidth[0].working_set_bytes)
         if slower is None or intensity * slower < most:
             return Roofline(flops_per_sec=rate, peak_flops_per_sec=most, intensity=intensity)
@@ -117,23 +124,27 @@ def _unless_disproved(most: float | None, rate: float) -> float | None:
 
 
 def kernel_bytes(args: Iterable[Mapping[str, Any]], computation: Computation | None = None) -> int | None:
-    """Return the bytes that one call of a kernel has to move at the least; None where that is not known.
+    """Return the bytes that one call of a kernel must move; None if unknown.
 
-    Each byte of a distinct buffer is read or written once: what its arguments (`TensorSpec.to_json`) add up to, or what the loops of its
-    main block touch where that is less (a strided window passes over numbers).
+    Every byte of a distinct buffer is read or written once. The result is the size of all arguments, or of what the loops of the
+    main block access if that is less: a strided window skips elements.
+
+    Args:
+        args: The kernel's arguments, as `TensorSpec.to_json` writes them.
+        computation: The loops and accesses of its main block, if known.
     """
     sizes = [_size_bytes(arg) for arg in args]
-    known = [one for one in sizes if one is not None]
+    known = [size for size in sizes if size is not None]
     candidates = [sum(known)] if known and len(known) == len(sizes) else []
     if computation is not None and computation.accesses:
-        candidates.append(sum(_touched_bytes(one, computation) for one in computation.accesses))
+        candidates.append(sum(_touched_bytes(access, computation) for access in computation.accesses))
     return min(candidates, default=None)
 
 
 def kernel_dtype(args: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the floating-point type of a kernel's arguments; None where there are several, or none."""
-    found = {str(arg.get("dtype", "")) for arg in args}
-    floats = {one for one in found if one.startswith(("float", "bfloat"))}
+    """Return the floating-point dtype of a kernel's arguments; None if there are several, or none."""
+    dtypes = {str(arg.get("dtype", "")) for arg in args}
+    floats = {dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))}
     return floats.pop() if len(floats) == 1 else None
 
 
@@ -143,7 +154,7 @@ def _size_bytes(arg: Mapping[str, Any]) -> int | None:
 
 
 def _touched_bytes(access: Access, computation: Computation) -> int:
-    """Return how many bytes of a tensor the loops come to: no more than all combinations, nor than the range of each index."""
+    """Return how many bytes of a tensor the loops access: at most all index combinations, and at most each index's range."""
     touched = 1
     for dim in access.dims:
         extents = [computation.axes[axis].extent for axis, _ in dim]

@@ -91,7 +91,7 @@ def compare_arrays(
     exact = dtype not in RELATIVE_TOLERANCE
     rtol = 0.0 if exact else max(RELATIVE_TOLERANCE[dtype], rounded[0])
     if actual.shape != expected.shape or str(actual.dtype) != dtype:
-        found, wanted = f"{actual.dtype} {list(actual.shape)}", f"{dtype} {list(expected.shape)}"
+        actual_type, expected_type = f"{actual.dtype} {list(actual.shape)}", f"{dtype} {list(expected.shape)}"
         return Comparison(
             name=name,
             dtype=dtype,
@@ -102,7 +102,7 @@ def compare_arrays(
             mismatches=expected.size,
             elements=expected.size,
             comparable=0,
-            message=f"it is {found}, expected {wanted}",
+            message=f"it is {actual_type}, expected {expected_type}",
         )
     if exact:
         return _compare_exact(name, actual, expected, max(_FORGIVEN_SHARE, rounded[2]))

@@ -92,8 +92,12 @@ class Reference:
                 **self._common(),
                 "seed": seed,
                 "sets": [
-                    {"kind": one.kind.value, "inputs": str(one.inputs), "outputs": str(one.expected)}
-                    for one in sets
+                    {
+                        "kind": input_set.kind.value,
+                        "inputs": str(input_set.inputs),
+                        "outputs": str(input_set.expected),
+                    }
+                    for input_set in sets
                 ],
             },
         )
@@ -105,8 +109,8 @@ class Reference:
         self.integers = str(reply["integers"])
         self.bfloat16 = bool(reply["bfloat16"])
         if reply["rounds"]:
-            return [replace(one, rounding=STEPS) for one in sets]
-        return [replace(one, rounding=BFLOAT16) for one in sets] if self.bfloat16 else sets
+            return [replace(input_set, rounding=STEPS) for input_set in sets]
+        return [replace(input_set, rounding=BFLOAT16) for input_set in sets] if self.bfloat16 else sets
 
     def open_timed(self, inputs: Path) -> float:
         """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""
@@ -114,7 +118,7 @@ class Reference:
 
     def sample(self, *, number: int, repeat: int) -> list[float]:
         """Return seconds per inference, each the mean of `number`; after `open_timed`."""
-        return [float(one) for one in self._call("sample", {"number": number, "repeat": repeat})]
+        return [float(sample) for sample in self._call("sample", {"number": number, "repeat": repeat})]
 
     def close(self) -> None:
         """End the child; a call under way then raises `ChildClosed`."""

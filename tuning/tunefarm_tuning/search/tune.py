@@ -85,7 +85,7 @@ def tune(
 
 @contextmanager
 def _this_machine() -> Iterator[MeasureOption]:
-    from tunefarm_tuning.measure.builder.pool import LocalBuilder
+    from tunefarm_tuning.measure.builder.local import LocalBuilder
     from tunefarm_tuning.measure.runner.local import LocalRunner
 
     with LocalBuilder() as builder, LocalRunner() as runner:

@@ -47,7 +47,9 @@ class BuilderContract(ABC):
             assert builder.build([]) == []
             inputs = self._inputs(builder, 5)
             results = builder.build(inputs)
-            assert [result.config.sketch for result in results] == [one.config.sketch for one in inputs]
+            assert [result.config.sketch for result in results] == [
+                build_input.config.sketch for build_input in inputs
+            ]
             assert all(0 <= result.apply_sec <= result.build_sec for result in results)
             paths = [result.artifact_path for result in results]
             assert all(path is not None and path.is_file() for path in paths)
@@ -78,8 +80,10 @@ class BuilderContract(ABC):
             late, early = dict(second), dict(first)
             assert sorted(early) == sorted(late) == [0, 1]
             results = [early[0], early[1], late[0], late[1]]
-            assert [one.config for one in results] == [one.config for one in builder.build(inputs)]
-            assert len({one.artifact_path for one in results}) == 4
+            assert [result.config for result in results] == [
+                result.config for result in builder.build(inputs)
+            ]
+            assert len({result.artifact_path for result in results}) == 4
         finally:
             builder.close()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.frontend.extraction import extract_tasks
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.target.host import host_device_model

@@ -41,9 +41,9 @@ class RunnerContract(ABC):
             assert result.run_sec > 0
 
     def _run_among_good(self, bad: MeasureInput) -> MeasureResult:
-        first, *rest = self.good()
-        results = self.runner().run([first, bad, *rest])
-        assert len(results) == 2 + len(rest)
+        first, *others = self.good()
+        results = self.runner().run([first, bad, *others])
+        assert len(results) == 2 + len(others)
         self._check_good([results[0], *results[2:]])
         failed = results[1]
         assert failed.samples_sec == ()
@@ -78,7 +78,7 @@ class RunnerContract(ABC):
 
     def test_kernels_are_timed_in_turn(self) -> None:
         assert self.runner().run_interleaved([], rounds=3) == []
-        inputs = [replace(one, rival_sec=1e-12) for one in self.good()]
+        inputs = [replace(candidate, rival_sec=1e-12) for candidate in self.good()]
         results = self.runner().run_interleaved(inputs, rounds=5)
         assert len(results) == len(inputs)
         for result in results:
@@ -100,11 +100,11 @@ class RunnerContract(ABC):
                 assert len(result.samples_sec) == REPEAT
 
     def test_kernels_of_different_tasks_are_not_timed_in_turn(self) -> None:
-        one = self.good()[0]
-        workload = replace(one.task.workload, key="another")
-        other = replace(one, task=replace(one.task, workload=workload))
+        first = self.good()[0]
+        workload = replace(first.task.workload, key="another")
+        other = replace(first, task=replace(first.task, workload=workload))
         try:
-            self.runner().run_interleaved([one, other], rounds=1)
+            self.runner().run_interleaved([first, other], rounds=1)
         except ValueError as error:
             assert "different tasks" in str(error)  # noqa: PT017  (this package does not need pytest)
         else:

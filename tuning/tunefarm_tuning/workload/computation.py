@@ -54,10 +54,10 @@ class Computation:
         """The structure without extents: equal for two convolutions that differ in size alone."""
         axes = "".join("R" if axis.reduces else "S" for axis in self.axes)
         accesses = [
-            ("w" if one.writes else "r")
-            + str(one.itemsize_bytes)
-            + "".join("[" + "+".join(str(axis) for axis, _ in dim) + "]" for dim in one.dims)
-            for one in self.accesses
+            ("w" if access.writes else "r")
+            + str(access.itemsize_bytes)
+            + "".join("[" + "+".join(str(axis) for axis, _ in dim) + "]" for dim in access.dims)
+            for access in self.accesses
         ]
         return " ".join([axes, *accesses])
 
@@ -74,8 +74,8 @@ class Computation:
         return {
             "axes": [[axis.extent, axis.reduces] for axis in self.axes],
             "accesses": [
-                [one.itemsize_bytes, one.writes, [[list(term) for term in dim] for dim in one.dims]]
-                for one in self.accesses
+                [access.itemsize_bytes, access.writes, [[list(term) for term in dim] for dim in access.dims]]
+                for access in self.accesses
             ],
             "vector_bytes": self.vector_bytes,
         }
@@ -97,10 +97,10 @@ class Computation:
                 )
                 for size, writes, dims in data["accesses"]
             )
-            found = cls(axes=axes, accesses=accesses, vector_bytes=int(data["vector_bytes"]))
+            computation = cls(axes=axes, accesses=accesses, vector_bytes=int(data["vector_bytes"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a computation: {str(data)[:80]} ({error})") from error
-        places = {axis for access in accesses for dim in access.dims for axis, _ in dim}
-        if not all(0 <= place < len(axes) for place in places) or any(axis.extent < 1 for axis in axes):
+        indices = {axis for access in accesses for dim in access.dims for axis, _ in dim}
+        if not all(0 <= index < len(axes) for index in indices) or any(axis.extent < 1 for axis in axes):
             raise ValueError(f"not a computation: {str(data)[:80]} (an axis that is not there)")
-        return found
+        return computation

@@ -40,7 +40,7 @@ class Model:
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
-            "operators": [list(one) for one in self.operators],
+            "operators": [list(operator) for operator in self.operators],
             "opset": self.opset,
             "num_params": self.num_params,
         }

@@ -41,18 +41,18 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
     """
     if text is None:
         return Precision.AS_MODEL
-    known = [one.value for one in Precision]
+    known = [precision.value for precision in Precision]
     try:
-        found = Precision(text)
+        precision = Precision(text)
     except ValueError:
         raise InvalidInputError(
             f"there is no precision {clean(str(text), 40)!r}; there are {', '.join(known)}",
             code="unknown-precision",
             known=known,
         ) from None
-    if found is not Precision.AS_MODEL and target is not None and target.kind != "llvm":
+    if precision is not Precision.AS_MODEL and target is not None and target.kind != "llvm":
         raise InvalidInputError(
-            f"the precision {found.value} is for CPUs, and the target is of kind {target.kind}: leave it out",
+            f"the precision {precision.value} is for CPUs, and the target is of kind {target.kind}: leave it out",
             code="unsupported-precision",
         )
-    return found
+    return precision

@@ -24,8 +24,8 @@ class TensorSpec:
     constant: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        said = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
-        return {**said, "constant": True} if self.constant else said
+        data = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
+        return {**data, "constant": True} if self.constant else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:

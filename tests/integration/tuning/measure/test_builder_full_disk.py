@@ -12,7 +12,7 @@ from small_disk import small_disk
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.frontend.extraction import extract_tasks
 from tunefarm_tuning.frontend.importing import import_model
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.builder.worker import FULL_DISK
 from tunefarm_tuning.measure.interfaces import BuildInput, Failure
 

@@ -25,7 +25,7 @@ from tunefarm_tuning.core.array_file import load_arrays, save_arrays
 from tunefarm_tuning.core.cancellation import Cancellation
 from tunefarm_tuning.core.errors import InvalidInputError, InvariantError
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, time_others
+from tunefarm_tuning.measure.gpu.baseline import ONNXRUNTIME, TORCH_COMPILE, time_baselines
 from tunefarm_tuning.measure.gpu.nvml_recorded import ANSWERS
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.records.coverage import Coverage
@@ -106,7 +106,7 @@ def runner(farm: LocalRpc) -> Iterator[DeviceRun]:
 
 def others(runner: DeviceRun, model: Model, folder: Path, budget_sec: float = 240.0) -> Any:
     save_arrays(folder / "inputs.npz", random_inputs(model.inputs, seed=0))
-    return time_others(model, folder / "inputs.npz", "", budget_sec, Cancellation(), runner)
+    return time_baselines(model, folder / "inputs.npz", "", budget_sec, Cancellation(), runner)
 
 
 def test_others_are_timed_where_the_gpu_is(

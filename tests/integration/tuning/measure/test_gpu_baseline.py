@@ -21,7 +21,7 @@ from tunefarm_tuning.measure.gpu.baseline import (
     ONNXRUNTIME,
     TORCH_COMPILE,
     budget_sec,
-    time_others,
+    time_baselines,
 )
 from tunefarm_tuning.reference.random_inputs import random_inputs
 
@@ -34,7 +34,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     model = import_model(_mlp(tmp_path))
     save_arrays(tmp_path / "inputs.npz", random_inputs(model.inputs, seed=0))
-    found, missing = time_others(model, tmp_path / "inputs.npz", "", 60.0, Cancellation())
+    found, missing = time_baselines(model, tmp_path / "inputs.npz", "", 60.0, Cancellation())
     assert ONNXRUNTIME not in found
     assert "no CUDA provider" in missing[ONNXRUNTIME]
     assert (TORCH_COMPILE in found) != bool(missing.get(TORCH_COMPILE))
@@ -43,7 +43,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
 def test_where_none_is_wanted_none_is_started(tmp_path: Path) -> None:
     why = why_no_baseline(asked=False, here=True)
     model = import_model(_mlp(tmp_path))
-    assert time_others(model, tmp_path / "none", why, 60.0, Cancellation()) == (
+    assert time_baselines(model, tmp_path / "none", why, 60.0, Cancellation()) == (
         {},
         {ONNXRUNTIME: why, TORCH_COMPILE: why},
     )
@@ -56,7 +56,7 @@ def test_what_they_may_take_leaves_time_for_what_follows(tmp_path: Path) -> None
     assert 0.0 < budget_sec(1800.0, 1500.0) < 300.0 / 2
     for elapsed_sec in (1750.0, 1900.0):
         assert budget_sec(1800.0, elapsed_sec) == 0.0
-    found, missing = time_others(import_model(_mlp(tmp_path)), tmp_path / "none", "", 0.0, Cancellation())
+    found, missing = time_baselines(import_model(_mlp(tmp_path)), tmp_path / "none", "", 0.0, Cancellation())
     assert not found
     assert all("no time was left" in why for why in missing.values())
 

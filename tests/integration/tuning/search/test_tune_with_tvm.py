@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tunefarm_tuning.core.outcome import Outcome
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 from tunefarm_tuning.measure.interfaces import MeasureOption, TimingOption
 from tunefarm_tuning.measure.peak import measure_peak
 from tunefarm_tuning.measure.runner.local import LocalRunner

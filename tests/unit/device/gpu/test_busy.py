@@ -10,9 +10,8 @@ import pytest
 from nvml_answers import Driver, uuid
 
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
-from tunefarm_tuning.measure.gpu.reading import GpuProcess, GpuReading, read
+from tunefarm_tuning.measure.gpu.reading import GpuProcess, GpuReading, is_ours_or_gone, read
 from tunefarm_tuning.measure.gpu.state import GpuState
-from tunefarm_tuning.measure.gpu.users import is_ours_or_gone
 from tunefarm_workers.device.gpu.busy import BusyGpu
 
 OURS, THEIRS = 100, 200

@@ -9,8 +9,7 @@ import pytest
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, MeasureResult
-from tunefarm_tuning.measure.runner.recording import Recording
-from tunefarm_tuning.measure.runner.replay import ReplayRunner
+from tunefarm_tuning.measure.runner.replay import Recording, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space

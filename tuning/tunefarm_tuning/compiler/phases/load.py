@@ -12,8 +12,8 @@ from tunefarm_tuning.compiler.model_comparison import tolerance_of
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.compiler.session import CompileSession, LoadedInfo
 from tunefarm_tuning.core.cancellation import Cancellation
+from tunefarm_tuning.measure.device import device_kind, wanted_threads
 from tunefarm_tuning.measure.device_run import DeviceRun
-from tunefarm_tuning.measure.execution_device import device_kind, wanted_threads
 from tunefarm_tuning.process import ChildLimits
 from tunefarm_tuning.process.model_child import compiling
 from tunefarm_tuning.reference.onnx_runtime import InputSet, Reference

@@ -15,7 +15,7 @@ from tunefarm_tuning.compiler.report import why_no_baseline
 from tunefarm_tuning.compiler.request import CompileRequest
 from tunefarm_tuning.core.latency import Latency
 from tunefarm_tuning.measure.device_run import RunFailed
-from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_others
+from tunefarm_tuning.measure.gpu.baseline import budget_sec, time_baselines
 from tunefarm_tuning.records.coverage import MissReason
 from tunefarm_tuning.reference.onnx_runtime import Reference
 
@@ -67,7 +67,7 @@ def time_model(
                 timed = replace(timed, latency=_time(request, loaded, fallen, reference).latency)
         if not request.on_gpu:
             return timed
-        latency, not_timed = time_others(
+        latency, not_timed = time_baselines(
             request.model,
             loaded.sets[0].inputs,
             why_no_baseline(asked=request.baseline, here=True),

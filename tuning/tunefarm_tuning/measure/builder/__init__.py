@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tunefarm_tuning.measure.builder.pool import LocalBuilder
+from tunefarm_tuning.measure.builder.local import LocalBuilder
 
 __all__ = ["LocalBuilder"]

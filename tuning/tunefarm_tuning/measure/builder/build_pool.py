@@ -19,7 +19,7 @@ _AGAIN_SEC = 0.2
 class PoolWorker(Protocol):
     """Builds one candidate at a time; `interrupt` ends that from another thread."""
 
-    def build(self, one: BuildInput, output: Path) -> BuildResult: ...
+    def build(self, candidate: BuildInput, output: Path) -> BuildResult: ...
 
     def interrupt(self) -> None: ...
 
@@ -57,10 +57,10 @@ class BuildPool(Generic[W]):
         """Begin to build a batch, as soon as those before it leave workers free."""
         stream = BuildStream(self, len(inputs))
 
-        def job(number: int, one: BuildInput, path: Path) -> _Job[W]:
-            return _Job(stream, lambda worker: stream.put(number, lambda: worker.build(one, path)))
+        def job(number: int, candidate: BuildInput, path: Path) -> _Job[W]:
+            return _Job(stream, lambda worker: stream.put(number, lambda: worker.build(candidate, path)))
 
-        self._start([job(number, one, self._fresh_path()) for number, one in enumerate(inputs)])
+        self._start([job(number, candidate, self._fresh_path()) for number, candidate in enumerate(inputs)])
         return stream
 
     def call(self, function: Callable[[W], T]) -> T:
@@ -80,7 +80,7 @@ class BuildPool(Generic[W]):
         """Drop what waits for a worker, end what is under way, and return when that has ended."""
         with self._changed:
             self._waiting = deque(job for job in self._waiting if job.owner is not owner)
-            while busy := [number for number, one in self._busy.items() if one is owner]:
+            while busy := [number for number, running in self._busy.items() if running is owner]:
                 for number in busy:
                     self._workers[number].interrupt()
                 # Again, for a build may have been about to begin.
@@ -132,14 +132,14 @@ class BuildStream(Iterator[tuple[int, BuildResult]]):
         return self
 
     def __next__(self) -> tuple[int, BuildResult]:
-        one = self._done.get() if self._left and not self._closed else None
-        if one is None:
+        item = self._done.get() if self._left and not self._closed else None
+        if item is None:
             raise StopIteration
-        if isinstance(one, BaseException):
+        if isinstance(item, BaseException):
             self.close()
-            raise one
+            raise item
         self._left -= 1
-        return one
+        return item
 
     def put(self, number: int, build: Callable[[], BuildResult]) -> None:
         """Build a candidate in a worker's thread."""
@@ -153,7 +153,7 @@ class BuildStream(Iterator[tuple[int, BuildResult]]):
         self._closed = True
         self._pool.stop(self)
         while not self._done.empty():
-            one = self._done.get()
-            if isinstance(one, tuple) and one[1].artifact_path is not None:
-                one[1].artifact_path.unlink(missing_ok=True)
+            item = self._done.get()
+            if isinstance(item, tuple) and item[1].artifact_path is not None:
+                item[1].artifact_path.unlink(missing_ok=True)
         self._done.put(None)  # for a consumer that waits

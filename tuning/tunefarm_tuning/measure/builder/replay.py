@@ -78,18 +78,18 @@ class ReplayBuilder(Closing):
         return self._pool.build_each(inputs) if self._num_workers else self._build_each(inputs)
 
     def _build_each(self, inputs: Sequence[BuildInput]) -> Generator[tuple[int, BuildResult], None, None]:
-        for number, one in enumerate(inputs):
-            yield number, self._build(one, self._fresh_path())
+        for number, candidate in enumerate(inputs):
+            yield number, self._build(candidate, self._fresh_path())
 
-    def _build(self, one: BuildInput, output: Path) -> BuildResult:
-        space = self._spaces.get(one.task.workload.key)
-        if space is None or space.row_of(one.config) is None:
+    def _build(self, candidate: BuildInput, output: Path) -> BuildResult:
+        space = self._spaces.get(candidate.task.workload.key)
+        if space is None or space.row_of(candidate.config) is None:
             failure = Failure(Outcome.INSTANTIATION_ERROR, "the config is of another space")
-            return BuildResult(config=one.config, build_sec=0.0, failure=failure)
-        config = self._apply(one.config) if self._apply else one.config
-        if self._fail and (reason := self._fail(one.task, config)):
+            return BuildResult(config=candidate.config, build_sec=0.0, failure=failure)
+        config = self._apply(candidate.config) if self._apply else candidate.config
+        if self._fail and (reason := self._fail(candidate.task, config)):
             return BuildResult(config=config, build_sec=0.0, failure=reason)
-        build_sec, failed = self._recorded(one.task, config) if self._recorded else (0.0, None)
+        build_sec, failed = self._recorded(candidate.task, config) if self._recorded else (0.0, None)
         if build_sec > 0.0:
             self._wait(build_sec)
         if failed is not None:

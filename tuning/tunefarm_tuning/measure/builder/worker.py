@@ -82,29 +82,29 @@ class BuildWorker:
                 code="cannot-be-scheduled",
             ) from error
 
-    def build(self, one: BuildInput, output: Path) -> BuildResult:
+    def build(self, candidate: BuildInput, output: Path) -> BuildResult:
         """Build a candidate into `output`; whatever goes wrong is in the result."""
-        handle = _handle(one.task)
-        known = self._cache.known(handle, one.config)
+        handle = _handle(candidate.task)
+        known = self._cache.known(handle, candidate.config)
         if known is not None and self._cache.give(handle, known.code, output):
             return BuildResult(config=known.config, build_sec=0.0, artifact_path=output)
         try:
             self._child.start()
         except TunefarmError as error:
             return BuildResult(
-                config=one.config,
+                config=candidate.config,
                 build_sec=0.0,
                 failure=Failure(Outcome.INFRASTRUCTURE_ERROR, error.message),
             )
         started = time.monotonic()
         try:
-            self._open(one.task)
+            self._open(candidate.task)
             started = time.monotonic()
             reply = self._child.call(
                 "build_kernel",
                 {
                     "handle": handle,
-                    "config": one.config.to_json(),
+                    "config": candidate.config.to_json(),
                     "output": str(output),
                     "work_dir": str(self._work_dir),
                     "recent": self._cache.prefix(handle),
@@ -116,11 +116,11 @@ class BuildWorker:
             if isinstance(error, ChildFailed) and not isinstance(error, ChildClosed):
                 self._reset_work_dir()
             return BuildResult(
-                config=one.config,
+                config=candidate.config,
                 build_sec=time.monotonic() - started,
                 failure=self._blamed(_failure(error)),
             )
-        return self._result(one, reply, output)
+        return self._result(candidate, reply, output)
 
     def interrupt(self) -> None:
         """End the build under way, from another thread; the next one starts a fresh child."""
@@ -147,7 +147,7 @@ class BuildWorker:
                 self._opened.popitem(last=False)
         return handle
 
-    def _result(self, one: BuildInput, reply: dict[str, Any], output: Path) -> BuildResult:
+    def _result(self, candidate: BuildInput, reply: dict[str, Any], output: Path) -> BuildResult:
         resident = int(reply["resident_bytes"])
         self._first_bytes = self._first_bytes or resident
         if resident - self._first_bytes > self._growth_bytes:
@@ -158,8 +158,8 @@ class BuildWorker:
             output.unlink(missing_ok=True)
             stated = self._blamed(Failure(Outcome(failure[0]), str(failure[1])))
             return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, failure=stated)
-        handle, code = _handle(one.task), str(reply["code"])
-        self._cache.learn(handle, one.config, Known(config, code))
+        handle, code = _handle(candidate.task), str(reply["code"])
+        self._cache.learn(handle, candidate.config, Known(config, code))
         if reply["found"]:
             self._cache.found(handle, code)
         else:

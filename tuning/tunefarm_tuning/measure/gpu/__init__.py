@@ -1,1 +1,1 @@
-"""How a GPU is while something is timed on it, as NVIDIA's driver tells."""
+"""A GPU's state while kernels are timed on it, as NVIDIA's driver tells, and the baselines on it."""

@@ -1,4 +1,4 @@
-"""What others make of a network on the GPU, where they are installed beside it: a baseline, and never a reason to fail."""
+"""Baselines on a GPU: times a network with ONNX Runtime and torch.compile, if installed. A baseline never fails a compile."""
 
 from __future__ import annotations
 
@@ -20,42 +20,47 @@ _MODULE = "tunefarm_tuning.frontend.onnx.gpu_baseline_child"
 ONNXRUNTIME, TORCH_COMPILE = "onnxruntime", "torch_compile"
 _PACKAGES = {ONNXRUNTIME: ("onnxruntime", "onnx"), TORCH_COMPILE: ("torch", "onnx2torch")}
 BUDGET_SEC = 300.0
-"""Of all of them together: `torch.compile` tries kernels for minutes, and meanwhile nobody else has the GPU."""
+"""Time budget of all baselines: `torch.compile` tries kernels for minutes, and meanwhile nobody else can use the GPU."""
 _SHARE = 0.25
 _PACKING_SEC = 60.0
-"""They get this share of what is left of the compile beside this: the artifact is packed and run once more after them."""
-_LEAST_SEC = 5.0
-"""Less is not begun: an interpreter has to start, and to import them."""
+"""Baselines get a share of the compile's remaining time, after this is set aside for packing and checking the artifact."""
+_MIN_SEC = 5.0
+"""With less time left, a baseline is not started: an interpreter must start and import it."""
 _ANSWER_SHARE, _ANSWER_SEC = 0.25, 30.0
-"""A device is told to be done by so much earlier than it is waited for: files have to get there, and its answer here."""
+"""A device's time limit is shorter than the caller's by this much: files travel to the device, and its answer back."""
 _SAMPLES = 9
 _SAMPLE_SEC = 0.05
 _MAX_CALLS = 1000
 
 
 def not_installed(kind: str) -> str:
-    """Return what this machine lacks for one of them, in words; empty where it is worth a try."""
+    """Return which packages of a baseline are not installed on this machine, in words; empty if all are."""
     missing = [name for name in _PACKAGES[kind] if importlib.util.find_spec(name) is None]
     return f"{' and '.join(missing)} not installed" if missing else ""
 
 
 def budget_sec(whole_sec: float | None, elapsed_sec: float) -> float:
-    """Return what all of them together may take, in a compile that is stopped after `whole_sec`; None where nobody stops it."""
+    """Return the time budget of all baselines.
+
+    Args:
+        whole_sec: Seconds after which the compile is stopped; None if it is not.
+        elapsed_sec: Seconds since it began.
+    """
     if whole_sec is None:
         return BUDGET_SEC
     return max(0.0, min(BUDGET_SEC, _SHARE * (whole_sec - elapsed_sec - _PACKING_SEC)))
 
 
 class GpuBaseline:
-    """One of them with one model, on this machine.
+    """Times one baseline with one model on this machine, in a child process.
 
     Concurrency: one caller; `close` from any thread.
 
     Args:
         kind: `ONNXRUNTIME` or `TORCH_COMPILE`.
         model: The network's file.
-        names: Of its inputs.
-        timeout_sec: Of all that it does.
+        names: The names of its inputs.
+        timeout_sec: Wall-clock limit of everything together.
     """
 
     def __init__(self, kind: str, model: Path, names: Sequence[str], *, timeout_sec: float) -> None:
@@ -67,10 +72,10 @@ class GpuBaseline:
         self._child = ChildProcess(_MODULE, limits=ChildLimits(memory_bytes=None))
 
     def time(self, inputs: Path) -> Latency | str:
-        """Return its latency; in words why there is none.
+        """Return the latency, or in words why there is none.
 
         Args:
-            inputs: A file of arrays, one for each name.
+            inputs: A file of arrays, one for each input.
         """
         if missing := not_installed(self._kind):
             return missing
@@ -97,11 +102,11 @@ class GpuBaseline:
         return Latency.of(samples, 1, [calls] * _SAMPLES)
 
     def close(self) -> None:
-        """End the child; a call under way then raises `ChildClosed`."""
+        """End the child; a running call then raises `ChildClosed`."""
         self._child.close()
 
 
-def time_others(
+def time_baselines(
     model: Model,
     inputs: Path,
     why_not: str,
@@ -109,24 +114,27 @@ def time_others(
     cancellation: Cancellation,
     runner: DeviceRun | None = None,
 ) -> tuple[dict[str, Latency], dict[str, str]]:
-    """Time all of them; return latencies and, of the others, why there is none, both by kind.
+    """Time all baselines, one after the other.
 
     Args:
         model: The network.
-        inputs: A file.
-        why_not: Why none of them is timed; empty where they are.
-        budget_sec: Of all of them, one after the other; who has none left is not begun.
-        cancellation: Ends it from another thread.
-        runner: Of the device that has the GPU; None where it is this machine's. What was loaded there is gone then.
+        inputs: A file of arrays, one for each input.
+        why_not: Why no baseline is timed; empty if they are.
+        budget_sec: Time budget of all baselines; a baseline for which too little is left is not started.
+        cancellation: Ends the call from another thread.
+        runner: Reaches the device that has the GPU; None if it is this machine's. Its session is renewed.
+
+    Returns:
+        Latencies by kind, and why the others have none, by kind.
     """
-    found, missing = {}, {}
+    latencies, missing = {}, {}
     names = [spec.name for spec in model.inputs]
     until = time.monotonic() + budget_sec
     for kind in (ONNXRUNTIME, TORCH_COMPILE):
         if why_not:
             missing[kind] = why_not
             continue
-        if _left_sec(until) < _LEAST_SEC:
+        if _left_sec(until) < _MIN_SEC:
             timed: Latency | str = _no_time(budget_sec)
         elif runner is not None:
             timed = _time_on_device(runner, kind, model.path, names, inputs, until)
@@ -137,14 +145,14 @@ def time_others(
         if isinstance(timed, str):
             missing[kind] = timed
         else:
-            found[kind] = timed
-    return found, missing
+            latencies[kind] = timed
+    return latencies, missing
 
 
 def _time_on_device(
     runner: DeviceRun, kind: str, model: Path, names: Sequence[str], inputs: Path, until: float
 ) -> Latency | str:
-    """Have a device time one of them. It is in its own session: whatever it does to the GPU's memory ends with it."""
+    """Time a baseline on a device, in its own session: what it leaves in the GPU's memory ends with the session."""
     try:
         runner.hang_up()
         runner.connect()

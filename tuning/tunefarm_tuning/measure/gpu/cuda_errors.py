@@ -1,4 +1,4 @@
-"""What CUDA's errors mean for the process that they happen in, and for the device."""
+"""Classifies CUDA's errors: which end a process's use of the GPU, and which are the device's or its set-up's fault."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ _SETUPS_FAULT = {
 
 
 def poisons(text: str) -> bool:
-    """Whether nothing can run any more on the GPU in the process that this error happened in."""
+    """Return whether the process in which this error happened can no longer use the GPU."""
     return _POISONED.search(text) is not None
 
 
 def is_devices_fault(text: str) -> bool:
-    """Whether the GPU is to blame, or how its machine is set up, whatever ran on it."""
+    """Return whether the GPU or the set-up of its machine is to blame, not the kernel."""
     return _DEVICES_FAULT.search(text) is not None or setups_fault(text) is not None
 
 
 def setups_fault(text: str) -> str | None:
-    """Return what is wrong with the set-up where that is to blame: anything else would fail there as well. None where it is not."""
+    """Return what is wrong with the set-up if that is to blame (any other kernel would fail too); None if it is not."""
     for pattern, reason in _SETUPS_FAULT.items():
         if re.search(pattern, text, re.IGNORECASE):
             return reason

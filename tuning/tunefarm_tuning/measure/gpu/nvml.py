@@ -1,6 +1,6 @@
-"""What NVIDIA's driver answers, through NVML (``nvidia-ml-py``): the one place that asks it.
+"""Asks NVIDIA's driver through NVML (``nvidia-ml-py``). No other module does.
 
-Where the driver's library is missing there is no GPU. Nothing here interprets an answer; see `gpu` and `gpu_reading`.
+If the driver's library is missing there is no GPU. Answers are not interpreted here, but in `reading` and `state`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.untrusted_text import clean
 
 _HOSTS_PIDS = "pid:[4026531836]"
-"""Linux' first namespace of processes. In any other the driver's pids are not those that we see."""
+"""Linux' initial PID namespace. In any other namespace the driver's pids differ from those that this process sees."""
 
 
 class NvmlError(TunefarmError):
-    """NVML refused, as its own `name` says: ``NVML_ERROR_NOT_SUPPORTED``, ``NVML_ERROR_GPU_IS_LOST``, ..."""
+    """NVML refused; `name` is NVML's own: ``NVML_ERROR_NOT_SUPPORTED``, ``NVML_ERROR_GPU_IS_LOST``, ..."""
 
     default_code = "nvml"
 
@@ -33,11 +33,11 @@ class NvmlError(TunefarmError):
 
 
 NOT_INSTALLED = "NVML_ERROR_NOT_INSTALLED"
-"""Name of ours: there may be a driver, and nothing here to ask it with."""
+"""A name of our own: the binding is not installed, so nothing is known about the driver."""
 
 
 class Question(StrEnum):
-    """What a GPU can be asked. Answers are JSON values."""
+    """A question about a GPU. Answers are JSON values."""
 
     NAME = "name"
     COMPUTE_CAPABILITY = "compute_capability"  # [9, 0]
@@ -49,9 +49,9 @@ class Question(StrEnum):
     TEMPERATURE = "temperature"  # degrees Celsius
     POWER = "power"  # mW
     POWER_LIMIT = "power_limit"
-    LOAD = "load"  # per cent of the last moments in which a kernel ran
-    EVENTS = "events"  # bits: why the clock is not higher
-    MIG = "mig"  # whether it is cut into slices
+    LOAD = "load"  # per cent of the recent time in which a kernel ran
+    EVENTS = "events"  # bits: reasons for which the clock is not higher
+    MIG = "mig"  # whether it is divided into MIG instances
     PROCESSES = "processes"  # that have a CUDA context: [[pid, bytes or null, name or null], ...]
     PROCESS_LOADS = "process_loads"  # of the last seconds: [[pid, per cent], ...]
 
@@ -68,7 +68,7 @@ class Nvml(Protocol):
         ...
 
     def uuids(self) -> list[str | NvmlError]:
-        """Return the GPUs' UUIDs in the driver's order, or why one has none: it fell off the bus, say."""
+        """Return the GPUs' UUIDs in the driver's order; an error for a GPU that has none, such as one that fell off the bus."""
         ...
 
     def ask(self, uuid: str, question: Question) -> Any:
@@ -76,12 +76,12 @@ class Nvml(Protocol):
         ...
 
     def tells_our_pids(self) -> bool:
-        """Whether the pids that it tells are those by which this process knows others."""
+        """Return whether the pids that it tells are those that this process sees."""
         ...
 
 
 class NvmlLibrary:
-    """Implements `Nvml` (see there) with the driver's library; loads it at the first question."""
+    """Implements `Nvml` with the driver's library, which is loaded at the first question."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class NvmlLibrary:
         except NvmlError as error:
             return error
 
-    def _call(self, asked: Callable[[Any], Any]) -> Any:
+    def _call(self, question: Callable[[Any], Any]) -> Any:
         try:
             nvml = importlib.import_module(_BINDING)
         except ImportError as error:
@@ -125,7 +125,7 @@ class NvmlLibrary:
                 if self._library is None:
                     nvml.nvmlInit()
                     self._library = nvml
-            return asked(nvml)
+            return question(nvml)
         except NvmlError:
             raise
         except Exception as error:
@@ -140,7 +140,7 @@ _BINDING = "pynvml"
 
 
 def preload() -> None:
-    """Import what asks the driver, and ask nothing: processes that this one forks need not import it then."""
+    """Import the binding without asking anything, so that forked processes need not import it."""
     with contextlib.suppress(ImportError):
         importlib.import_module(_BINDING)
 
@@ -153,7 +153,7 @@ _START_ANEW = {
 
 
 def _known(nvml: Any, error: Exception) -> NvmlError:
-    """Return what the binding raised as an error of ours: it has more kinds than its own, and meets drivers of any age."""
+    """Return our error for one that the binding raised: it raises errors of other kinds too, and meets drivers of any age."""
     if isinstance(error, nvml.NVMLError):
         return NvmlError(_name(nvml, getattr(error, "value", -1)))
     if isinstance(error, nvml.NVMLLibraryMismatchError):
@@ -169,16 +169,16 @@ def _name(nvml: Any, code: int) -> str:
 def _processes(nvml: Any, handle: Any) -> list[list[Any]]:
     return [
         [
-            int(one.pid),
-            None if one.usedGpuMemory is None else int(one.usedGpuMemory),
-            _process_name(nvml, one.pid),
+            int(process.pid),
+            None if process.usedGpuMemory is None else int(process.usedGpuMemory),
+            _process_name(nvml, process.pid),
         ]
-        for one in _running(nvml, handle)
+        for process in _running(nvml, handle)
     ]
 
 
 def _running(nvml: Any, handle: Any) -> list[Any]:
-    # By version: the name without one is of whatever version the binding is, and drivers are older.
+    # By version: the name without a version is that of the binding's version, and drivers may be older.
     for version in ("v3", "v2"):
         ask = getattr(nvml, f"nvmlDeviceGetComputeRunningProcesses_{version}", None)
         if ask is None:
@@ -202,16 +202,16 @@ def _process_loads(nvml: Any, handle: Any) -> list[list[int]]:
     try:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, time.time_ns() // 1000 - _RECENT_MICROSEC)
     except nvml.NVMLError as error:
-        # Nobody used it of late; with success and no samples, the binding raises success.
+        # No process used it recently: with success and no samples, the binding raises success.
         if error.value in (nvml.NVML_ERROR_NOT_FOUND, nvml.NVML_SUCCESS):
             return []
         raise
-    return [[int(one.pid), int(one.smUtil)] for one in samples]
+    return [[int(sample.pid), int(sample.smUtil)] for sample in samples]
 
 
 def _memory(nvml: Any, handle: Any) -> list[int]:
-    told = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return [int(told.total), int(told.used)]
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return [int(memory.total), int(memory.used)]
 
 
 def _events(nvml: Any, handle: Any) -> int:

@@ -52,10 +52,10 @@ class RecordedNvml:
 
     def _read(self) -> Any:
         try:
-            told = json.loads(self._path.read_text(encoding="utf-8"))
+            answers = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise NvmlError("NVML_ERROR_LIBRARY_NOT_FOUND") from error
-        return _checked(told)
+        return _checked(answers)
 
 
 def open_nvml(environment: Mapping[str, str] = os.environ) -> Nvml:
@@ -73,7 +73,7 @@ def _checked(answer: Any) -> Any:
 def record(nvml: Nvml) -> dict[str, Any]:
     """Return what NVML answers now, as a file has it."""
 
-    def asked(uuid: str, question: Question) -> Any:
+    def answer(uuid: str, question: Question) -> Any:
         try:
             return nvml.ask(uuid, question)
         except NvmlError as error:
@@ -85,7 +85,7 @@ def record(nvml: Nvml) -> dict[str, Any]:
         "gpus": [
             {"error": uuid.name}
             if isinstance(uuid, NvmlError)
-            else {"uuid": uuid, **{question.value: asked(uuid, question) for question in Question}}
+            else {"uuid": uuid, **{question.value: answer(uuid, question) for question in Question}}
             for uuid in nvml.uuids()
         ],
     }

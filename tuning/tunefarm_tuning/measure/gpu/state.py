@@ -1,4 +1,4 @@
-"""How a GPU was when something was timed on it, and whether the timing can be believed."""
+"""A GPU's state during a timing, and whether the timing can be trusted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tunefarm_tuning.core.errors import DeviceLostError
 from tunefarm_tuning.core.untrusted_text import clean
 
 GPU_STATE = "tunefarm.gpu_state"
-"""The function under which a device that is a GPU tells its state, as JSON."""
+"""Name of the function with which a GPU's device tells its state, as JSON."""
 
 SLOWED_BELOW = 0.85
-"""Part of the clock at calibration under which a timing says more about the GPU than about the kernel."""
+"""A GPU whose clock is below this share of its clock at calibration is throttled: timings on it are not kept."""
 
 BUSY = "device-busy"
-"""Code of the error where somebody else computes on the GPU: a fault neither of the device nor of what was to be measured."""
+"""Error code if another process computes on the GPU: neither the device nor the candidate failed."""
 
 _USED_BY = "the GPU is used by "
 
@@ -35,14 +35,14 @@ _REASONS = {
 """NVML's bits of why a clock is not higher (``nvmlClocksEventReasons``)."""
 
 _THROTTLING = {"hardware-slowdown", "thermal", "hardware-thermal", "power-brake"}
-"""Those that come and go."""
+"""Reasons for a low clock that pass."""
 
 _POWER_CAP = "power-cap"
-"""How many a GPU works all day, under a clock that it had at its calibration, short and cold, and never has in a network."""
+"""Many GPUs run at their power limit all day: they had a higher clock only at their calibration, short and cold."""
 
 
 def busy(used_by: str) -> DeviceLostError:
-    """Return the error of a GPU that somebody else keeps busy."""
+    """Return the error for a GPU that another process keeps busy."""
     return DeviceLostError(f"{_USED_BY}{clean(used_by, 300)}", code=BUSY)
 
 
@@ -52,20 +52,23 @@ def says_busy(message: str) -> bool:
 
 
 def clock_reasons(bits: int) -> tuple[str, ...]:
-    """Return the names of NVML's bits; `idle` is none worth telling."""
+    """Return the names of NVML's bits, without `idle`."""
     known = [name for bit, name in _REASONS.items() if bits & bit and name != "idle"]
     return tuple(known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """None, or empty, where the driver does not say.
+    """A GPU's state. A value that the driver does not tell is None, or empty.
 
     Attributes:
-        clock_mhz: Of the multiprocessors.
-        memory_used_bytes: By whomever.
-        throttle: Why the clock is not higher, where there is a reason but that nothing runs.
-        used_by: Who else was computing on it, as a person reads it.
+        clock_mhz: Clock of the multiprocessors, in MHz.
+        memory_clock_mhz: Clock of the memory, in MHz.
+        temperature_celsius: Temperature, in degrees Celsius.
+        power_watts: Power, in watts.
+        memory_used_bytes: Memory used by all processes.
+        throttle: Why the clock is not higher, other than being idle.
+        used_by: Other processes that compute on it, for a message.
     """
 
     clock_mhz: float | None = None
@@ -77,7 +80,7 @@ class GpuState:
     used_by: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        told = {
+        data = {
             "clock_mhz": self.clock_mhz,
             "memory_clock_mhz": self.memory_clock_mhz,
             "temperature_celsius": self.temperature_celsius,
@@ -86,11 +89,11 @@ class GpuState:
             "throttle": list(self.throttle),
             "used_by": self.used_by,
         }
-        return {name: value for name, value in told.items() if value not in (None, [], "")}
+        return {name: value for name, value in data.items() if value not in (None, [], "")}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> GpuState:
-        """Read what a device said: anything that is no such value is left out."""
+        """Read what a device told; a value of the wrong type is left out."""
         throttle = data.get("throttle")
         return cls(
             clock_mhz=_number(data.get("clock_mhz")),
@@ -98,17 +101,19 @@ class GpuState:
             temperature_celsius=_number(data.get("temperature_celsius")),
             power_watts=_number(data.get("power_watts")),
             memory_used_bytes=_number(data.get("memory_used_bytes")),
-            throttle=tuple(str(one)[:40] for one in throttle[:16]) if isinstance(throttle, list) else (),
+            throttle=tuple(str(reason)[:40] for reason in throttle[:16])
+            if isinstance(throttle, list)
+            else (),
             used_by=str(data.get("used_by", ""))[:300],
         )
 
     def held_back(self, clock_mhz: float | None) -> str:
-        """Return why what was timed in this state is slower than the GPU can be; empty where it is not.
+        """Return why a timing in this state is too slow; empty if the state is good.
 
         Args:
-            clock_mhz: Its clock when it was calibrated, where that is known.
+            clock_mhz: The GPU's clock at its calibration, in MHz; None if unknown.
         """
-        reasons = [one for one in self.throttle if one in _THROTTLING]
+        reasons = [reason for reason in self.throttle if reason in _THROTTLING]
         if reasons:
             return f"throttled: {', '.join(reasons)}"
         if self.throttle == (_POWER_CAP,):
@@ -117,10 +122,10 @@ class GpuState:
         return f"{slow}{why}" if (slow := self._slow(clock_mhz)) else ""
 
     def capped(self, clock_mhz: float | None) -> str:
-        """Return how low its clock was under the power cap alone; empty where it was not. To wait would not change that.
+        """Return how low the clock was because of the power limit alone, which waiting would not change; empty if it was not.
 
         Args:
-            clock_mhz: As of `held_back`.
+            clock_mhz: As for `held_back`.
         """
         return self._slow(clock_mhz) if self.throttle == (_POWER_CAP,) else ""
 

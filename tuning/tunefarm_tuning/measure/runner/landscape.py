@@ -75,7 +75,7 @@ class SyntheticLandscape:
         """Return the features, zero where a loop nest does not have one."""
         return np.nan_to_num(self._features(rows), nan=0.0)
 
-    def _chance(self, what: str, config: Config) -> float:
+    def _chance(self, purpose: str, config: Config) -> float:
         """Return a number in [0, 1) that is fixed for a config."""
-        text = json.dumps([what, self._seed, config.to_json()])
+        text = json.dumps([purpose, self._seed, config.to_json()])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48

@@ -62,9 +62,9 @@ class LocalRunner(Closing):
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]:
         rivals = Rivals()
         results: list[MeasureResult] = []
-        for one in inputs:
-            results.append(self._run(one, rivals.of(one)))
-            rivals.add(one, results[-1])
+        for candidate in inputs:
+            results.append(self._run(candidate, rivals.of(candidate)))
+            rivals.add(candidate, results[-1])
         return results
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
@@ -82,30 +82,30 @@ class LocalRunner(Closing):
             results = interleaved_results(reply, time.monotonic() - started)
             if reply.get("poisoned"):
                 self._child.kill()
-        return results if results is not None else [self._run(one, None) for one in inputs]
+        return results if results is not None else [self._run(candidate, None) for candidate in inputs]
 
-    def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
-        result = self._measure(one, rival_sec)
+    def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
+        result = self._measure(candidate, rival_sec)
         crashed = result.failure is not None and result.failure.outcome is Outcome.RUN_CRASH
         if crashed and self._measured_since_start > 0:
             self._measured_since_start = 0
-            result = self._measure(one, rival_sec)
+            result = self._measure(candidate, rival_sec)
         if self._child.alive:
             self._measured_since_start += 1
         else:
             self._measured_since_start = 0
         return result
 
-    def _measure(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
+    def _measure(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         try:
-            self._start(one)
+            self._start(candidate)
         except TunefarmError as error:
             return failed(Outcome.INFRASTRUCTURE_ERROR, error.message)
         started = time.monotonic()
         try:
             reply = self._child.call(
                 "measure_here",
-                measure_params(one, self._timing, rival_sec),
+                measure_params(candidate, self._timing, rival_sec),
                 timeout_sec=self._timing.timeout_sec,
             )
         except ChildClosed:
@@ -120,10 +120,10 @@ class LocalRunner(Closing):
             self._child.kill()  # its CUDA context is of no use any more
         return result_of(reply, time.monotonic() - started)
 
-    def _start(self, one: MeasureInput) -> None:
+    def _start(self, candidate: MeasureInput) -> None:
         """Have a child that is ready to measure: what that takes is not of the candidate's time."""
         self._child.start()
-        if one.task.target.kind != "cuda" or self._met_gpu == self._child.pid:
+        if candidate.task.target.kind != "cuda" or self._met_gpu == self._child.pid:
             return
         try:
             self._child.call("meet_gpu", {}, timeout_sec=_DRIVER_SEC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +12,6 @@ from itertools import cycle, islice
 from tunefarm_tuning.core.cancellation import Closing
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.interfaces import DeviceInfo, Failure, MeasureInput, MeasureResult
-from tunefarm_tuning.measure.runner.recording import Recording
 from tunefarm_tuning.measure.runner.timing import Rivals, check_one_task
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
@@ -61,18 +61,18 @@ class ReplayRunner(Closing):
         results: list[MeasureResult] = []
         rivals = Rivals()
         lost: Failure | None = None
-        for one in inputs:
-            result = self._measure(one, rivals.of(one)) if lost is None else _failed(lost)
+        for candidate in inputs:
+            result = self._measure(candidate, rivals.of(candidate)) if lost is None else _failed(lost)
             if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 lost = result.failure
-            rivals.add(one, result)
+            rivals.add(candidate, result)
             results.append(result)
         return results
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Answer as `run` does, each sample as often as it takes for `rounds` of them."""
         check_one_task(inputs)
-        results = [self._measure(one, None) for one in inputs]
+        results = [self._measure(candidate, None) for candidate in inputs]
         if any(result.failure is not None for result in results):
             return results
         return [
@@ -80,13 +80,13 @@ class ReplayRunner(Closing):
             for result in results
         ]
 
-    def _measure(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
+    def _measure(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         try:
-            config = Config.from_json(json.loads(one.artifact_path.read_text(encoding="utf-8")))
+            config = Config.from_json(json.loads(candidate.artifact_path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
-            message = f"cannot load {one.artifact_path.name}: {type(error).__name__}"
+            message = f"cannot load {candidate.artifact_path.name}: {type(error).__name__}"
             return _failed(Failure(Outcome.RUN_ERROR, message))
-        answer = self._answer(one.task, config)
+        answer = self._answer(candidate.task, config)
         if isinstance(answer, Failure):
             return _failed(answer)
         if not isinstance(answer, MeasureResult):
@@ -116,7 +116,75 @@ def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
     recording = Recording(records)
 
     def answer(task: TuningTask, config: Config) -> tuple[float, ...] | Failure:
-        found = recording.measure(task, config)
-        return found if isinstance(found, Failure) else found.failure or found.samples_sec
+        measurement = recording.measure(task, config)
+        return (
+            measurement
+            if isinstance(measurement, Failure)
+            else measurement.failure or measurement.samples_sec
+        )
 
     return answer
+
+
+_OF_THE_BUILD = (
+    Outcome.INSTANTIATION_ERROR,
+    Outcome.BUILD_ERROR,
+    Outcome.BUILD_TIMEOUT,
+    Outcome.BUILD_CRASH,
+)
+
+
+class Recording:
+    """Records by workload and config, as a `ReplayBuilder` (`build`) and a `ReplayRunner` (`measure`) ask for them.
+
+    Where a config was measured several times, its last record counts.
+
+    Args:
+        records: What was measured. ``run_sec`` in a record's `extra` is what the measurement took.
+        scale: What the seconds of building and of measuring are multiplied by; samples stay as they are.
+        stand_ins: A config without a record gets one of the workload's others, always the same: then a tuner may
+            propose what it likes. Otherwise its measurement ends in a run error.
+    """
+
+    def __init__(
+        self, records: Iterable[TuningRecord], *, scale: float = 1.0, stand_ins: bool = False
+    ) -> None:
+        self._scale = scale
+        self._stand_ins = stand_ins
+        self._held: dict[str, dict[str, TuningRecord]] = {}
+        for record in records:
+            self._held.setdefault(record.workload_key, {})[record.config.key] = record
+        self._all = {key: tuple(held.values()) for key, held in self._held.items()}
+
+    def find(self, task: TuningTask, config: Config) -> TuningRecord | None:
+        """Return the record that answers for a config; None where none does."""
+        key = config.key
+        record = self._held.get(task.workload.key, {}).get(key)
+        if record is not None or not self._stand_ins or not (others := self._all.get(task.workload.key)):
+            return record
+        return others[int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") % len(others)]
+
+    def build(self, task: TuningTask, config: Config) -> tuple[float, Failure | None]:
+        """Return what building the config took, and why it failed if it did; nothing where there is no record."""
+        record = self.find(task, config)
+        if record is None:
+            return 0.0, None
+        failed = record.outcome in _OF_THE_BUILD
+        return (
+            record.build_sec * self._scale,
+            Failure(record.outcome, record.message) if failed else None,
+        )
+
+    def measure(self, task: TuningTask, config: Config) -> MeasureResult | Failure:
+        """Return what measuring the config said and took: an `Answer`."""
+        record = self.find(task, config)
+        if record is None:
+            return Failure(Outcome.RUN_ERROR, "there is no record of this config")
+        run_sec = record.extra.get("run_sec")
+        took_sec = float(run_sec) if isinstance(run_sec, int | float) else sum(record.samples_sec)
+        return MeasureResult(
+            run_sec=took_sec * self._scale,
+            samples_sec=record.samples_sec,
+            failure=None if record.outcome is Outcome.OK else Failure(record.outcome, record.message),
+            truncated=record.extra.get("truncated") is True,
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +15,6 @@ from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.device import RemoteDevice
 from tunefarm_tuning.measure.interfaces import DeviceInfo, MeasureInput, MeasureResult, TimingOption
-from tunefarm_tuning.measure.runner.own_address import is_own_address
 from tunefarm_tuning.measure.runner.timing import (
     Rivals,
     failed,
@@ -108,13 +109,13 @@ class RpcRunner(Closing):
     ) -> list[MeasureResult]:
         results: list[MeasureResult] = []
         lost: str | None = None
-        for one in inputs:
+        for candidate in inputs:
             if lost is not None:
                 results.append(failed(Outcome.INFRASTRUCTURE_ERROR, lost))
                 continue
-            result = self._run(one, rival_of(one))
+            result = self._run(candidate, rival_of(candidate))
             results.append(result)
-            add(one, result)
+            add(candidate, result)
             if result.failure is not None and result.failure.outcome is Outcome.INFRASTRUCTURE_ERROR:
                 lost = result.failure.message
         return results
@@ -135,9 +136,9 @@ class RpcRunner(Closing):
             return error.message
         return None
 
-    def _run(self, one: MeasureInput, rival_sec: float | None) -> MeasureResult:
+    def _run(self, candidate: MeasureInput, rival_sec: float | None) -> MeasureResult:
         if self._left > 0 and time.monotonic() + self._timing.timeout_sec < self._until:
-            result, _ = self._measure(one, rival_sec)
+            result, _ = self._measure(candidate, rival_sec)
             if result.failure is None:
                 return result
             # Those that had the session before may have broken something: let it have one of its own.
@@ -147,16 +148,16 @@ class RpcRunner(Closing):
         if problem is not None:
             return failed(Outcome.INFRASTRUCTURE_ERROR, problem)
         self._left, self._until = sharing, time.monotonic() + timeout_sec
-        result, is_device_in_doubt = self._measure(one, rival_sec)
+        result, is_device_in_doubt = self._measure(candidate, rival_sec)
         return self._blame(result) if is_device_in_doubt else result
 
-    def _measure(self, one: MeasureInput, rival_sec: float | None) -> tuple[MeasureResult, bool]:
+    def _measure(self, candidate: MeasureInput, rival_sec: float | None) -> tuple[MeasureResult, bool]:
         """Measure in the open session; return the result, and whether it may be the device's fault.
 
         The session stays open for the next candidate where all went well.
         """
         self._left -= 1
-        params = measure_params(one, self._timing, rival_sec, self._remote.clock_mhz)
+        params = measure_params(candidate, self._timing, rival_sec, self._remote.clock_mhz)
         params["keep"] = self._left > 0
         started = time.monotonic()
         result, in_doubt = self._ask(params, started)
@@ -219,3 +220,25 @@ class RpcRunner(Closing):
     def close(self) -> None:
         """End the child, and with it the session. From any thread; a measurement under way then ends at once."""
         self._child.close()
+
+
+@functools.lru_cache(maxsize=256)
+def is_own_address(host: str) -> bool:
+    """Return whether `host` is a loopback address or another address of this machine; True where nobody can tell.
+
+    A tunnel's near end looks like this machine, too: whoever measures through one only loses that builds and
+    measurements overlap.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+    except OSError:
+        return True
+    return any(_is_own(family, address) for family, _, _, _, address in addresses)
+
+
+def _is_own(family: int, address: tuple[Any, ...]) -> bool:
+    # Connecting a datagram socket sends nothing: it only picks the address that it would send from.
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)
+        return bool(probe.getsockname()[0] == address[0])
+    return False

@@ -15,33 +15,39 @@ class Rivals:
     def __init__(self) -> None:
         self._best: dict[tuple[str, str], float] = {}
 
-    def of(self, one: MeasureInput) -> float | None:
+    def of(self, candidate: MeasureInput) -> float | None:
         """Return what a candidate has to beat: the best given, or seen in the batch so far; None if neither."""
-        known = [cost for cost in (one.rival_sec, self._best.get(_task_key(one))) if cost is not None]
+        known = [
+            cost for cost in (candidate.rival_sec, self._best.get(_task_key(candidate))) if cost is not None
+        ]
         return min(known, default=None)
 
-    def add(self, one: MeasureInput, result: MeasureResult) -> None:
+    def add(self, candidate: MeasureInput, result: MeasureResult) -> None:
         """Take in what became of a candidate."""
         if result.cost_sec is not None and not result.truncated:
-            key = _task_key(one)
+            key = _task_key(candidate)
             self._best[key] = min(result.cost_sec, self._best.get(key, result.cost_sec))
 
 
-def _task_key(one: MeasureInput) -> tuple[str, str]:
-    return one.task.workload.key, one.task.target.key
+def _task_key(candidate: MeasureInput) -> tuple[str, str]:
+    return candidate.task.workload.key, candidate.task.target.key
 
 
 def check_one_task(inputs: Sequence[MeasureInput]) -> None:
     """Refuse kernels that cannot be timed in turn, with a `ValueError`."""
-    if len({_task_key(one) for one in inputs}) > 1:
+    if len({_task_key(candidate) for candidate in inputs}) > 1:
         raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
 
 
 def measure_params(
-    one: MeasureInput, timing: TimingOption, rival_sec: float | None, clock_mhz: float | None = None
+    candidate: MeasureInput, timing: TimingOption, rival_sec: float | None, clock_mhz: float | None = None
 ) -> dict[str, Any]:
     """Return the parameters of ``measure`` and ``measure_here``; `clock_mhz` is the device's when it was calibrated."""
-    return {"path": str(one.artifact_path), "rival_sec": rival_sec, **_common_params(one, timing, clock_mhz)}
+    return {
+        "path": str(candidate.artifact_path),
+        "rival_sec": rival_sec,
+        **_common_params(candidate, timing, clock_mhz),
+    }
 
 
 def interleaved_params(
@@ -53,14 +59,14 @@ def interleaved_params(
         ValueError: If the inputs are of different workloads or targets.
     """
     check_one_task(inputs)
-    paths = [str(one.artifact_path) for one in inputs]
+    paths = [str(candidate.artifact_path) for candidate in inputs]
     return {"paths": paths, "rounds": rounds, **_common_params(inputs[0], timing, clock_mhz)}
 
 
-def _common_params(one: MeasureInput, timing: TimingOption, clock_mhz: float | None) -> dict[str, Any]:
+def _common_params(candidate: MeasureInput, timing: TimingOption, clock_mhz: float | None) -> dict[str, Any]:
     return {
-        "args": [spec.to_json() for spec in one.task.workload.args],
-        "kind": "cuda" if one.task.target.kind == "cuda" else "cpu",
+        "args": [spec.to_json() for spec in candidate.task.workload.args],
+        "kind": "cuda" if candidate.task.target.kind == "cuda" else "cpu",
         "repeat": timing.repeat,
         "number": timing.number,
         "min_repeat_ms": timing.min_repeat_ms,
@@ -89,10 +95,10 @@ def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[Measur
     """Return the results that a child's answer tells; None where something went wrong with one of them."""
     if "failure" in reply:
         return None
-    each = run_sec / max(len(reply["samples_sec"]), 1)
+    candidate_sec = run_sec / max(len(reply["samples_sec"]), 1)
     return [
         MeasureResult(
-            run_sec=each, samples_sec=tuple(float(s) for s in samples), facts=reply.get("facts", {})
+            run_sec=candidate_sec, samples_sec=tuple(float(s) for s in samples), facts=reply.get("facts", {})
         )
         for samples in reply["samples_sec"]
     ]

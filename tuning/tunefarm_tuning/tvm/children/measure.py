@@ -34,9 +34,9 @@ import tvm
 from tunefarm_tuning.core.errors import DeviceLostError, InvariantError
 from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.core.untrusted_text import clean
-from tunefarm_tuning.measure.adaptive_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
 from tunefarm_tuning.measure.gpu.state import BUSY
+from tunefarm_tuning.measure.kernel_timing import Sampler, TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.process import Handlers
 from tunefarm_tuning.tvm.device import gpu
 from tunefarm_tuning.tvm.device.session import DeviceSession, local_session, open_session

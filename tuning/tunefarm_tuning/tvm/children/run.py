@@ -39,7 +39,7 @@ from tunefarm_tuning.core.latency import wait_until_idle
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure import device_functions
 from tunefarm_tuning.measure.gpu.cuda_errors import is_devices_fault, poisons, setups_fault
-from tunefarm_tuning.measure.kernel_timing import time_both
+from tunefarm_tuning.measure.kernel_timing import time_tuned_and_untuned
 from tunefarm_tuning.process import Handler, Handlers
 from tunefarm_tuning.reference.comparison import compare_outputs
 from tunefarm_tuning.reference.random_inputs import InputKind, random_inputs
@@ -117,7 +117,7 @@ def compare_kernel(params: dict[str, Any]) -> dict[str, Any]:
     untuned_samples: list[float] = []
     if params["time"] and all(comparison.ok for comparison in comparisons):
         args, packed_args = _to_device(untuned_args), _to_device(packed)
-        tuned_samples, untuned_samples = time_both(
+        tuned_samples, untuned_samples = time_tuned_and_untuned(
             lambda number: _time_kernel(tuned, packed_args, number), tuned_sec,
             lambda number: _time_kernel(untuned, args, number), untuned_sec,
         )  # fmt: skip

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tunefarm_tuning.measure.gpu.reading import GpuReading
-from tunefarm_tuning.measure.gpu.users import computing_of, is_ours_or_gone, named
+from tunefarm_tuning.measure.gpu.reading import GpuReading, busy_processes, is_ours_or_gone, names_of
 
 BUSY_GPU = 0.1
 """Load of the whole GPU, nothing of ours running, from which on somebody must be at it."""
@@ -56,9 +55,9 @@ class BusyGpu:
         if tells_our_pids and reading.processes is not None:
             others = [process for process in reading.processes if not self._is_ours(process.pid)]
             if all(process.load is not None for process in reading.processes):
-                computing = computing_of(others)
+                computing = busy_processes(others)
                 if computing:
-                    return named(computing)
+                    return names_of(computing)
                 if reading.processes:
                     return ""
             elif not others:
@@ -69,4 +68,4 @@ class BusyGpu:
             return None
         if not loaded:
             return ""
-        return named(others) if others else "a process that the driver does not name"
+        return names_of(others) if others else "a process that the driver does not name"

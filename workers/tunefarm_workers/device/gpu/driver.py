@@ -13,7 +13,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.core.untrusted_text import clean
 from tunefarm_tuning.measure.gpu.nvml import NOT_INSTALLED, Nvml, NvmlError, Question
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
-from tunefarm_tuning.measure.gpu.reading import told
+from tunefarm_tuning.measure.gpu.reading import answer_or_none
 
 log = logging.getLogger("tunefarm.device")
 
@@ -100,14 +100,18 @@ def _find(nvml: Nvml) -> list[Gpu]:
                 index=index,
                 uuid=uuid,
                 name=name,
-                arch=told(nvml, uuid, Question.COMPUTE_CAPABILITY, lambda pair: f"sm_{pair[0]}{pair[1]}")
+                arch=answer_or_none(
+                    nvml, uuid, Question.COMPUTE_CAPABILITY, lambda pair: f"sm_{pair[0]}{pair[1]}"
+                )
                 or "",
                 driver=driver,
-                memory_bytes=told(nvml, uuid, Question.MEMORY, lambda pair: int(pair[0])),
-                clock_max_mhz=told(nvml, uuid, Question.CLOCK_MAX, float),
-                memory_clock_max_mhz=told(nvml, uuid, Question.MEMORY_CLOCK_MAX, float),
-                power_limit_watts=told(nvml, uuid, Question.POWER_LIMIT, lambda milliwatts: milliwatts / 1e3),
-                mig=told(nvml, uuid, Question.MIG, bool),
+                memory_bytes=answer_or_none(nvml, uuid, Question.MEMORY, lambda pair: int(pair[0])),
+                clock_max_mhz=answer_or_none(nvml, uuid, Question.CLOCK_MAX, float),
+                memory_clock_max_mhz=answer_or_none(nvml, uuid, Question.MEMORY_CLOCK_MAX, float),
+                power_limit_watts=answer_or_none(
+                    nvml, uuid, Question.POWER_LIMIT, lambda milliwatts: milliwatts / 1e3
+                ),
+                mig=answer_or_none(nvml, uuid, Question.MIG, bool),
             )
         )
     return gpus

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
-from tunefarm_tuning.measure.device_functions import OFFERS
+from tunefarm_tuning.measure.device_functions import FUNCTIONS
 from tunefarm_tuning.measure.gpu.nvml import preload
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
 from tunefarm_tuning.measure.gpu.state import GPU_STATE
@@ -88,7 +88,7 @@ def _write(events: int, event: dict[str, Any]) -> None:
 
 
 def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None:
-    """Let sessions call `OFFERS` and read the GPU's state, if the agent named one GPU. The first call opens the driver."""
+    """Let sessions call `FUNCTIONS` and read the GPU's state, if the agent named one GPU. The first call opens the driver."""
     uuid = environment.get(_VISIBLE, "")
     if not uuid.startswith("GPU-") or "," in uuid:
         return
@@ -97,7 +97,7 @@ def _offer_device_functions(environment: Mapping[str, str] = os.environ) -> None
     nvml = open_nvml(environment)
     preload()
     tvm.register_global_func(GPU_STATE, lambda: state_and_users(nvml, uuid), override=True)
-    for name, function in OFFERS.items():
+    for name, function in FUNCTIONS.items():
         tvm.register_global_func(name, function, override=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tunefarm_tuning.core.errors import DeviceLostError
-from tunefarm_tuning.measure.adaptive_timing import TimingPlan, time_adaptively
 from tunefarm_tuning.measure.gpu.state import GpuState, says_busy
+from tunefarm_tuning.measure.kernel_timing import TimingPlan, time_adaptively
 from tunefarm_tuning.tvm.device.gpu import LAUNCH_SEC, cold_sampler, flush_bytes, take_steadily
 
 WELL = GpuState(clock_mhz=1980.0, temperature_celsius=41.0)

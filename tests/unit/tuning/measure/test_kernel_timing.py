@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tunefarm_tuning.core.latency import relative_noise
-from tunefarm_tuning.measure.adaptive_timing import TimingPlan, time_adaptively, time_interleaved
 from tunefarm_tuning.measure.interfaces import MeasureResult
+from tunefarm_tuning.measure.kernel_timing import TimingPlan, time_adaptively, time_interleaved
 
 PLAN = TimingPlan(repeat=10, number=1, min_repeat_ms=3.0, max_timing_ms=100.0)
 
