@@ -19,8 +19,8 @@ from benchmarks.models.networks import network_file
 from benchmarks.search.machine import one_core_target
 
 from tunefarm_tuning import Budget, apply_history_best, compile, extract_tasks, import_model, tune  # noqa: A004
-from tunefarm_tuning.artifact.access import manifest_of
 from tunefarm_tuning.artifact.loader import load
+from tunefarm_tuning.artifact.reading import manifest_of
 
 PRECISIONS = ("as-model", "float16-weights", "bfloat16-weights")
 _ROUNDS = 15

@@ -1,11 +1,11 @@
-"""Arrays in and out of a compiled model, copied only where they must be. Needs Python 3.11, apache-tvm and numpy.
+"""Converts arrays to a compiled model's inputs and its outputs to arrays, copying only if needed.
 
-This file is also inside every artifact, for `loader.py` there.
+Needs Python 3.11, apache-tvm and numpy. This file is also inside every artifact, for `loader.py` there.
 
-Compiled kernels read an input with instructions that want it contiguous and at a multiple of 64 bytes: one that is not would end
-the process. So such an array is copied first, to a place that is kept for it. A small one always is: that takes less time than to
-hand it over. An output is the caller's own: the memory that the model wrote it to, which no later call writes to, or a copy where
-that memory is (or may be) an input's, a weight's or another output's too.
+Compiled kernels read an input with instructions that need it contiguous and aligned to 64 bytes; any other array would crash the
+process. So such an array is copied first, to a buffer that is kept for it. A small array is always copied: that is faster than
+sharing it. An output belongs to the caller: it is the memory that the model wrote, which no later call writes to, or a copy if
+that memory is (or may be) also an input's, a weight's or another output's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ArtifactInputError(ValueError):
 
 
 class InputSlot:
-    """One input of one call at a time. Concurrency: none."""
+    """Converts one input of a model. Concurrency: none; one call at a time uses it."""
 
     def __init__(self, spec: Mapping[str, Any], device: Any) -> None:
         self._spec = spec
@@ -37,7 +37,7 @@ class InputSlot:
         self._shape = tuple(spec["shape"])
         self._dtype = numpy_dtype(self._dtype_name)
         self._device = device
-        # What numpy's DLPack does not know (bfloat16), and what another device needs, goes through TVM's own copy.
+        # TVM copies what numpy's DLPack does not support (bfloat16), and inputs of another device.
         self._copied = self._dtype_name == "bfloat16" or device.dlpack_device_type() != _CPU
         self._is_small = not self._copied and math.prod(self._shape) * self._dtype.itemsize <= _SMALL_BYTES
         self._buffer: Any = None
@@ -46,10 +46,10 @@ class InputSlot:
             self._keep_buffer()
 
     def take(self, value: Any) -> Any:
-        """Return the value as a tensor for the model; it may be the value's own memory.
+        """Return the value as a tensor for the model, which may share the value's memory.
 
         Raises:
-            ArtifactInputError: If it is of another shape or dtype, or no array.
+            ArtifactInputError: If the value is no array, or of another shape or dtype.
         """
         if type(value) is np.ndarray and value.dtype is self._dtype and value.shape == self._shape:
             if self._is_small:
@@ -72,7 +72,7 @@ class InputSlot:
 
             return tvm.runtime.tensor(array, self._device)
         if not self._is_small and array.flags.c_contiguous:
-            # Without a version, numpy refuses to hand over what is read-only; nothing here writes to it.
+            # Without a version, numpy refuses to share a read-only array; nothing here writes to it.
             shared = array if array.flags.writeable else array.__dlpack__(max_version=(1, 0))
             tensor = tvm_ffi.from_dlpack(shared)
             if not tensor.data_ptr() % ALIGNMENT_BYTES:
@@ -99,7 +99,7 @@ class InputSlot:
             RuntimeError,
         ) as error:  # lists of different lengths; a tensor with a gradient
             raise ArtifactInputError(f"input {self._name!r} is no array: {error}") from error
-        dtype = array.dtype.newbyteorder("=")  # bytes in another order are the same numbers
+        dtype = array.dtype.newbyteorder("=")  # another byte order has the same numbers
         self._check(str(dtype), array.shape)
         return self._hand_over(array.astype(dtype, copy=False))
 
@@ -110,7 +110,7 @@ class InputSlot:
         try:
             tensor = tvm_ffi.from_dlpack(value)
         except (BufferError, TypeError, ValueError, RuntimeError):
-            return None  # read-only, of a type that TVM has not, ...: `numpy.asarray` may know better
+            return None  # read-only, or of a dtype that TVM lacks: `numpy.asarray` may convert it
         self._check(str(tensor.dtype), tuple(tensor.shape))
         ours = (self._device.dlpack_device_type(), self._device.index)
         if (tensor.device.dlpack_device_type(), tensor.device.index) != ours:
@@ -136,20 +136,20 @@ class InputSlot:
 
 
 class OutputTaker:
-    """Makes numpy arrays of a model's results. Concurrency: all of it."""
+    """Converts a model's results to numpy arrays. Concurrency: any thread."""
 
     def __init__(self, specs: Sequence[Mapping[str, Any]], device: Any) -> None:
         self._names = [spec["name"] for spec in specs]
         here = device.dlpack_device_type() == _CPU
-        # Those that numpy can look at where they are; the others are copied by TVM.
+        # Whether numpy can read an output in place; TVM copies the others.
         self._is_seen = [here and spec["dtype"] != "bfloat16" for spec in specs]
-        # Which is memory of its own at each call. A weight, or what is computed only once, is not: the second call tells.
+        # Whether an output has new memory at each call; None until the second call tells. A weight, or a constant, has not.
         self._is_fresh: list[bool | None] = [
             None if seen and _nbytes(spec) > _SMALL_BYTES else False
             for spec, seen in zip(specs, self._is_seen, strict=True)
         ]
         self._first: list[Any] | None = None
-        # As it mostly is with small ones, which shall cost the least.
+        # Common with small outputs, for which this is the fastest.
         self._all_copied = all(self._is_seen) and not any(fresh is None for fresh in self._is_fresh)
         import tvm
 
@@ -182,7 +182,7 @@ class OutputTaker:
         return arrays
 
     def _learn(self, tensors: list[Any]) -> None:
-        """Compare with the first results, which are kept until then: memory that both have is the model's."""
+        """Compare with the first results, which are kept until now: memory that both share belongs to the model."""
         first = self._first
         if first is None:
             self._first = tensors
@@ -212,17 +212,17 @@ def numpy_dtype(name: str) -> Any:
 
 
 def aligned_empty(shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array, yet to be filled, whose memory a model reads where it is."""
-    numpy_dtype = np.dtype(dtype)
-    size = math.prod(shape) * numpy_dtype.itemsize
+    """Return an uninitialised array that a model reads without copying it."""
+    element = np.dtype(dtype)
+    size = math.prod(shape) * element.itemsize
     memory = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
-    array: NDArray[Any] = memory[start : start + size].view(numpy_dtype).reshape(shape)
+    array: NDArray[Any] = memory[start : start + size].view(element).reshape(shape)
     return array
 
 
 def listed(specs: Sequence[Mapping[str, Any]]) -> str:
-    """Return inputs in words."""
+    """Return inputs or outputs in words, for a message."""
     return ", ".join(f"{spec['name']!r} ({spec['dtype']} {list(spec['shape'])})" for spec in specs)
 
 

@@ -1,4 +1,4 @@
-"""Any number of samples through a model of a fixed batch. Needs Python 3.11 and numpy.
+"""Runs any number of samples through a model with a fixed batch size. Needs Python 3.11 and numpy.
 
 This file is also inside every artifact, for `loader.py` there.
 """
@@ -27,7 +27,7 @@ Specs = Sequence[Mapping[str, Any]]
 def run_in_batches(
     run: Callable[[Sequence[Any]], dict[str, NDArray[Any]]], inputs: Specs, outputs: Specs, data: Any
 ) -> dict[str, NDArray[Any]]:
-    """Run a model of a fixed batch over all samples of `data`; see `TunedModel.batched`."""
+    """Run a model with a fixed batch size over all samples of `data`; see `TunedModel.batched`."""
     import numpy as np
 
     size = _batch_size(inputs, outputs)
@@ -53,7 +53,7 @@ def _batch_size(inputs: Specs, outputs: Specs) -> int:
 
 
 def _batches(inputs: Specs, data: Any, size: int) -> Iterator[list[NDArray[Any]]]:
-    """Return the arrays of each batch, in the order of the inputs; those of the last may have fewer samples."""
+    """Return the arrays of each batch, in the order of the inputs; the last batch may have fewer samples."""
     import numpy as np
 
     if isinstance(data, Mapping):
@@ -78,8 +78,8 @@ def _in_order(inputs: Specs, given: Mapping[str, Any]) -> list[Any]:
     return [given[name] for name in names]
 
 
-def _slices(inputs: Specs, arrays_of_all: Sequence[Any], size: int) -> Iterator[list[NDArray[Any]]]:
-    arrays = [_array(spec, array) for spec, array in zip(inputs, arrays_of_all, strict=True)]
+def _slices(inputs: Specs, values: Sequence[Any], size: int) -> Iterator[list[NDArray[Any]]]:
+    arrays = [_array(spec, array) for spec, array in zip(inputs, values, strict=True)]
     for spec, array in zip(inputs, arrays, strict=True):
         wanted = list(spec["shape"][1:])
         if not array.ndim or list(array.shape[1:]) != wanted:
@@ -135,7 +135,7 @@ def _array(spec: Mapping[str, Any], value: Any) -> NDArray[Any]:
 
 
 def _filled_up(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return as many samples as the model takes: the last is as good as any, and causes no error that it has not itself."""
+    """Pad a batch with copies of its last sample: unlike zeros, they cause no error that the batch does not cause itself."""
     import numpy as np
 
     lacking = size - len(array)

@@ -1,4 +1,4 @@
-"""``python NAME.tunefarm``: run an artifact from the shell. Becomes ``__main__.py`` inside of it."""
+"""``python NAME.tunefarm``: runs an artifact from the shell. It is ``__main__.py`` inside the artifact."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _read_inputs(arguments: list[str], names: list[str]) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     unnamed = iter(names)
     for argument in arguments:
-        # A name may contain "=", and so may a path: what is an input's name counts.
+        # Both a name and a path may contain "=": an input's name before it decides.
         name = next((n for n in names if argument.startswith(f"{n}=")), None)
         file = argument[len(name) + 1 :] if name is not None else argument
         if name is None and not Path(file).exists() and "=" in argument:
@@ -96,7 +96,7 @@ def _read_inputs(arguments: list[str], names: list[str]) -> dict[str, Any]:
 
 
 def _file_stem(name: str, number: int) -> str:
-    """Return the output's name as a file name; its number where that is no plain one (it comes from the model)."""
+    """Return a file name for an output: its name if that is safe, since it comes from the model; else its number."""
     plain = 0 < len(name) <= 100 and all(c.isalnum() or c in "._-" for c in name) and name[0].isalnum()
     return name if plain else f"output_{number}"
 

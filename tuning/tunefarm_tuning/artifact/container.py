@@ -1,4 +1,4 @@
-"""The artifact as a file: a zip that is looked into, and never believed. Needs Python 3.11 and nothing else.
+"""Reads the artifact's zip file, whose content is not trusted. Needs only Python 3.11.
 
 This file is also inside every artifact, for `loader.py` there.
 """
@@ -26,13 +26,13 @@ _CHUNK_BYTES = 1 << 20
 _MAX_DIMENSIONS = 32  # as many as numpy knows
 _MAX_ELEMENTS = 1 << 33
 _DTYPE = re.compile(r"bool|bfloat16|u?int(8|16|32|64)|float(16|32|64)")
-# NotImplementedError (a way of packing that Python does not know) and RecursionError are RuntimeErrors.
+# NotImplementedError (an unknown compression method) and RecursionError are RuntimeErrors.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, ValueError, EOFError, RuntimeError, struct.error)
 PACKAGES = ("apache-tvm", "apache-tvm-ffi")
 
 
 class ArtifactError(Exception):
-    """The artifact cannot be used here; the message says why, and what to do.
+    """The artifact cannot be used here. The message says why, and what to do.
 
     Attributes:
         code: Stable name of the problem: ``"not-an-artifact"``, ``"damaged-artifact"``, ``"format-too-new"``,
@@ -69,6 +69,11 @@ def extract_library(path: str | os.PathLike[str], output: str | os.PathLike[str]
 
 
 def open_zip(path: Path) -> zipfile.ZipFile:
+    """Open an artifact's zip file.
+
+    Raises:
+        ArtifactError: If it does not exist, or is no zip file.
+    """
     if not path.is_file():
         raise ArtifactError(f"{path} does not exist or is not a file", code="not-an-artifact")
     try:
@@ -78,6 +83,11 @@ def open_zip(path: Path) -> zipfile.ZipFile:
 
 
 def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    """Return the manifest of an open artifact; `path` is named in errors.
+
+    Raises:
+        ArtifactError: If it is missing, of another format version, or a part that the loader uses is malformed.
+    """
     try:
         with archive.open(MANIFEST) as entry:
             manifest = json.loads(entry.read(_MAX_MANIFEST_BYTES))
@@ -89,7 +99,7 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArtifactError(f"{path} is not a tunefarm artifact", code="not-an-artifact")
-    # Before anything else: another format may look quite different.
+    # Checked first: another format version may have other parts.
     version = manifest.get("format_version")
     if type(version) is int and version != FORMAT_VERSION:
         raise ArtifactError(
@@ -103,7 +113,7 @@ def manifest_in(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
 
 
 def _is_text(value: object) -> bool:
-    # What JSON can write but UTF-8 cannot would fail wherever it is printed.
+    # A lone surrogate, which JSON can write but UTF-8 cannot, would fail wherever it is printed.
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
@@ -148,11 +158,11 @@ _PARTS: Mapping[str, Callable[[Any], bool]] = {
     "machine": lambda it: it is None or _is_text(it),
     "threads": lambda it: it is None or (type(it) is int and it > 0),
 }
-"""What the loader uses of a manifest: how it tells nonsense there."""
+"""The parts of a manifest that the loader uses, each with its check."""
 
 
 def unpack_library(archive: zipfile.ZipFile, manifest: Mapping[str, Any], output: Path) -> None:
-    """Copy the one entry that is wanted, by its own name, up to the size that the manifest gives, and no more."""
+    """Copy the library's entry to a file: at most as many bytes as the manifest says."""
     expected = manifest["entries"][LIBRARY]
     try:
         with archive.open(LIBRARY) as entry, output.open("xb") as file:

@@ -1,4 +1,4 @@
-"""CUDA's libraries, which TVM's part for GPUs is linked with. Where one is missing, TVM leaves that part out without a word."""
+"""Loads CUDA's libraries, which TVM's GPU part is linked with. If one is missing, TVM silently leaves that part out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CURES = {RUNTIME: "pip install nvidia-cuda-runtime", DRIVER: "NVIDIA's driver b
 
 
 def preload_cuda_runtime() -> None:
-    """Load CUDA's runtime from ``nvidia-cuda-runtime`` where the system has none: before TVM is imported, which finds it then.
+    """Load CUDA's runtime from the package ``nvidia-cuda-runtime`` if the system has none. Call it before TVM is imported.
 
-    Starts nothing. Where there is no such package it does nothing.
+    It does not start CUDA, and does nothing if the package is not installed.
     """
     if sys.platform != "linux":
         return
@@ -24,7 +24,7 @@ def preload_cuda_runtime() -> None:
         return
     try:
         package = importlib.util.find_spec("nvidia")
-    except ValueError:  # somebody made a module of that name by hand
+    except ValueError:  # a module of that name was made by hand
         return
     for folder in (package.submodule_search_locations if package is not None else None) or ():
         with contextlib.suppress(OSError):
@@ -33,7 +33,7 @@ def preload_cuda_runtime() -> None:
 
 
 def why_no_gpu() -> str:
-    """Return why TVM sees no GPU here, and what would help. Starts CUDA in this process."""
+    """Return why TVM finds no GPU here, and what would help. Starts CUDA in this process."""
     errors = []
     for name, cure in _CURES.items():
         try:

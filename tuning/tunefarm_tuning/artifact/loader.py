@@ -1,4 +1,4 @@
-"""Load and run a tunefarm artifact. Needs Python 3.11, apache-tvm and numpy; nothing of tunefarm.
+"""Loads and runs a tunefarm artifact. Needs Python 3.11, apache-tvm and numpy; nothing of tunefarm.
 
 This file is also inside every artifact::
 
@@ -9,7 +9,7 @@ This file is also inside every artifact::
     model = load("resnet18.tunefarm")
     outputs = model(x)            # or model(**{"input.1": x}); a dict of outputs by name
 
-An artifact is native code: load one only from somebody whom you would let run a program here.
+An artifact is native code: load only one whose source you trust.
 """
 
 from __future__ import annotations

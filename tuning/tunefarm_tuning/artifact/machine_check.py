@@ -1,4 +1,4 @@
-"""Whether an artifact can run here: versions, machine, features of the CPU, the GPU. Needs Python 3.11 and nothing else.
+"""Checks whether an artifact can run here: versions, machine, CPU features, GPU. Needs only Python 3.11.
 
 This file is also inside every artifact, for `loader.py` there.
 """
@@ -30,10 +30,15 @@ KNOWN_CPU_FEATURES: Mapping[str, str] = {
     **{name: name for name in _SAME_NAME.split()},
     **dict(pair.split("=") for pair in _OTHER_NAME.split()),
 }
-"""LLVM's name of a CPU feature: what /proc/cpuinfo calls it. Only what compilers put into loops is here."""
+"""CPU features by LLVM's name: their names in /proc/cpuinfo. Only features that compilers use in loops are listed."""
 
 
 def check_versions_of(manifest: Mapping[str, Any]) -> None:
+    """Refuse an artifact that was made with other versions of TVM than are installed.
+
+    Raises:
+        ArtifactError: version-mismatch.
+    """
     made_with = {name: manifest["versions"].get(name) for name in PACKAGES}
     wanted = " ".join(f"{name}=={version}" for name, version in made_with.items() if version)
     for name, version in made_with.items():
@@ -51,7 +56,11 @@ def check_versions_of(manifest: Mapping[str, Any]) -> None:
 
 
 def check_machine_of(manifest: Mapping[str, Any]) -> None:
-    """Refuse what would end in an illegal instruction."""
+    """Refuse an artifact for another machine, or for CPU features that this CPU lacks: it would end in an illegal instruction.
+
+    Raises:
+        ArtifactError: wrong-machine.
+    """
     machine = manifest.get("machine")
     if machine is not None and machine != platform.machine():
         raise ArtifactError(
@@ -71,11 +80,11 @@ def check_machine_of(manifest: Mapping[str, Any]) -> None:
 
 
 def check_gpu_of(manifest: Mapping[str, Any], compute_version: str | None) -> None:
-    """Refuse a GPU of another architecture: machine code for one means nothing to another, and was tuned for it alone.
+    """Refuse a GPU of another architecture: it cannot run the artifact's machine code.
 
     Args:
-        manifest: The artifact's.
-        compute_version: What the GPU is, as CUDA says it (``"9.0"``); None where it does not say.
+        manifest: The artifact's manifest.
+        compute_version: The GPU's compute capability as CUDA writes it (``"9.0"``); None if unknown.
 
     Raises:
         ArtifactError: wrong-architecture.
@@ -94,7 +103,7 @@ def check_gpu_of(manifest: Mapping[str, Any], compute_version: str | None) -> No
 
 
 def cpu_flags() -> frozenset[str]:
-    """Return the CPU's features as Linux names them; empty where it does not say."""
+    """Return the CPU's features as Linux names them; empty if unknown."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

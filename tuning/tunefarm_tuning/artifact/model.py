@@ -1,4 +1,4 @@
-"""A loaded artifact, and how it is called. Needs Python 3.11, apache-tvm and numpy.
+"""Loads an artifact as a model that can be called. Needs Python 3.11, apache-tvm and numpy.
 
 This file is also inside every artifact, for `loader.py` there.
 """
@@ -78,10 +78,10 @@ def load(
 
     Args:
         path: The ``.tunefarm`` file.
-        threads: How many threads this model's kernels run on. Left out, it is what the artifact was tuned for, but no more than
-            the cores that this process may use; a ``TVM_NUM_THREADS`` that is set comes before that. Another number than it was
-            tuned for is a `ThreadsWarning`.
-        check_versions: Whether another version of apache-tvm is an error; its format for compiled models may differ.
+        threads: The number of threads that kernels run on. By default ``TVM_NUM_THREADS`` if set, else the number that the artifact
+            was tuned for, at most the cores that this process may use. A number other than it was tuned for is a
+            `ThreadsWarning`.
+        check_versions: Whether another version of apache-tvm is an error: its format for compiled models may differ.
 
     Raises:
         ArtifactError: If the file is damaged, or made for another machine, GPU or version.
@@ -92,14 +92,14 @@ def load(
 class TunedModel:
     """A loaded model.
 
-    Concurrency: any thread may call it, and a process that was forked too. On one thread, calls run side by side, each caller's on
-    its own; on several, one after the other.
+    Concurrency: any thread may call it, and so may a forked process. If kernels run on one thread, calls run in parallel, each on
+        its caller's thread; if on several, one after the other.
 
     Attributes:
-        manifest: What is known about the model: versions, checks, latencies, records.
+        manifest: The facts about the model: versions, checks, latencies, records.
         inputs: ``{"name", "shape", "dtype"}`` of each input, in order.
         outputs: The same of each output.
-        threads: How many threads kernels run on.
+        threads: The number of threads that kernels run on.
     """
 
     def __init__(self, path: Path, *, threads: int | None = None, check_versions: bool = True) -> None:
@@ -112,8 +112,8 @@ class TunedModel:
             check_machine_of(self.manifest)
             if self.manifest["target"]["kind"] == "cuda":
                 preload_cuda_runtime()
-            # A fresh folder: a library that was loaded once is never read again from the same path. It can go as soon
-            # as it is loaded: the system keeps a mapped file's contents. Nothing is left behind, even after a crash.
+            # A new folder, since a library is not read again from a path that it was loaded from. The file can be deleted once
+            # it is loaded: the system keeps a mapped file's contents. So nothing is left behind, even after a crash.
             with tempfile.TemporaryDirectory(prefix="tunefarm-") as folder:
                 library = Path(folder) / LIBRARY
                 unpack_library(archive, self.manifest, library)
@@ -123,18 +123,21 @@ class TunedModel:
         self._names = [spec["name"] for spec in self.inputs]
         self._name_set = set(self._names)
         self._taker = OutputTaker(self.outputs, self._device)
-        # Machines that nobody uses at the moment: as many come to be as there are calls at once.
+        # Virtual machines that no call uses at the moment; there are as many as there were calls at the same time.
         self._idle = [self._make_machine()]
 
     def __call__(self, *arrays: ArrayLike, **named: ArrayLike) -> dict[str, NDArray[Any]]:
         """Run the model; inputs by position or by name (``model(**{"input.1": x})``).
 
-        Inputs are numpy arrays, what becomes one, or arrays of any library that knows DLPack. A large one that is contiguous and
-        lies at a multiple of 64 bytes is read where it is; others are copied. The outputs are the caller's: no later call changes
-        them.
+        Inputs are numpy arrays, values that numpy can convert, or arrays of a library that supports DLPack. A large array that is
+        contiguous and aligned to 64 bytes is not copied; others are. No later call changes the outputs.
+
+        Returns:
+            The outputs by name.
 
         Raises:
             ArtifactInputError: If an input is missing, unknown, or of another shape or dtype.
+            ArtifactError: run-failed, if the library fails.
         """
         if not named and len(arrays) == len(self._names):
             return self._run(arrays)
@@ -154,13 +157,13 @@ class TunedModel:
     def batched(self, data: ArrayLike | Mapping[str, ArrayLike] | Iterable[Any]) -> dict[str, NDArray[Any]]:
         """Run the model over any number of samples, and stack the results.
 
-        A sample is one along the first axis of the model's inputs: of a model of batch 1, as many are run one after the other; of
-        a model of batch 8, eight at once. What the last batch lacks is filled up with its last sample again, and cut from the
-        results: so a network whose samples influence each other gives other results there.
+        Samples lie along the first axis of the model's inputs: a model of batch 8 runs eight samples at once. The last batch is
+        padded with copies of its last sample, and the padding is removed from the results. If the samples of a batch influence each
+        other, the results of that batch differ.
 
         Args:
-            data: An array ``[N, ...]``; one per input, by name; or an iterable of samples, each without the first axis: an array,
-                or, of a model of several inputs, a tuple in their order or a mapping by name.
+            data: An array ``[N, ...]``; or a mapping of input names to such arrays; or an iterable of samples without the first
+                axis. A sample is an array; for a model of several inputs, a tuple in their order or a mapping by name.
 
         Returns:
             Each output's array ``[N, ...]`` by name.
@@ -173,12 +176,12 @@ class TunedModel:
     def time(
         self, *, repeat: int = 10, number: int | None = None, inputs: Mapping[str, ArrayLike] | None = None
     ) -> list[float]:
-        """Return seconds per inference, one sample per repeat; after a warm-up.
+        """Return seconds per inference, one value per sample, after a warm-up.
 
         Args:
-            repeat: Samples.
-            number: Inferences per sample. Left out: as many as take 50 ms, at least one.
-            inputs: What to run on; ones if left out.
+            repeat: The number of samples.
+            number: Inferences per sample; by default as many as take 50 ms, at least one.
+            inputs: Arrays by name; by default all elements are one.
 
         Raises:
             ArtifactInputError: As calling the model does.
@@ -211,7 +214,9 @@ class TunedModel:
     def _invoke(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         try:
             return self._threads.call(function, arguments)
-        except _TVM_ERRORS as error:  # the inputs are what the manifest says, so it is not they
+        except (
+            _TVM_ERRORS
+        ) as error:  # the inputs were checked against the manifest, so they are not the cause
             raise ArtifactError(f"{LIBRARY} cannot be run: {_why(error)}", code="run-failed") from error
 
     def _make_machine(self) -> _Machine:
@@ -239,7 +244,7 @@ class TunedModel:
 
 
 class _Machine:
-    """TVM's virtual machine, and where its inputs are put. Concurrency: none; one call has it at a time."""
+    """TVM's virtual machine and its input buffers. Concurrency: none; one call at a time uses it."""
 
     def __init__(self, library: Any, inputs: Sequence[Mapping[str, Any]], device: Any) -> None:
         from tvm import relax
@@ -281,5 +286,5 @@ def _open(library: Path, manifest: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _why(error: Exception) -> str:
-    """Return the last line of what TVM says: a C++ stack trace may come before it."""
+    """Return the last line of TVM's message: a C++ stack trace may come before it."""
     return (str(error).strip().splitlines() or [type(error).__name__])[-1]

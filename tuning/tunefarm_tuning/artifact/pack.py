@@ -1,4 +1,4 @@
-"""Writing artifacts: equal contents give equal bytes."""
+"""Writes artifacts. Equal contents give equal bytes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ PROGRAMS = {
     "container.py": "container.py",
     "loader.py": "loader.py",
     "__main__.py": "command.py",
-    # On the path of whoever uses the loader: names that nobody else has.
+    # The loader's user has them on the module path: no other package has such names.
     **{
         f"tunefarm_{part}.py": f"{part}.py"
         for part in ("arrays", "batches", "cuda_runtime", "machine_check", "model", "session", "threads")
     },
 }
-_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can say
+"""The modules of this package that are copied into an artifact: their names there, and here. Names there never change."""
+_DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can store
 _CHUNK_BYTES = 1 << 20
 _REGULAR_FILE = 0o100644 << 16
 _UNIX = 3
@@ -43,17 +44,20 @@ def pack(
     records: Sequence[TuningRecord],
     check: Callable[[Path], None] | None = None,
 ) -> dict[str, Any]:
-    """Write an artifact and return its manifest, completed with the entries' checksums.
+    """Write an artifact.
 
-    The file appears at `output` whole or not at all; one that was there is replaced.
+    The file appears at `output` complete or not at all. An existing file is replaced.
 
     Args:
-        output: Where; its folder must exist.
+        output: The file to write; its folder must exist.
         library: The compiled network.
-        manifest: What `manifest.make_manifest` returned.
-        report: See `manifest`.
-        records: Those whose kernels are in the library.
-        check: Called with the finished file under a passing name; what it raises keeps the artifact from appearing.
+        manifest: From `compiler.report.make_manifest`.
+        report: From `compiler.report.make_report`.
+        records: The records whose kernels are in the library.
+        check: Called with the complete file under a temporary name; if it raises, nothing appears at `output`.
+
+    Returns:
+        The manifest, with the checksums of the entries.
     """
     here = Path(__file__).parent
     texts = {
@@ -69,7 +73,7 @@ def pack(
     try:
         with os.fdopen(handle, "wb") as file:
             with zipfile.ZipFile(file, "w") as archive:
-                # First, so that reading it takes the head and the directory of a large file only.
+                # First, so that reading it needs only the head and the directory of a large file.
                 archive.writestr(_info(MANIFEST), _json_text(complete))
                 with (
                     library.open("rb") as source,

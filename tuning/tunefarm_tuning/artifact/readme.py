@@ -1,4 +1,4 @@
-"""The README inside an artifact."""
+"""Writes the README inside an artifact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tunefarm_tuning.core.untrusted_text import clean
 
 
 def readme_text(manifest: Mapping[str, Any]) -> str:
-    """Return how to run the artifact, and what it is."""
+    """Return the README's text: what the artifact is, and how to run it."""
     name = clean(str(manifest["name"]), 80)
     file = f"{name}.tunefarm"
     versions = manifest["versions"]

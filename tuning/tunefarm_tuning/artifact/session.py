@@ -1,11 +1,10 @@
-"""``InferenceSession``: an artifact behind the interface of ONNX Runtime's, so that trying one costs a line.
+"""``InferenceSession``: an artifact with the interface of ONNX Runtime's session, so that one line has to change to try it.
 
 This file is also inside every artifact, for `loader.py` there. Needs Python 3.11, apache-tvm and numpy.
 
-What is there does as ONNX Runtime does, but for three things: an error is an `ArtifactInputError` (a `ValueError`) or an
-`ArtifactError`; shapes are those that the model was compiled for, and nothing else; of the session's options
-``intra_op_num_threads`` alone means something here. There is no I/O binding: the model has its outputs' memory made anew at each
-call.
+It behaves as ONNX Runtime does, with three differences: an error is an `ArtifactInputError` (a `ValueError`) or an
+`ArtifactError`; shapes are exactly those that the model was compiled for; of the session's options only
+``intra_op_num_threads`` has an effect. There is no I/O binding: each call allocates its outputs.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class NodeArg:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelMetadata:
-    """What a model says about itself, as far as an artifact knows it."""
+    """A model's metadata, as far as an artifact has them."""
 
     graph_name: str
     producer_name: str = "tunefarm"
@@ -68,7 +67,7 @@ class InferenceSession:
     """Runs an artifact as ``onnxruntime.InferenceSession`` runs a model. Concurrency: as `TunedModel`.
 
     Attributes:
-        model: The artifact beneath.
+        model: The loaded artifact.
     """
 
     def __init__(
@@ -82,9 +81,9 @@ class InferenceSession:
 
         Args:
             path_or_bytes: The ``.tunefarm`` file; it must be a path.
-            sess_options: An ``onnxruntime.SessionOptions``, or anything with an ``intra_op_num_threads``; 0 is the artifact's own.
-            providers: Taken for the sake of callers that name some; the artifact runs on what it was compiled for.
-            provider_options: The same.
+            sess_options: An ``onnxruntime.SessionOptions``, or any object with ``intra_op_num_threads``; 0 is the artifact's own.
+            providers: Ignored, with a warning if the artifact was compiled for another device.
+            provider_options: Ignored.
 
         Raises:
             ArtifactError: As `load` does.
@@ -96,11 +95,11 @@ class InferenceSession:
         threads = getattr(sess_options, "intra_op_num_threads", 0) or None
         self.model = load(path_or_bytes, threads=threads)
         kind = self.model.manifest["target"]["kind"]
-        asked = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
+        requested = [provider if isinstance(provider, str) else provider[0] for provider in providers or ()]
         fits = (PROVIDER, "CUDAExecutionProvider" if kind == "cuda" else "CPUExecutionProvider")
-        if asked and not any(provider in fits for provider in asked):
+        if requested and not any(provider in fits for provider in requested):
             warnings.warn(
-                f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, and not on {', '.join(asked)}",
+                f"the artifact is compiled for {self.model.manifest['target_key']} and runs there, and not on {', '.join(requested)}",
                 UserWarning,
                 stacklevel=2,
             )
@@ -112,16 +111,16 @@ class InferenceSession:
         input_feed: Mapping[str, Any],
         run_options: Any = None,  # noqa: ARG002
     ) -> list[NDArray[Any]]:
-        """Return the outputs that are named, in that order; all of them if none is.
+        """Run the model; return the named outputs in that order, all outputs if none is named.
 
         Args:
-            output_names: Of which outputs.
-            input_feed: The inputs by name: numpy arrays, lists, or arrays of a library that knows DLPack.
-            run_options: Nothing here has options; taken for the sake of callers that give them.
+            output_names: Names of outputs; None or empty for all.
+            input_feed: The inputs by name: numpy arrays, lists, or arrays of a library that supports DLPack.
+            run_options: Ignored.
 
         Raises:
-            ArtifactInputError: If an input is missing, unknown, or does not fit; or an output is unknown.
-            TypeError: If `output_names` is a text.
+            ArtifactInputError: If an input is missing, unknown, or of another shape or dtype; or an output is unknown.
+            TypeError: If `output_names` is a string.
         """
         if isinstance(output_names, str):
             raise TypeError(f"output_names is a list of names, and not {output_names!r}")
@@ -137,11 +136,11 @@ class InferenceSession:
             raise ArtifactInputError(
                 f"there is no output {unknown[0]!r}; the model has {listed(self.model.outputs)}"
             )
-        again: set[str] = set()
+        returned: set[str] = set()
         results = []
         for name in output_names:
-            results.append(outputs[name].copy() if name in again else outputs[name])
-            again.add(name)
+            results.append(outputs[name].copy() if name in returned else outputs[name])
+            returned.add(name)
         return results
 
     def get_inputs(self) -> list[NodeArg]:
@@ -153,15 +152,15 @@ class InferenceSession:
         return [_node(spec) for spec in self.model.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Return nothing: weights are compiled in."""
+        """Return an empty list: weights are compiled in."""
         return []
 
     def get_providers(self) -> list[str]:
-        """Return what runs the model: tunefarm's own kernels."""
+        """Return the name of tunefarm's own provider."""
         return [PROVIDER]
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Return what the artifact knows about the model."""
+        """Return the model's name, and facts from the manifest."""
         manifest = self.model.manifest
         known = {key: manifest.get(key) for key in ("target_key", "device_model", "threads", "created_at")}
         known["sha256"] = (manifest.get("model") or {}).get("sha256")

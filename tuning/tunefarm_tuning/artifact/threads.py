@@ -1,18 +1,18 @@
-"""How many threads an artifact's kernels run on, and nothing done to the caller's. Needs Python 3.11 and apache-tvm.
+"""Runs an artifact's kernels on a number of threads, without changing the caller's threads. Needs Python 3.11 and apache-tvm.
 
-This file is also inside every artifact, for `loader.py` there. What TVM 0.27 does by itself, and what is done about it:
+This file is also inside every artifact, for `loader.py` there. TVM 0.27 behaves as follows, and this module corrects it:
 
-- A pool belongs to the thread that calls, and its size is settled when it is made. Here one thread of the caller's has a pool, the
-  first that calls; the calls of others, and of models on more threads, run on a thread of ours, one per size of pool: however many
-  threads call, there are no more pools than that.
-- Making a pool binds the thread that does, and so all that it starts from then on, to the machine's first cores, whatever it was
-  limited to. ``TVM_BIND_THREADS=0`` prevents that; it is set unless it is set already.
-- The pool's workers go on asking for work for a tenth of a second after each call. ``TVM_THREAD_POOL_SPIN_COUNT`` is set to some
-  five milliseconds' worth, unless it is set already.
-- After a fork the pool's workers are gone, and a call waits for them without end: the child's calls run on a fresh pool. But a
-  child that ends by ``sys.exit``, whose parent's same thread had called on several threads, hangs in TVM's own clearing up.
-  What ``multiprocessing`` starts ends otherwise.
-- On one thread there is no pool at all: calls from several threads run side by side.
+- A thread pool belongs to the calling thread, and its size is fixed when it is made. Here only one of the caller's threads, the first
+  that calls, has a pool. Calls from other threads, and of models on more threads, run on a thread of this module, one for each size of
+  pool: the number of pools does not grow with the number of callers.
+- Making a pool binds the calling thread, and all that it starts afterwards, to the machine's first cores, whatever it was limited to.
+  ``TVM_BIND_THREADS=0`` prevents that; it is set unless it is set already.
+- The pool's workers keep spinning for a tenth of a second after each call. ``TVM_THREAD_POOL_SPIN_COUNT`` is set to about five
+  milliseconds, unless it is set already.
+- After a fork the pool's workers are gone, and a call would wait for them forever: the child's calls run on a new pool. One case
+  remains: a child that ends by ``sys.exit``, and whose parent's same thread had called on several threads, hangs while TVM cleans up.
+  Processes that ``multiprocessing`` starts end in another way.
+- With one thread there is no pool: calls from several threads run in parallel.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ThreadsWarning(UserWarning):
 
 
 def allowed_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many cores this process may use: of those that it is bound to, no more than its control group has time for."""
+    """Return the number of cores that this process may use: those it is bound to, limited by its control group's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(bound, _quota(cgroup) or bound))
 
@@ -49,7 +49,11 @@ def _quota(cgroup: Path) -> int | None:
         try:
             words = " ".join((cgroup / name).read_text(encoding="ascii") for name in names).split()
             quota, period = int(words[0]), int(words[1])
-        except (OSError, ValueError, IndexError):  # "max 100000" is no limit, and nor is no such file
+        except (
+            OSError,
+            ValueError,
+            IndexError,
+        ):  # "max 100000" and a missing file mean that there is no limit
             continue
         if quota > 0 and period > 0:
             return math.ceil(quota / period)
@@ -57,7 +61,7 @@ def _quota(cgroup: Path) -> int | None:
 
 
 def choose_threads(wanted: int | None, manifest: Mapping[str, Any]) -> int:
-    """Return how many threads to run on; warn if the artifact was tuned for another number.
+    """Return the number of threads to run on; warn if the artifact was tuned for another number.
 
     Raises:
         ValueError: If `wanted` is not positive.
@@ -87,9 +91,9 @@ def _count(threads: int) -> str:
 
 
 class KernelThreads:
-    """Runs a model's functions with their kernels on so many threads. Concurrency: all of it.
+    """Runs a model's functions with their kernels on `count` threads. Concurrency: any thread.
 
-    On one thread, calls run side by side. On several, one after the other: each would have all of them.
+    With one thread, calls run in parallel. With several, they run one after the other, since each uses all threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -102,7 +106,7 @@ class KernelThreads:
             os.environ.setdefault("TVM_THREAD_POOL_SPIN_COUNT", _SPIN_COUNT)
         self._configure = tvm_ffi.get_global_func("runtime.config_threadpool")
         self._pool_size = tvm_ffi.get_global_func("runtime.NumThreads")
-        # TVM says this limit, the calling thread's own, to C++ alone. The variable, which is everybody's, would do as well.
+        # Only C++ can set this limit of the calling thread. The environment variable would set it for the whole process.
         runtime = ctypes.PyDLL(tvm.libinfo.find_libtvm_runtime())
         try:
             self._set_limit = getattr(runtime, _SET_LIMIT)
@@ -114,7 +118,7 @@ class KernelThreads:
         _all.add(self)
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-        """Return ``function(*arguments)``."""
+        """Return ``function(*arguments)``, called with the thread limit set."""
         if self.count > 1:
             with self._turn:
                 return self._call_with_pool(function, arguments)
@@ -128,7 +132,7 @@ class KernelThreads:
             self._set_limit(before)
 
     def forget_other_threads(self) -> None:
-        """Go on in a forked process: whoever held the lock is not in it."""
+        """Renew the lock in a forked process, where the thread that held it does not exist."""
         self._turn = threading.Lock()
 
     def _call_with_pool(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
@@ -136,9 +140,11 @@ class KernelThreads:
             before = self._get_limit()
             self._set_limit(self.count)
             try:
-                # Asking for its size makes the pool, if there is none, as large as the limit.
+                # Asking for the pool's size makes a pool of the limit's size if there is none.
                 if self._pool_size() != self.count:
-                    self._configure(_DEFAULT_AFFINITY, self.count)  # fewer of its threads; the limit is unset
+                    self._configure(
+                        _DEFAULT_AFFINITY, self.count
+                    )  # uses fewer of its threads, and unsets the limit
                     self._set_limit(self.count)
                 _here.has_pool = True
                 if self._pool_size() == self.count or _here.is_ours:
@@ -149,11 +155,11 @@ class KernelThreads:
 
 
 def _ignore(limit: int) -> None:
-    """Stand in for a function of TVM's that is not there."""
+    """Replace a function that this TVM lacks."""
 
 
 class _Here(threading.local):
-    """What is known of the calling thread."""
+    """State of the calling thread."""
 
     is_ours = False
     has_pool = False
@@ -176,7 +182,7 @@ def _may_have_pool() -> bool:
 
 
 def _our_thread(count: int) -> ThreadPoolExecutor:
-    """Return our thread whose pool has this size."""
+    """Return this module's thread whose pool has this size."""
     if count not in _ours:
         name = f"tunefarm-pool-of-{count}"
         pool = ThreadPoolExecutor(

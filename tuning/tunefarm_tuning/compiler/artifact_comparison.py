@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tunefarm_tuning.artifact.access import manifest_of
+from tunefarm_tuning.artifact.reading import manifest_of
 from tunefarm_tuning.compiler.model_comparison import ModelComparison
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.cancellation import Cancellation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from tunefarm_tuning.artifact.access import fetch_library, manifest_of
+from tunefarm_tuning.artifact.reading import fetch_library, manifest_of
 from tunefarm_tuning.compiler.session import CompileLimits
 from tunefarm_tuning.core.array_file import save_arrays
 from tunefarm_tuning.core.errors import InvalidInputError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefarm_tuning.artifact.access import fetch_library, manifest_of
+from tunefarm_tuning.artifact.reading import fetch_library, manifest_of
 from tunefarm_tuning.compiler.artifact_comparison import compare_packed
 from tunefarm_tuning.compiler.model_comparison import compare_model
 from tunefarm_tuning.compiler.session import CompileLimits

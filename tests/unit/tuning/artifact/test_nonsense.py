@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from json_mutations import mutated
 
-from tunefarm_tuning.artifact.access import manifest_of
 from tunefarm_tuning.artifact.loader import ArtifactError, extract_library, load, read_manifest
+from tunefarm_tuning.artifact.reading import manifest_of
 from tunefarm_tuning.core.array_file import numpy_dtype
 from tunefarm_tuning.core.errors import TunefarmError
 from tunefarm_tuning.target.toolchain import versions

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 from tuning_records import RECORD
 
-from tunefarm_tuning.artifact.access import manifest_of
-from tunefarm_tuning.artifact.library import library_machine
 from tunefarm_tuning.artifact.loader import (
     KNOWN_CPU_FEATURES,
     ArtifactError,
@@ -25,6 +23,7 @@ from tunefarm_tuning.artifact.loader import (
 )
 from tunefarm_tuning.artifact.machine_check import check_gpu_of
 from tunefarm_tuning.artifact.pack import pack
+from tunefarm_tuning.artifact.reading import library_machine, manifest_of
 from tunefarm_tuning.core.errors import InvalidInputError
 from tunefarm_tuning.records.record import load_records
 from tunefarm_tuning.target.toolchain import versions

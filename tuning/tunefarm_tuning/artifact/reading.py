@@ -1,4 +1,4 @@
-"""Artifacts read by the engine: the loader's checks, with the engine's errors. Imports neither TVM nor numpy."""
+"""Reads artifacts for the engine: the loader's checks, with the engine's errors. Imports neither TVM nor numpy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from tunefarm_tuning.artifact.container import ArtifactError, extract_library, read_manifest
 from tunefarm_tuning.core.errors import InvalidInputError
+
+_ELF_MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
 def manifest_of(path: Path | str) -> dict[str, Any]:
@@ -22,12 +24,21 @@ def manifest_of(path: Path | str) -> dict[str, Any]:
 
 
 def fetch_library(path: Path | str, output: Path) -> None:
-    """Write an artifact's compiled library to a file.
+    """Write an artifact's compiled library to a new file.
 
     Raises:
-        InvalidInputError: If it is damaged.
+        InvalidInputError: If the artifact is damaged; the code is the loader's.
     """
     try:
         extract_library(path, output)
     except ArtifactError as error:
         raise InvalidInputError(error.message, code=error.code) from error
+
+
+def library_machine(path: Path) -> str | None:
+    """Return the machine that a shared library is for, as `platform.machine` names it; None if unknown."""
+    with path.open("rb") as file:
+        header = file.read(20)
+    if len(header) < 20 or header[:4] != b"\x7fELF":
+        return None
+    return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little" if header[5] == 1 else "big"))
