@@ -21,7 +21,7 @@ Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure | MeasureRe
 """The samples of a config in seconds, or why there are none; or a whole measurement, which takes its `run_sec` again."""
 
 _REACH = 3.0
-"""A measurement is cut short where a single call would be (see `adaptive_timing`)."""
+"""A measurement is cut short where a single call would be (see `kernel_timing`)."""
 
 REPLAY_DEVICE = DeviceInfo(model="replay", num_cores=1, name="replay")
 

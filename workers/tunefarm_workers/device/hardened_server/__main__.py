@@ -15,8 +15,8 @@ from tunefarm_tuning.artifact.cuda_runtime import preload_cuda_runtime
 from tunefarm_tuning.measure.device_functions import FUNCTIONS
 from tunefarm_tuning.measure.gpu.nvml import preload
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
+from tunefarm_tuning.measure.gpu.reading import state_and_users
 from tunefarm_tuning.measure.gpu.state import GPU_STATE
-from tunefarm_tuning.measure.gpu.users import state_and_users
 from tunefarm_tuning.process.lifeline import wake_at_end
 from tunefarm_workers.device.hardened_server import tvm_private
 from tunefarm_workers.device.hardened_server.loop import RpcServer, ServerOptions
