@@ -40,7 +40,7 @@ OUTCOMES: Mapping[str, str] = {
     "wrong-answer": "it computed something else",
     "infrastructure-error": "the device or its connection failed: not the candidate's fault, and tried again",
 }
-"""How a trial ended (`tunefarm_tuning.measure.interfaces.Outcome`)."""
+"""How a trial ended (`tunefarm_tuning.core.outcome.Outcome`)."""
 
 STOPS: Mapping[str, str] = {
     "trials": "its trials are spent",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tunefarm_tuning.measure.builder import LocalBuilder
-from tunefarm_tuning.measure.builder.replay import ReplayBuilder
+from tunefarm_tuning.measure.builder import BUILDERS, LocalBuilder, ReplayBuilder
 from tunefarm_tuning.measure.interfaces import Builder
 from tunefarm_tuning.testing.builder_contract import BuilderContract
 from tunefarm_tuning.testing.synthetic import synthetic_task, tiny_space
@@ -37,3 +36,7 @@ class TestReplayBuilderInBackground(TestReplayBuilder):
 def test_a_builder_needs_a_worker() -> None:
     with pytest.raises(ValueError, match="workers"):
         LocalBuilder(workers=-1)
+
+
+def test_every_builder_has_a_contract_test() -> None:
+    assert {"local": TestLocalBuilder, "replay": TestReplayBuilder}.keys() == BUILDERS.keys()

@@ -14,7 +14,7 @@ from tunefarm_tuning.core.outcome import Outcome
 from tunefarm_tuning.measure.builder import LocalBuilder
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import BuildInput, MeasureInput, Runner, TimingOption
-from tunefarm_tuning.measure.runner import LocalRunner, RpcRunner
+from tunefarm_tuning.measure.runner import RUNNERS, LocalRunner, RpcRunner
 from tunefarm_tuning.measure.runner.replay import Recording, ReplayRunner
 from tunefarm_tuning.records.record import TuningRecord
 from tunefarm_tuning.space.config import Config
@@ -156,3 +156,8 @@ class TestReplayRunner(RunnerContract):
 
     def bad(self, kind: str) -> MeasureInput:
         return self._input(self._configs[3 + list(self._BAD).index(kind)])
+
+
+def test_every_runner_has_a_contract_test() -> None:
+    tested = {"local": TestLocalRunner, "rpc": TestRpcRunner, "replay": TestReplayRunner}
+    assert tested.keys() == RUNNERS.keys()

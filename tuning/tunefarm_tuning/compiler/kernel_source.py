@@ -1,4 +1,4 @@
-"""A kernel's source: what a config makes of its workload, as text for people.
+"""`kernel_source`: a kernel's schedule and generated code, as text for people.
 
 ::
 
@@ -23,7 +23,7 @@ from tunefarm_tuning.target.toolchain import toolchain_key
 from tunefarm_tuning.workload.task import TuningTask
 
 SOURCE_KINDS = ("schedule", "llvm", "asm", "cuda")
-"""All that there are; a kernel for a CPU has no ``cuda``, one for a GPU neither ``llvm`` nor ``asm``."""
+"""All kinds of text. A kernel for a CPU has no ``cuda``; one for a GPU has neither ``llvm`` nor ``asm``."""
 
 LIMIT_BYTES = 4 << 20
 _TIMEOUT_SEC = 120.0
@@ -35,8 +35,8 @@ class SourceText:
 
     Attributes:
         kind: One of `SOURCE_KINDS`.
-        text: Its lines. No control characters are in it, whatever names the model has.
-        size_bytes: Of all of it in UTF-8; more than `text` has where that was cut.
+        text: The text, without control characters whatever names the model has.
+        size_bytes: Size of the complete text in UTF-8; more than that of `text` if it was cut.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class SourceText:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the end is missing."""
+        """Whether the end of the text is missing."""
         return len(self.text.encode()) < self.size_bytes
 
     def to_json(self) -> dict[str, Any]:
@@ -58,11 +58,11 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSource:
-    """What a config makes of its workload.
+    """The texts of a kernel.
 
     Attributes:
-        toolchain: The versions that made it.
-        texts: ``schedule`` first.
+        toolchain: The versions that generated the code, as `toolchain_key` writes them.
+        texts: One text for each kind, ``schedule`` first.
     """
 
     toolchain: str
@@ -73,10 +73,10 @@ class KernelSource:
         return tuple(text.kind for text in self.texts)
 
     def find(self, kind: str) -> SourceText:
-        """Return one of the texts.
+        """Return the text of a kind.
 
         Raises:
-            NotFoundError: ``no-such-source`` if the kernel has none of this kind.
+            NotFoundError: If the kernel has no text of this kind (no-such-source).
         """
         for text in self.texts:
             if text.kind == kind:
@@ -88,7 +88,7 @@ class KernelSource:
         )
 
     def text(self, kind: str) -> str:
-        """Return the lines of one of the texts (see `find`)."""
+        """Return the lines of the text of a kind (see `find`)."""
         return self.find(kind).text
 
     def to_json(self) -> dict[str, Any]:
@@ -110,23 +110,26 @@ def kernel_source(
     limits: ChildLimits | None = None,
     cancellation: Cancellation | None = None,
 ) -> KernelSource:
-    """Schedule and build a kernel once more, for its texts: TensorIR as TVMScript, and the generated code.
+    """Schedule and build a kernel again to get its texts: TensorIR as TVMScript, and the generated code.
 
-    The code is what a candidate was measured as: of a CPU LLVM's IR and its assembly, of a GPU CUDA C (neither a GPU nor
-    CUDA's compiler is needed). It takes some seconds, most of them to start the process that does it.
+    The code is the code that was measured: LLVM IR and assembly for a CPU, CUDA C for a GPU (which needs neither a GPU nor CUDA's
+    compiler). It takes a few seconds, most of them for starting a child process.
 
     Args:
         task: The kernel.
-        config: How it is scheduled: a record of it, or a config of its space (where TVM takes a compute location that is
-            not legal elsewhere, this does so too).
-        limit_bytes: A text that is longer loses its last lines.
-        limits: Of the child process.
-        cancellation: Ends it from another thread.
+        config: How the kernel is scheduled: a record of it, or a config of its space. An illegal compute location becomes a legal
+            one, as in a trial.
+        limit_bytes: Longer texts lose their last lines.
+        limits: Limits of the child process.
+        cancellation: Ends the call from another thread.
+
+    Returns:
+        The texts, ``schedule`` first.
 
     Raises:
-        InvalidInputError: ``other-workload``, ``other-target`` or ``other-toolchain`` if the record is of another;
-            ``space-changed`` or ``does-not-apply`` if the config does not fit the workload.
-        ChildFailed: If TVM died over it.
+        InvalidInputError: If the record is of another workload, target or toolchain (other-workload, other-target,
+            other-toolchain); if the config does not fit the workload (space-changed, does-not-apply).
+        ChildFailed: If TVM crashed or exceeded its time.
     """
     space_key: str | None = None
     if isinstance(config, TuningRecord):

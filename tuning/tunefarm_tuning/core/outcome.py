@@ -1,4 +1,4 @@
-"""How a trial ends."""
+"""The outcome classes: how a trial ends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How a trial ended. Every trial ends in exactly one.
+    """How a trial ended. Every trial ends in exactly one class; this is the table of all of them.
+
+    To add a class: add it here, in the order of a trial's steps; return it as a `Failure` from the builder or runner that meets
+    it; add its sentence to `tunefarm_app.report.words.OUTCOMES` and a row to docs/how-to.md. Values are stored in records
+    and databases: never rename one.
 
     Source: the set began as AutoTVM's ``MeasureErrorNo`` (TVM v0.19); crashes have classes of their own
     here, and the device's failures are kept apart from the candidate's.
@@ -14,10 +18,10 @@ class Outcome(StrEnum):
 
     OK = "ok"
     INSTANTIATION_ERROR = "instantiation-error"  # the config does not apply to the workload
-    BUILD_ERROR = "build-error"
+    BUILD_ERROR = "build-error"  # the compiler refused the kernel
     BUILD_TIMEOUT = "build-timeout"
     BUILD_CRASH = "build-crash"  # the compiler died (segfault, out of memory)
-    RUN_ERROR = "run-error"
+    RUN_ERROR = "run-error"  # the kernel failed, and its session goes on
     RUN_TIMEOUT = "run-timeout"
     RUN_CRASH = "run-crash"  # the kernel took its device session down
     WRONG_ANSWER = "wrong-answer"
@@ -25,5 +29,15 @@ class Outcome(StrEnum):
 
     @property
     def counts_against_candidate(self) -> bool:
-        """Whether the candidate itself is to blame; the rest is tried again."""
+        """Whether the candidate itself failed. Any other failure is tried again."""
         return self not in (Outcome.OK, Outcome.INFRASTRUCTURE_ERROR)
+
+    @property
+    def is_build_failure(self) -> bool:
+        """Whether there is no kernel to measure: the candidate failed before it ran."""
+        return self in (
+            Outcome.INSTANTIATION_ERROR,
+            Outcome.BUILD_ERROR,
+            Outcome.BUILD_TIMEOUT,
+            Outcome.BUILD_CRASH,
+        )

@@ -1,1 +1,4 @@
-"""Cost models: from a config, without building it, how fast it will likely be."""
+"""Cost models: they predict how fast a config's kernel is, without building it.
+
+`features.FEATURE_GROUPS` lists the features, `xgb` has the model, `prior` what is known before the first trial.
+"""

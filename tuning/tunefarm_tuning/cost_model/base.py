@@ -1,4 +1,4 @@
-"""The cost model interface."""
+"""Interfaces of cost models: features of configs, groups of trials, and the model itself."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class TrialGroup:
     """Trials that can be compared with each other: those of one task on one device.
 
     Attributes:
-        features: Shape ``(n, f)``; NaN where a feature is not known.
-        throughputs: Goodness of each trial relative to the group's best: 1 for the best, 0 for a failure. Shape ``(n,)``.
-        margins: What is expected of each trial before anything is learnt here: log2 of its throughput, up to a
-            constant. Shape ``(n,)``.
-        weight: How much a trial of this group counts.
+        features: Shape ``(n, f)``; NaN for an unknown feature.
+        throughputs: Throughput of each trial relative to the group's best: 1 for the best, 0 for a failure. Shape ``(n,)``.
+        margins: The prior's expectation of each trial: log2 of its throughput, up to a constant. Shape ``(n,)``.
+        weight: The weight of a trial of this group.
     """
 
     features: FloatArray
@@ -37,11 +36,11 @@ class CostModel(Protocol):
     """
 
     def fit(self, groups: list[TrialGroup]) -> None:
-        """Learn from measurements, two at least; what was learnt before is forgotten."""
+        """Learn from two or more measurements; everything learnt before is forgotten."""
         ...
 
     def predict(self, features: FloatArray, margins: FloatArray) -> FloatArray:
-        """Return a score per row, higher is better; only the order means something. Shape ``(n,)``.
+        """Return a score per row, of which only the order has a meaning: higher is better. Shape ``(n,)``.
 
         Args:
             features: Shape ``(n, f)``.

@@ -1,10 +1,8 @@
-"""Features of configs, read off their decisions alone: no TVM, thousands of rows at once.
+"""Features of configs, computed from their decisions alone: without TVM, for thousands of rows at once.
 
-First those of the loop nest, which mean the same in every space of its kind; then those of this space's own knobs.
-
-Every choice of every knob has its features in a table that is made once, so that a batch is gathered, not
-computed. What several tiles have together (the size of the innermost block, the number of parallel
-iterations) is a sum of logarithms over them.
+First come the groups in `FEATURE_GROUPS`, whose columns mean the same in every space of their kind; then those of this space's own
+knobs. Every choice of every knob has its features in a table that is computed once, so that a batch is looked up, not computed.
+Joint properties of several tiles (the size of the innermost block, the number of parallel iterations) are sums of logarithms.
 """
 
 from __future__ import annotations
@@ -20,39 +18,46 @@ from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.space.factorization import IntArray
 from tunefarm_tuning.space.knob import Knob, KnobKind
 
+FEATURE_GROUPS = (NestFeatures, GpuFeatures)
+"""The feature groups that spaces share, in the order of their columns.
+
+To add one: write a class with ``names`` (one per column; empty if the group does not apply to the space) and ``__call__(rows)``
+(shape ``(n, len(names))``, NaN if unknown), as `NestFeatures`, and list it here. Shipped priors apply only to spaces with the
+same names, so fit them again (benchmarks/prior/) for the spaces that it adds columns to.
+"""
+
 _MAX_ONE_HOT = 16
 
 
 class FeatureMap:
     """Turns rows of one config space into a feature matrix of fixed width.
 
-    Knobs that are the same dimension at the same place in several sketches share their columns; elsewhere a column
-    is 0 in the sketches that do not have it, and the sketch's own columns tell why.
+    Equal knobs at the same position of several sketches share their columns. A column is 0 for sketches without the knob, and the
+    sketch's own columns tell why.
 
     Attributes:
         names: One name per column. Spaces with equal names have comparable features.
-        shared: The first of them: features of the nest and of a GPU, comparable between spaces whose `shared` are equal.
+        shared: The first names: those of `FEATURE_GROUPS`, comparable between spaces whose `shared` are equal.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
         self._space = space
-        self._nest = NestFeatures(space)
-        self._gpu = GpuFeatures(space)
-        self.shared = (*self._nest.names, *self._gpu.names)
+        self._groups = [group(space) for group in FEATURE_GROUPS]
+        self.shared: tuple[str, ...] = tuple(name for group in self._groups for name in group.names)
         names = [f"sketch{number}" for number in range(len(space.sketches))]
         self._blocks: list[
             tuple[int, int, FloatArray, int]
         ] = []  # sketch, column of the row, table, first feature
-        placed: dict[object, int] = {}
+        first_column: dict[object, int] = {}
         tables: dict[object, FloatArray] = {}
         for number, sketch in enumerate(space.sketches):
             for column, knob in enumerate(sketch.knobs, start=1):
                 identity = (column, knob.identity)
-                if identity not in placed:
+                if identity not in first_column:
                     tables[identity], knob_names = _knob_features(knob)
-                    placed[identity] = len(names)
+                    first_column[identity] = len(names)
                     names += [f"{column}.{name}" for name in knob_names]
-                self._blocks.append((number, column, tables[identity], placed[identity]))
+                self._blocks.append((number, column, tables[identity], first_column[identity]))
         self._sums = _joint_features(space)
         self._first_sum = len(names)
         names += self._sums[0]
@@ -60,8 +65,8 @@ class FeatureMap:
         self.names: tuple[str, ...] = (*self.shared, *names)
 
     def __call__(self, rows: IntArray) -> FloatArray:
-        """Return the features of rows; NaN where a sketch has no nest. Shape ``(n, len(names))``."""
-        return np.hstack([self._nest(rows), self._gpu(rows), self._of_knobs(rows)])
+        """Return the features of rows; NaN for a group that does not apply to a row's sketch. Shape ``(n, len(names))``."""
+        return np.hstack([*(group(rows) for group in self._groups), self._of_knobs(rows)])
 
     def _of_knobs(self, rows: IntArray) -> FloatArray:
         features = np.zeros((len(rows), self._width), dtype=np.float32)
@@ -77,7 +82,7 @@ class FeatureMap:
 
 
 def _knob_features(knob: Knob) -> tuple[FloatArray, list[str]]:
-    """Return the features of each choice, and their names."""
+    """Return the features of every choice of a knob, and their names."""
     if knob.kind is KnobKind.TILE:
         logs = np.log2(knob.table).astype(np.float32)
         inner = _suffix_sums(logs)[:, 1:-1]  # the whole product is constant, the last is the factor itself
@@ -93,10 +98,10 @@ def _knob_features(knob: Knob) -> tuple[FloatArray, list[str]]:
 
 
 def _joint_features(space: ConfigSpace) -> tuple[list[str], Sequence[tuple[int, int, FloatArray, IntArray]]]:
-    """Return the names of the joint columns, and what each tile adds to them.
+    """Return the names of the joint columns, and each tile's contribution to them.
 
-    Tiles with equally many parts are of one kind (space loops have more levels than reduction loops). Per kind
-    and level: the product of the factors there, and of everything inside.
+    Tiles with the same number of parts are of one kind, since space loops have more levels than reduction loops. For every kind
+    and level: the product of the factors at that level, and of all levels inside it.
     """
     parts = sorted({k.parts for sketch in space.sketches for k in sketch.knobs if k.kind is KnobKind.TILE})
     names: list[str] = []

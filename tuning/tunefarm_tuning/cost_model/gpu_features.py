@@ -2,7 +2,7 @@
 
 They are computed from the config space (`space.gpu_tiling`), without TVM.
 
-Source: what NVIDIA's CUDA C++ Best Practices Guide counts, beside those of Ansor (Zheng et al., OSDI 2020).
+Source: NVIDIA's CUDA C++ Best Practices Guide, and the features of Ansor (Zheng et al., OSDI 2020).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GpuFeatures:
     """Turns rows of one config space into features; NaN for sketches without tiles for a GPU.
 
     Attributes:
-        names: One per column; empty where no sketch is for a GPU.
+        names: One per column; empty if no sketch is for a GPU.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -88,7 +88,7 @@ def _of(tiling: GpuTiling, rows: IntArray, knobs: tuple[Knob, ...]) -> FloatArra
 
 
 def _resident_blocks(tiling: GpuTiling, use: GpuUse) -> tuple[Quantity, Quantity, Quantity]:
-    """Return how many blocks an SM holds at a time: by all that limits them, by registers, by shared memory."""
+    """Return how many blocks an SM can hold: by all limits together, by registers, by shared memory."""
     device: GpuLimits = tiling.device
     registers = np.minimum(use.registers, device.registers_per_thread)
     by_registers = np.maximum(device.registers_per_sm / (registers * use.threads), 0.25)

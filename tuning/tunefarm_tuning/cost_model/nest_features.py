@@ -1,8 +1,7 @@
-"""Features of a tiled loop nest that mean the same for every workload: what is touched how often, and where it fits.
+"""Features of a tiled loop nest that mean the same for every workload: iterations, bytes accessed and reuse of each level.
 
-They are read off a config's tile factors and the workload's `Computation`, without TVM. Level by level, from the
-whole nest to its innermost block: iterations, bytes of each tensor, reuse. So trials of one convolution teach
-something about another, or about a matrix product.
+They are computed from a config's tile factors and the workload's `Computation`, without TVM: level by level, from the nest to its
+innermost block. So trials of one convolution tell something about another, or about a matrix product.
 
 Source: the features follow Ansor's (Zheng et al., OSDI 2020, section 5.2), computed from the schedule's decisions
 instead of the lowered program.
@@ -22,19 +21,18 @@ from tunefarm_tuning.space.knob import KnobKind
 from tunefarm_tuning.workload.computation import Access, Computation
 
 _ALIGNED_AXES = 3
-"""Of each kind, from the innermost out: channel, width, height; then channel, width, height of the window."""
+"""Axes of each kind that have columns of their own, from the innermost outwards: channel, width, height of image or window."""
 
 _READS = 2
 _INNER_LEVELS = 3
-"""Levels for which a loop may be unrolled, from the innermost out."""
+"""Levels whose loops may be unrolled, from the innermost outwards."""
 
 
 class NestFeatures:
     """Turns rows of one config space into features that can be compared between spaces of the same `structure`.
 
     Attributes:
-        names: One per column; the same for all spaces with one nesting structure. Empty where nothing is known
-            of the computation.
+        names: One per column; the same for all spaces with one nesting structure. Empty if the computation is unknown.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -66,7 +64,7 @@ class NestFeatures:
 
 
 class _SketchNest:
-    """The nest of one sketch, with what does not depend on the config computed once."""
+    """The nest of one sketch; everything independent of the config is computed once."""
 
     def __init__(self, sketch: Sketch, computation: Computation) -> None:
         self._levels = len(sketch.structure)
@@ -167,7 +165,7 @@ class _SketchNest:
         return columns
 
     def _vectors(self, factors: FloatArray, n: int) -> list[FloatArray]:
-        """Return how the innermost space loop fills vectors, and how many accumulators the inner block has."""
+        """Return how well the innermost space loop fills vectors, and how many accumulators the inner block has."""
         if not self._space_axes:
             return [np.zeros(n, dtype=np.float32)] * 4
         inner = factors[self._levels - 1]
@@ -178,7 +176,7 @@ class _SketchNest:
         return [width - self._log_lanes, filled, np.log2(vectors), accumulators]
 
     def _unrolling(self, rows: IntArray, factors: FloatArray, work: FloatArray, n: int) -> list[FloatArray]:
-        """Return the limit of unrolling, and by how much it exceeds the statements of the inner levels."""
+        """Return the limit of unrolling, and by how much it exceeds the statements of each inner level."""
         if self._unroll is None:
             return [np.zeros(n, dtype=np.float32)] * (1 + _INNER_LEVELS)
         column, table = self._unroll
@@ -190,9 +188,9 @@ class _SketchNest:
 
 
 def _strides(accesses: Sequence[Access | None], num_axes: int) -> tuple[FloatArray, list[slice]]:
-    """Return how far each axis moves each dimension of all accesses, and which of these dimensions are whose.
+    """Return the stride of each axis in each dimension of all accesses, and the slice of dimensions of each access.
 
-    With the extents of the axes, less one, it gives how many indices of each dimension are spanned, less one.
+    Strides times (extents - 1) of the axes is the number of indices that each dimension spans, less one.
     """
     rows: list[FloatArray] = []
     dims = []

@@ -1,7 +1,6 @@
-"""What is known of loop nests before a task's first trial: models fitted to trials of other workloads.
+"""Priors: models of loop nests that predict before a task's first trial, fitted to trials of other workloads.
 
-They ship with the package. `benchmarks/prior/` collects their trials and fits them, on workloads that no benchmark
-measures.
+They ship with the package. `benchmarks/prior/` collects the trials, of workloads that no benchmark measures, and fits them.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from tunefarm_tuning.cost_model.base import FloatArray
 FOLDER = Path(__file__).with_name("priors")
 
 Of = Literal["throughput", "trial_sec"]
-"""What is expected of a config: its throughput relative to the best of its task, or how long trying it takes."""
+"""What a prior predicts of a config: its throughput relative to the best of its task, or the seconds of its trial."""
 
 
 class Prior(Protocol):
-    """Expects, of each row of nest features, log2 of something, up to a constant that is a task's own."""
+    """Predicts log2 of a quantity for each row of nest features, up to a constant of the task."""
 
     names: tuple[str, ...]
 
     def predict(self, features: FloatArray) -> FloatArray:
-        """Return one expectation per row. Shape ``(n,)``."""
+        """Return one prediction per row. Shape ``(n,)``."""
         ...
 
 
 def path_of(names: tuple[str, ...], of: Of) -> Path:
-    """Return where the prior for the nest features `names` is, or would be."""
+    """Return the path of the prior for the nest features `names`, whether or not it exists."""
     structure = names[0].partition(".")[0]
     return FOLDER / f"{structure.lower()}.{of}.ubj"
 
 
 @cache
 def load_prior(names: tuple[str, ...], of: Of) -> Prior | None:
-    """Return the prior for the nest features `names`; None where none is shipped for them."""
+    """Return the prior for the nest features `names`; None if none is shipped for them."""
     if not names:
         return None
     path = path_of(names, of)

@@ -1,4 +1,4 @@
-"""What a cost model is fitted to: a task's own trials, histories of others, and what is known before either."""
+"""`TrialData`: the data that a cost model is fitted to, of a task's own trials, histories of other tasks, and a prior."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LIKE_NEST_WEIGHT = 0.2
 
 
 class TrialData:
-    """Turns trials on one config space, and histories of others, into a cost model's data.
+    """Turns trials on one config space, and histories of other spaces, into a cost model's data.
 
-    A row's features are those of its config and, last, the prior's expectation, which is its margin as well. A history
-    of another space has the features that its loop nest shares with this one's; the rest are NaN.
+    A row's features are those of its config and, last, the prior's prediction, which is its margin as well. A history of another
+    space has the features that both loop nests share; the others are NaN.
 
     Args:
-        space: Of the task that is tuned.
-        use_prior: Whether to look for a prior for the space's kind of loop nest.
+        space: The space of the task that is tuned.
+        use_prior: Whether to use a prior for the space's kind of loop nest, if there is one.
 
     Attributes:
         history_version: Grows whenever other histories are loaded.
@@ -43,6 +43,7 @@ class TrialData:
 
     @property
     def has_prior(self) -> bool:
+        """Whether there is a prior for the space."""
         return self._prior is not None
 
     def features(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -52,22 +53,26 @@ class TrialData:
         return np.hstack([features, margins[:, None]]), margins
 
     def expected_trial_sec(self, features: FloatArray) -> FloatArray:
-        """Return log2 of how long trying each row should take, up to a constant; zeros where nothing is known.
+        """Return log2 of the expected seconds of each row's trial, up to a constant; zeros without a prior.
 
         Args:
-            features: As `features` returned them. Shape ``(n, f)``.
+            features: From `features`. Shape ``(n, f)``.
         """
         if self._trial_sec is None:
             return np.zeros(len(features), dtype=np.float32)
         return self._trial_sec.predict(features[:, : len(self._map.shared)])
 
     def groups(self, trials: Sequence[tuple[IntArray, float | None]]) -> list[TrialGroup]:
-        """Return the task's own trials (row, cost in seconds or None for a failure) and the histories."""
+        """Return the groups of the task's own trials and of the histories.
+
+        Args:
+            trials: Row and seconds per call of each trial; None for a failure.
+        """
         own = self._own_group(trials, weight=1.0)
         return self._histories if own is None else [own, *self._histories]
 
     def load_history(self, histories: Sequence[TaskHistory]) -> None:
-        """Take in histories; those that were loaded before and are not among them are forgotten."""
+        """Use these histories, and no others."""
         loaded = [(history.space.key, history.records) for history in histories]
         if loaded == self._loaded:
             return
@@ -84,7 +89,7 @@ class TrialData:
                 self._histories.append(group)
 
     def fastest_rows(self, n: int) -> list[list[IntArray]]:
-        """Return, for each history of this very space, its fastest rows, best first."""
+        """Return the `n` fastest rows of each history of this same space, the fastest first."""
         return [[row for _, row in sorted(group, key=lambda pair: pair[0])[:n]] for group in self._same]
 
     def _same_space(self, history: TaskHistory) -> TrialGroup | None:
@@ -134,7 +139,7 @@ def _rows(history: TaskHistory, space: ConfigSpace) -> list[tuple[IntArray, floa
 
 
 def _throughputs(costs: Sequence[float | None]) -> FloatArray | None:
-    """Return throughputs relative to the best; None where nothing worked: there is no order among failures."""
+    """Return throughputs relative to the best; None if all trials failed, since failures have no order."""
     best = min((cost for cost in costs if cost is not None), default=None)
     if best is None:
         return None

@@ -1,4 +1,4 @@
-"""XGBoost as a cost model. The only module that imports xgboost."""
+"""Cost models with XGBoost. No other module imports xgboost."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from tunefarm_tuning.cost_model.base import FloatArray, TrialGroup
 Objective = Literal["reg:squarederror", "rank:pairwise"]
 
 _WORST = -3.0
-"""log2 of the relative throughput below which all candidates are equally bad, failures among them."""
+"""log2 of the relative throughput below which all candidates count as equally bad, as failures do."""
 
 
 class XGBCostModel:
-    """Gradient-boosted trees over config features: what the margins leave unexplained.
+    """Implements `CostModel` with gradient-boosted trees, which predict what the margins do not explain.
 
     Args:
-        seed: Of the row, column and pair sampling.
-        objective: Regression of the logarithm of throughput was better among the best candidates, where it was
-            measured, and faster to fit; ranking needs no scale at all.
-        num_threads: More than one pays from some thousand rows on.
+        seed: Seed of the sampling of rows, columns and pairs.
+        objective: Regression of the logarithm of throughput, or ranking. In our measurements regression was better among the best
+            candidates, and faster to fit; ranking needs no scale.
+        num_rounds: Number of trees.
+        max_depth: Depth of a tree.
+        eta: Learning rate.
+        num_threads: More than one is faster from a few thousand rows on.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class XGBCostModel:
             "verbosity": 0,
         }
         if self._ranks:
-            # Throughputs are floats: the exponential gain of NDCG is for small whole grades.
+            # Throughputs are floats; NDCG's exponential gain is for small integer grades.
             self._params |= {
                 "ndcg_exp_gain": False,
                 "lambdarank_pair_method": "mean",
@@ -85,10 +88,14 @@ class XGBCostModel:
 
 
 class LoadedModel:
-    """A model that was fitted elsewhere, on the features `names`.
+    """A fitted model read from a file.
 
     Args:
-        path: As XGBoost's ``save_model`` wrote it (JSON or UBJSON), with the features' names.
+        path: A file of XGBoost's ``save_model`` (JSON or UBJSON) with the features' names.
+        num_threads: The number of threads of a prediction.
+
+    Attributes:
+        names: The names of the features.
     """
 
     def __init__(self, path: Path, *, num_threads: int = 1) -> None:
@@ -103,10 +110,10 @@ class LoadedModel:
 
 
 def _label(group: TrialGroup) -> FloatArray:
-    """Return what to regress: log2 of throughput, moved so that the margins are right on average.
+    """Return the labels of a regression: log2 of throughput, shifted so that the margins are right on average.
 
-    The best of a group may be far from what its task can reach, so its scale is not that of the margins; where there
-    are none, it is all that there is.
+    The best trial of a group may be far from the best possible one, so throughputs and margins differ by a constant. Without
+    margins, labels are not shifted.
     """
     logs = np.log2(np.maximum(group.throughputs, 2.0**_WORST))
     if not group.margins.any():

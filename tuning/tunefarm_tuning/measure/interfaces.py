@@ -1,7 +1,7 @@
-"""Building and measuring candidates: values in, values out; a failed candidate is data.
+"""Interfaces of building and measuring candidates: values in, values out; a failed candidate is data.
 
-A `Builder` turns configs into kernels, a `Runner` times kernels on a device. Both take a batch and return
-one result per input, in order; neither raises for a bad candidate. A result holds a value or a `Failure`, never both.
+A `Builder` turns configs into kernels, a `Runner` times kernels on a device. Both take a batch and return one result per input,
+in order. Neither raises for a bad candidate: a result holds a value or a `Failure`, never both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 if TYPE_CHECKING:
-    # It brings NumPy, which a server that only keeps records has no need of.
+    # It imports NumPy, which a server that only stores records does not need.
     from tunefarm_tuning.space.config_space import ConfigSpace
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no value."""
+    """A failed build or measurement: its class, and a message for people."""
 
     outcome: Outcome
     message: str
@@ -32,6 +32,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildInput:
+    """A config to build for a task."""
+
     task: TuningTask
     config: Config
 
@@ -41,12 +43,13 @@ class BuildResult:
     """A built kernel, or why there is none.
 
     Attributes:
-        config: The config as applied: an illegal compute location snaps to a legal one, so this can
-            differ from the config asked for. Trials are identified and deduplicated by it.
-        artifact_path: Shared library whose ``main`` takes the workload's arguments.
-        build_sec: Wall-clock of applying and building, waiting not counted.
-        apply_sec: Of that, applying the config: the schedule and its postprocessors. 0 where nothing was applied: the
-            kernel was known already, or the build ended before it could tell.
+        config: The config as applied, which can differ from the requested one: an illegal compute location becomes a legal one.
+            Trials are identified and deduplicated by it.
+        build_sec: Wall-clock seconds of applying the config and building, without waiting.
+        apply_sec: The part of `build_sec` for applying the config: the schedule and its postprocessors. 0 if nothing was
+            applied, since the kernel was known already or the build ended before.
+        artifact_path: Shared library whose ``main`` takes the workload's arguments; None on failure.
+        failure: Why there is no kernel; None if there is one.
     """
 
     config: Config
@@ -71,8 +74,10 @@ class MeasureInput:
     """A kernel to time.
 
     Attributes:
-        rival_sec: Best cost known of the task; None if there is none. A kernel that is hopeless against it is timed
-            briefly only.
+        task: The kernel's task.
+        artifact_path: The kernel's shared library, from `BuildResult`.
+        rival_sec: Seconds per call of the best kernel known of the task; None if there is none. A kernel that is hopeless against
+            it is timed only briefly.
     """
 
     task: TuningTask
@@ -85,10 +90,11 @@ class MeasureResult:
     """A kernel's timing, or why there is none.
 
     Attributes:
-        samples_sec: Raw mean seconds per call, one per repeat, in measuring order; empty on failure.
-        run_sec: Wall-clock of the whole measurement (upload, warm-up and timing), queueing not counted.
-        truncated: The kernel was hopeless against its rival, and timing ended after a few short samples.
-        facts: What is to be kept with the samples: how the GPU was, say (see `tvm.device.gpu`). JSON values.
+            run_sec: Wall-clock seconds of the measurement (upload, warm-up and timing), without queueing.
+        samples_sec: Mean seconds per call, one value per sample, in measuring order; empty on failure.
+        failure: Why there is no timing; None if there is one.
+        truncated: Whether timing ended after a few short samples, since the kernel was hopeless against its rival.
+        facts: JSON values to store with the samples, such as the GPU's state (see `tvm.device.gpu`).
     """
 
     run_sec: float
@@ -104,13 +110,19 @@ class MeasureResult:
 
     @property
     def noise(self) -> float | None:
-        """Spread of the samples relative to their median (see `relative_noise`); None where there are too few."""
+        """Spread of the samples relative to their median (see `relative_noise`); None for fewer than three samples."""
         return relative_noise(self.samples_sec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What a measurement ran on. `model` groups devices whose timings can be compared."""
+    """The device of a measurement.
+
+    Attributes:
+        model: Groups devices whose timings can be compared.
+        num_cores: Physical cores.
+        name: The device's own name.
+    """
 
     model: str
     num_cores: int
@@ -125,9 +137,9 @@ class DeviceInfo:
 
 
 class Builds(Iterator[tuple[int, BuildResult]], Protocol):
-    """A batch that is being built: results as they get ready, each with its input's index.
+    """A batch that is being built: results as they become available, each with its input's index.
 
-    Who leaves it before its end closes it.
+    A caller that does not take all results must close it.
     """
 
     def close(self) -> None:
@@ -136,19 +148,18 @@ class Builds(Iterator[tuple[int, BuildResult]], Protocol):
 
 
 class Builder(Protocol):
-    """Builds candidates.
+    """Builds candidates. `builder.BUILDERS` lists the implementations.
 
-    Ordering: `build` returns one result per input, in the input's order; `build_each` yields them as they get ready.
-    Concurrency: any thread; batches that came earlier are built first. A builder runs a batch in parallel inside. One
-        whose `build_each` begins when it is called, and not at the first `next`, builds while its caller does
-        something else.
+    Ordering: `build` returns one result per input, in the input's order; `build_each` yields results as they become available.
+    Concurrency: any thread; earlier batches are built first. A batch is built in parallel. If `build_each` starts when it is
+        called, and not at the first `next`, it builds while the caller does something else.
     Failure: a bad candidate, a compiler crash and a time-out are results; the builder stays usable.
-    Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) it was given; `close` deletes the rest.
+    Ownership: the caller deletes the artifacts (`BuildResult.artifact_path`) that it took; `close` deletes all others.
     """
 
     @property
     def workers(self) -> int:
-        """How many candidates it builds at a time."""
+        """How many candidates are built in parallel."""
         ...
 
     def config_space(self, task: TuningTask) -> ConfigSpace:
@@ -167,14 +178,14 @@ class Builder(Protocol):
 
 
 class Runner(Protocol):
-    """Measures built candidates on one device, one at a time.
+    """Measures built candidates on one device, one at a time. `runner.RUNNERS` lists the implementations.
 
     Ordering: `run` and `run_interleaved` return one result per input, in the input's order.
-    Rivals: `run` may time a kernel briefly that is hopeless against `MeasureInput.rival_sec`, or against the best kernel
-        of the same task before it in the batch (`MeasureResult.truncated`).
+    Rivals: `run` may time a kernel only briefly if it is hopeless against `MeasureInput.rival_sec`, or against an earlier kernel
+        of the same task in the batch (`MeasureResult.truncated`).
     Concurrency: one caller at a time.
-    Failure: a bad candidate is a result; so is a lost device (`Outcome.INFRASTRUCTURE_ERROR`), and the rest of the
-        batch then ends the same way. No call outlasts the sum of its candidates' time-outs by more than a few seconds.
+    Failure: a bad candidate is a result. So is a lost device (`Outcome.INFRASTRUCTURE_ERROR`), which is then the result of the rest
+        of the batch, too. A call takes at most a few seconds longer than the sum of its candidates' time limits.
     """
 
     @property
@@ -182,7 +193,7 @@ class Runner(Protocol):
 
     @property
     def shares_host(self) -> bool:
-        """Whether building on this machine disturbs the timings: the device is, or may be, this machine's CPU."""
+        """Whether building on this machine disturbs the timings, since the device is, or may be, this machine's CPU."""
         ...
 
     def run(self, inputs: Sequence[MeasureInput]) -> list[MeasureResult]: ...
@@ -190,7 +201,7 @@ class Runner(Protocol):
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
         """Time kernels of one workload in turn (A B C, A B C, ...), `rounds` samples of each; rivals are ignored.
 
-        Where one of them breaks, each is measured by itself, so that the others have their samples.
+        If one of them fails, each is measured by itself, so that the others have their samples.
 
         Raises:
             ValueError: If the inputs are of different workloads or targets.
@@ -198,7 +209,7 @@ class Runner(Protocol):
         ...
 
     def release(self) -> None:
-        """Let go of the device for now: between rounds another process may want it. The next call takes it again."""
+        """Release the device between rounds, for other processes. The next call takes it again."""
         ...
 
     def close(self) -> None: ...
@@ -208,15 +219,15 @@ class Runner(Protocol):
 class TimingOption:
     """How long a candidate is timed.
 
-    Many short samples: their median is the cost, and on a shared machine an interruption then spoils one of ten. The
-    default takes about 35 ms for a kernel that may be the best, and one or two calls for one that is hopeless.
+    The cost is the median of many short samples, so that an interruption on a shared machine spoils one of ten. The default takes
+    about 35 ms for a kernel that may be the best, and one or two calls for a hopeless one.
 
     Attributes:
-        repeat: Samples per candidate at most.
-        number: Calls per sample, at least; raised until a sample lasts `min_repeat_ms`.
-        min_repeat_ms: Shortest time of one sample.
-        max_timing_ms: Fewer samples are taken, but not under three, where `repeat` of them would take longer than this.
-        timeout_sec: Hard limit on one candidate, session and upload included.
+        repeat: The most samples per candidate.
+        number: The fewest calls per sample; raised until a sample lasts `min_repeat_ms`.
+        min_repeat_ms: Shortest time of one sample, in milliseconds.
+        max_timing_ms: If `repeat` samples would take longer than this, fewer are taken, but at least three.
+        timeout_sec: Hard limit for one candidate in seconds, with session and upload.
     """
 
     repeat: int = 10
@@ -228,7 +239,10 @@ class TimingOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOption:
-    """Who builds and who measures (AutoTVM's ``measure_option``)."""
+    """The builder and the runner of a search.
+
+    Source: AutoTVM's ``measure_option``.
+    """
 
     builder: Builder
     runner: Runner

@@ -9,7 +9,10 @@ from typing import Any
 
 
 class MissReason(StrEnum):
-    """Why a task runs its untuned kernel. The first four are known before anything is built."""
+    """Why a task runs its untuned kernel. The first four are known before anything is built.
+
+    To add a reason: add it here, and its sentence to `tunefarm_app.report.words.REASONS`. Values are stored: never rename one.
+    """
 
     NO_RECORD = "no-record"  # nothing was ever measured for this workload, or every trial failed
     OTHER_TARGET = "other-target"
@@ -31,7 +34,7 @@ FALLBACK_REASONS = frozenset(
         MissReason.SLOWER_THAN_UNTUNED,
     }
 )
-"""Misses where a record was there and applied, but its kernel was left out after it had been run."""
+"""Misses whose record applied, but whose kernel was left out after it had been run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +42,11 @@ class CoveredTask:
     """A task that runs the kernel of its best record.
 
     Attributes:
+        workload_key: `Workload.key`.
         name: The kernel's name in the graph.
         weight: Calls per inference.
         record_cost_sec: Seconds per call when it was tuned.
-        tuned_sec: Median seconds per call in the check of this compile; None where it was not timed.
+        tuned_sec: Median seconds per call in the check of this compile; None if it was not timed.
         untuned_sec: The same of the untuned kernel.
     """
 
@@ -70,7 +74,15 @@ class CoveredTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedTask:
-    """A task that runs its untuned kernel. `message` says more than `reason` where there is more to say."""
+    """A task that runs its untuned kernel.
+
+    Attributes:
+        workload_key: `Workload.key`.
+        name: The kernel's name in the graph.
+        weight: Calls per inference.
+        reason: Why it does not run a tuned kernel.
+        message: Details of the reason; may be empty.
+    """
 
     workload_key: str
     name: str
@@ -94,14 +106,19 @@ class MissedTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What became of every task of a model; both lists are in order of first use."""
+    """Which tasks of a model run a tuned kernel.
+
+    Attributes:
+        hits: The tasks that run the kernel of their best record, in order of first use.
+        misses: The tasks that run their untuned kernel, in order of first use.
+    """
 
     hits: tuple[CoveredTask, ...]
     misses: tuple[MissedTask, ...]
 
     @property
     def fallbacks(self) -> tuple[MissedTask, ...]:
-        """The misses whose tuned kernel was built, run and left out."""
+        """The misses whose tuned kernel was run and left out."""
         return tuple(miss for miss in self.misses if miss.reason in FALLBACK_REASONS)
 
     def __str__(self) -> str:

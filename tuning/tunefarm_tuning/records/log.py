@@ -1,4 +1,4 @@
-"""A file of tuning records that grows while a run goes on, and outlives its being killed."""
+"""`RecordLog`: a file of tuning records that grows during a run and stays readable if the run is killed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 class RecordLog(Closing):
-    """Appends records to a JSON-lines file; each `append` is on disk when it returns.
+    """Appends records to a JSON-lines file, which it makes if needed. Each `append` is written when it returns.
 
-    A last line that a killed writer left unfinished is cut off first, so that no record is glued to it.
+    An incomplete last line, which a killed writer left, is removed first.
 
     Raises:
-        InvalidInputError: If the file cannot be written, with code ``bad-log-path``.
+        InvalidInputError: If the file cannot be written (code bad-log-path).
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -34,6 +34,7 @@ class RecordLog(Closing):
             ) from error
 
     def append(self, records: Iterable[TuningRecord]) -> None:
+        """Write records at the end of the file."""
         for record in records:
             self._file.write(record.to_json() + "\n")
         self._file.flush()
@@ -43,7 +44,7 @@ class RecordLog(Closing):
 
 
 def _mend(path: Path) -> None:
-    """End the last line: with a newline if it is whole, by cutting it off if it is not."""
+    """Complete the last line: with a newline if it is a record, else by removing it."""
     with path.open("rb+") as file:
         size = file.seek(0, 2)
         start = max(0, size - _LONGEST_LINE_BYTES)

@@ -1,4 +1,4 @@
-"""Tuning records: immutable measured facts, one JSON object a line."""
+"""`TuningRecord`: an immutable measured fact, stored as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -21,20 +21,24 @@ CONFIRMED = "confirmed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningRecord:
-    """What one measurement found.
+    """The result of one trial.
 
-    A record holds for its workload, target, device model and toolchain together: none of the four may be ignored
-    when it is looked up.
+    A record holds only for its workload, target, device model and toolchain together: a lookup needs all four.
 
     Attributes:
+        workload_key: `Workload.key`.
         target_key: `Target.key`.
         device_model: `DeviceInfo.model`.
-        toolchain: Versions that made the kernel, as `toolchain.toolchain_key` writes them.
+        toolchain: Versions that built the kernel, as `toolchain.toolchain_key` writes them.
         space_key: `ConfigSpace.key` of the space that `config` is a point of.
-        samples_sec: Raw samples, seconds per call; empty unless `outcome` is ok.
-        build_sec: Wall-clock of the build.
-        measured_at: Unix time, seconds.
-        message: What went wrong, where something did.
+        config: The config as applied.
+        outcome: How the trial ended.
+        samples_sec: Mean seconds per call, one value per sample; empty unless `outcome` is ok.
+        build_sec: Wall-clock seconds of the build.
+        measured_at: Unix time in seconds.
+        tuner: Name of the tuner that proposed the config.
+        message: What went wrong; empty if nothing did.
+        extra: Further facts as JSON values; `CONFIRMED` marks a confirming record.
     """
 
     workload_key: str
@@ -53,16 +57,16 @@ class TuningRecord:
 
     @property
     def cost_sec(self) -> float | None:
-        """Median of the samples; None where there are none."""
+        """Median of the samples in seconds per call; None if there are none."""
         return median(self.samples_sec) if self.samples_sec else None
 
     @property
     def confirmed(self) -> bool:
-        """Whether this was a second measurement, side by side with the task's other best (see `without_superseded`)."""
+        """Whether this is a second measurement, side by side with the other best configs of the task (see `records.selection`)."""
         return self.extra.get(CONFIRMED) is True
 
     def to_json(self) -> str:
-        """Return one line of JSON (no newline)."""
+        """Return the record as one line of JSON, without a newline."""
         return json.dumps(
             {
                 "version": SCHEMA_VERSION,
@@ -88,7 +92,7 @@ class TuningRecord:
         """Read a line that `to_json` wrote.
 
         Raises:
-            InvalidRecordError: If it is not such a line; the message says what is missing or wrong.
+            InvalidRecordError: If it is not a record, or of another schema version; the message says what is missing or wrong.
         """
         try:
             data = json.loads(line)
@@ -122,11 +126,12 @@ class TuningRecord:
 
 
 def load_records(path: Path | str) -> Iterator[TuningRecord]:
-    """Yield the records of a JSON-lines file; blank lines are skipped.
+    """Yield the records of a JSON-lines file.
+
+    Blank lines are skipped, and so is an incomplete last line, which a killed writer left.
 
     Raises:
-        InvalidRecordError: At the first line that is not a record; the message has its number. A last line
-            without a newline that does not parse (a writer was killed in the middle of it) is left out silently.
+        InvalidRecordError: At the first other line that is not a record; the message has its number.
     """
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, start=1):

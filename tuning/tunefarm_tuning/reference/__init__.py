@@ -1,1 +1,1 @@
-"""What a network's right answer is: reference runs, random inputs, comparison."""
+"""Correct outputs of a network: reference runs, random inputs, comparison within a tolerance."""

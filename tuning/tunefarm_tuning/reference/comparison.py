@@ -1,10 +1,9 @@
-"""Whether two arrays are the same answer, within what rounding explains.
+"""Compares arrays within the tolerance that rounding explains.
 
-Floats: an element may be off by a share of itself plus a share of the array's root mean square (the error of a sum
-follows the size of its terms, not of the sum). NaN must meet NaN, and an infinity the same infinity.
-Integers and booleans: equal; one step is forgiven in 8-bit types (a rounding tie), and so is one element in a
-thousand (an argmax, a comparison, where two floats tie). Where weights were rounded, or what flows through the network is,
-all of this is as wide as that takes.
+Floats: an element may differ by a share of itself plus a share of the array's root mean square, since the error of a sum depends on
+the size of its terms. NaN must meet NaN, and an infinity the same infinity. Integers and booleans must be equal, except for one
+step in 8-bit types (a rounding tie), and for one element in a thousand (an argmax or a comparison of two floats that tie). The
+tolerance is wider if weights were rounded, or if the network rounds its activations.
 """
 
 from __future__ import annotations
@@ -22,36 +21,39 @@ RELATIVE_TOLERANCE: Mapping[str, float] = {
     "float16": 5e-2,
     "bfloat16": 1e-1,
 }
-# Smaller than the above where a dtype allows it: a large column must not hide a wrong small one.
+# Smaller than the above if a dtype allows it: large elements must not hide wrong small ones.
 _SHARE_OF_RMS = {"float64": 1e-7, "float32": 2e-4, "float16": 5e-2, "bfloat16": 1e-1}
 _SMALLEST_ABSOLUTE = {"float64": 1e-12, "float32": 1e-7, "float16": 1e-4, "bfloat16": 1e-3}
 _FORGIVEN_SHARE = 1e-3
-# By what weights were rounded to. A sum of products is off by about the root of its length times what its terms are off by,
-# a twentieth of a step: so an element's own size says little, and the root mean square much.
 STEPS = "steps"
-"""What is rounded where a network rounds what flows through it to integers, as quantised ones do."""
-# There a tie between two floats moves a whole step, and the steps behind it: two runtimes that are both right differ so.
+"""The rounding of a network that rounds its activations to integers, as quantised networks do: a tie between two floats then
+moves a value by a whole step, and later values too, so that two correct runtimes differ."""
 TIES = "ties"
-"""What is rounded where a single kernel does so: as `STEPS` for those few elements where a float ties, as without elsewhere."""
+"""The rounding of a single kernel that rounds to integers: as `STEPS` for the few elements that tie, as float32 for all others."""
 BFLOAT16 = "bfloat16"
-"""What is rounded where a network, or a kernel, computes in bfloat16, or has such weights: sums in another order may be a step of
-it apart, 0.4 %."""
+"""The rounding of a network or kernel that computes in bfloat16, or has such weights: sums in another order may differ by a step of
+bfloat16, 0.4 %."""
+# Relative tolerance, share of the root mean square, and share of integers that may differ, by rounding. The error of a sum of
+# products is about the root of its length times a twentieth of a step: it depends on the root mean square, not on the element.
 _ROUNDED = {"float16": (1e-2, 1e-2, 2e-2), BFLOAT16: (5e-2, 5e-2, 5e-2), STEPS: (1e-1, 1e-1, 5e-2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How two arrays compare.
+    """The comparison of two arrays.
 
     Attributes:
-        max_abs_error: Over elements that are finite in both; 0.0 where there are none.
-        max_rel_error: The same, as a share of the expected array's root mean square.
-        mean_rel_error: The mean instead of the largest.
-        rtol: The relative tolerance that was asked for; 0.0 for integers and booleans.
-        mismatches: Elements outside of the tolerance.
-        elements: How many there are.
-        comparable: How many of them are finite in the expected array: with none, `ok` says little.
-        message: What is wrong; empty when `ok`.
+        name: The output's name.
+        dtype: The expected dtype.
+        ok: Whether the arrays are equal within the tolerance.
+        max_abs_error: Largest difference of elements that are finite in both; 0.0 if there are none.
+        max_rel_error: The same as a share of the expected array's root mean square.
+        rtol: The relative tolerance; 0.0 for integers and booleans.
+        mismatches: Number of elements outside of the tolerance.
+        elements: Number of all elements.
+        comparable: Number of elements that are finite in the expected array: if it is 0, `ok` says little.
+        message: What is wrong; empty if `ok`.
+        mean_rel_error: Mean difference as a share of the root mean square.
     """
 
     name: str
@@ -77,14 +79,14 @@ class Comparison:
 def compare_arrays(
     name: str, actual: NDArray[Any], expected: NDArray[Any], *, rounding: str = "float32"
 ) -> Comparison:
-    """Compare one output with what it should be.
+    """Compare an output with the expected one.
 
     Args:
-        name: The output's.
-        actual: What it is.
-        expected: What it should be.
-        rounding: What the weights behind it were rounded to: ``"float16"``, `BFLOAT16`; `STEPS` where the network itself
-            rounds, `TIES` where one kernel does; anything else is no rounding.
+        name: The output's name.
+        actual: The output.
+        expected: The expected output; its dtype decides the tolerance. Another shape or dtype of `actual` is a mismatch.
+        rounding: What widens the tolerance: ``"float16"`` or `BFLOAT16` for weights stored so, `STEPS` for a network that rounds
+            its activations, `TIES` for one kernel that does; any other value widens nothing.
     """
     dtype = str(expected.dtype)
     rounded = _ROUNDED.get(rounding, (0.0, 0.0, 0.0))
@@ -168,7 +170,7 @@ def _compare_exact(
     name: str, actual: NDArray[Any], expected: NDArray[Any], forgiven_share: float
 ) -> Comparison:
     got, want = actual.astype(np.float64), expected.astype(np.float64)
-    # 64-bit integers do not fit a float64 exactly, so equality is asked of the originals.
+    # float64 does not hold all 64-bit integers exactly, so the originals are compared.
     differs = actual != expected
     error = np.where(differs, np.abs(got - want), 0.0)
     slack = 1.0 if expected.dtype.kind in "iu" and expected.dtype.itemsize == 1 else 0.0
@@ -199,7 +201,7 @@ def compare_outputs(
     *,
     rounding: str = "float32",
 ) -> list[Comparison]:
-    """Compare outputs one by one, as `compare_arrays`; missing or surplus ones are a mismatch of their own."""
+    """Compare outputs in order, as `compare_arrays`; another number of outputs is one failed comparison."""
     if len(actual) != len(expected):
         return [
             Comparison(

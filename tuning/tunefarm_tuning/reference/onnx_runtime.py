@@ -1,4 +1,4 @@
-"""ONNX Runtime in a child: the results to compare with, and the latency to beat."""
+"""`Reference`: ONNX Runtime in a child process, which computes the expected outputs and the latency to compare with."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ INPUT_KINDS = (InputKind.NORMAL, InputKind.POSITIVE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSet:
-    """Random inputs and the outputs that go with them, in files.
+    """Random inputs and the expected outputs, in files.
 
     Attributes:
-        kind: How they were drawn.
-        seed: With which seed.
-        rounding: What the weights of that which is compared with them were rounded to: see `comparison.compare_arrays`.
+        kind: How the inputs were drawn.
+        seed: The seed that they were drawn with.
+        inputs: The file of the inputs, in the model's order.
+        expected: The file of the expected outputs, in the model's order.
+        rounding: What widens the tolerance of the comparison: see `comparison.compare_arrays`.
     """
 
     kind: InputKind
@@ -35,25 +37,26 @@ class InputSet:
     rounding: str = "float32"
 
     def with_rounding(self, rounding: str) -> InputSet:
-        """Return the set for comparing with what has weights rounded so; where the model itself rounds, that is coarser."""
+        """Return the set with another rounding, unless the model's own rounding (`STEPS`, `BFLOAT16`) is coarser."""
         return self if self.rounding in (STEPS, BFLOAT16) else replace(self, rounding=rounding)
 
 
 class Reference:
-    """ONNX Runtime with one model.
+    """Runs one model in ONNX Runtime, in a child process.
 
     Concurrency: one caller; `close` from any thread.
     Failure: an `InvalidModelError` with code reference-failed, reference-crashed, reference-timeout or reference-memory.
 
     Attributes:
         integers: How integer inputs were drawn: ``"random"`` (as `random_inputs`), or all of them ``"zero"`` or ``"one"``.
-        bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs twins of it (`frontend.onnx.bfloat16`).
+        bfloat16: Whether the model computes in bfloat16: ONNX Runtime then runs equivalents of it (`frontend.onnx.bfloat16`).
 
     Args:
+        model: The model.
         folder: Where inputs and outputs are written.
-        threads: On how many threads it runs.
+        threads: The number of threads that it runs on.
         memory_bytes: Address space of the child.
-        timeout_sec: Wall-clock of each call.
+        timeout_sec: Wall-clock limit of each call.
     """
 
     def __init__(
@@ -70,11 +73,14 @@ class Reference:
         self.bfloat16 = False
 
     def make(self, seed: int, *, rounding: str = "float32") -> list[InputSet]:
-        """Run the model, graph optimisations off, on one set of inputs of each kind.
+        """Run the model, without graph optimisations, on one set of inputs of each kind.
 
         Args:
-            seed: Of the first set.
-            rounding: As `InputSet.rounding`, which is `STEPS` or `BFLOAT16` instead where the model rounds what flows through it.
+            seed: Seed of the first set.
+            rounding: `InputSet.rounding`; if the model itself rounds, it is `STEPS` or `BFLOAT16` instead.
+
+        Raises:
+            InvalidModelError: If ONNX Runtime cannot run the model.
         """
         sets = [
             InputSet(
@@ -101,8 +107,8 @@ class Reference:
                 ],
             },
         )
-        wanted = [spec.name for spec in self._model.outputs]
-        if list(reply["outputs"]) != wanted:
+        expected_names = [spec.name for spec in self._model.outputs]
+        if list(reply["outputs"]) != expected_names:
             raise InvalidModelError(
                 "ONNX Runtime and TVM do not agree on the model's outputs", code="reference-failed"
             )
@@ -113,15 +119,15 @@ class Reference:
         return [replace(input_set, rounding=BFLOAT16) for input_set in sets] if self.bfloat16 else sets
 
     def open_timed(self, inputs: Path) -> float:
-        """Load the model with ONNX Runtime's best settings; return roughly the seconds of an inference."""
+        """Load the model with ONNX Runtime's best settings; return the seconds of a first inference."""
         return float(self._call("open_timed", {**self._common(), "feeds": str(inputs)})["first_sec"])
 
     def sample(self, *, number: int, repeat: int) -> list[float]:
-        """Return seconds per inference, each the mean of `number`; after `open_timed`."""
+        """Return `repeat` samples in seconds per inference, each the mean of `number` inferences. Call `open_timed` before."""
         return [float(sample) for sample in self._call("sample", {"number": number, "repeat": repeat})]
 
     def close(self) -> None:
-        """End the child; a call under way then raises `ChildClosed`."""
+        """End the child; a running call then raises `ChildClosed`."""
         self._child.close()
 
     def _common(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Seeded random arrays for checks and timings: the same everywhere for the same seed."""
+"""Random arrays for checks and timings, the same on every machine for the same seed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ from tunefarm_tuning.workload.task import TensorSpec
 
 
 class InputKind(StrEnum):
-    """How floats are drawn. Integers are the same either way.
+    """How floats are drawn. Integers and booleans do not depend on it.
 
-    Those of 8 bits, which stand for real numbers, are of all values: near 0 and 1 a quantised network rounds to nothing.
-    Wider ones are 0 or 1, so that an index of them is in range; so are booleans.
+    8-bit integers, which stand for real numbers, have all values: a quantised network would round values near 0 to nothing. Wider
+    integers and booleans are 0 or 1, so that an index is in range.
     """
 
     NORMAL = "normal"
-    POSITIVE = "positive"  # uniform in [0.1, 1): a logarithm or a square root of them is a number
+    POSITIVE = "positive"  # uniform in [0.1, 1), so that logarithms and square roots are numbers
 
 
 def random_inputs(
     specs: Sequence[TensorSpec], *, seed: int, kind: InputKind = InputKind.NORMAL
 ) -> list[NDArray[Any]]:
-    """Return one array per spec.
+    """Return one random array per spec.
+
+    Args:
+        specs: Shapes and dtypes.
+        seed: Seed of all arrays together.
+        kind: How floats are drawn.
 
     Raises:
-        InvalidInputError: If a dtype is none of numpy's.
+        InvalidInputError: If numpy has no such dtype.
     """
     rng = np.random.default_rng(seed)
-    return [np.asarray(_random_array(spec, rng, kind)) for spec in specs]  # a scalar is an array, too
+    return [
+        np.asarray(_random_array(spec, rng, kind)) for spec in specs
+    ]  # numpy returns scalars for shape ()
 
 
 def _random_array(spec: TensorSpec, rng: np.random.Generator, kind: InputKind) -> NDArray[Any]:

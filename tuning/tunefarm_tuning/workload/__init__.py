@@ -1,1 +1,1 @@
-"""What is tuned: models, their workloads and tasks, the precision of their weights."""
+"""Models, their workloads and tuning tasks, and the precision of their weights."""

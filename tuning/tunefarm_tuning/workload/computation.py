@@ -1,6 +1,6 @@
-"""What a workload computes, as far as a cost model wants to know: loops, and what they read and write.
+"""`Computation`: the loops of a workload's main block and the tensors that they read and write.
 
-It stands beside the knobs of a config space, so that configs of different workloads can be compared without TVM.
+A config space has it beside its knobs, so that a cost model can compare configs of different workloads without TVM.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from math import prod
 from typing import Any
 
 Term = tuple[int, int]
-"""A loop's position in `Computation.axes`, and how far one iteration of it moves the index."""
+"""A loop's index in `Computation.axes`, and its stride: how far one iteration of it moves the tensor's index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """A loop of the main block. `reduces`: it sums up, and so no output is indexed by it."""
+    """A loop of the main block.
+
+    Attributes:
+        extent: Number of iterations.
+        reduces: Whether it is a reduction: no output is indexed by it.
+    """
 
     extent: int
     reduces: bool
@@ -27,6 +32,8 @@ class Access:
     """One tensor that the main block reads or writes.
 
     Attributes:
+        itemsize_bytes: Size of an element.
+        writes: Whether the block writes it.
         dims: For each dimension, outermost first, the loops that move its index.
     """
 
@@ -41,8 +48,8 @@ class Computation:
 
     Attributes:
         axes: Its loops, outermost first.
-        accesses: What it reads, in the order of the program; then what it writes.
-        vector_bytes: Width of the target's vector registers.
+        accesses: The tensors that it reads, in the order of the program, then those that it writes.
+        vector_bytes: Width of the target's vector registers, in bytes.
     """
 
     axes: tuple[Axis, ...]
@@ -51,7 +58,7 @@ class Computation:
 
     @property
     def family(self) -> str:
-        """The structure without extents: equal for two convolutions that differ in size alone."""
+        """The structure without extents: equal for two convolutions that differ only in size."""
         axes = "".join("R" if axis.reduces else "S" for axis in self.axes)
         accesses = [
             ("w" if access.writes else "r")
@@ -63,11 +70,12 @@ class Computation:
 
     @property
     def extents(self) -> tuple[int, ...]:
+        """The extents of the loops, outermost first."""
         return tuple(axis.extent for axis in self.axes)
 
     @property
     def iterations(self) -> int:
-        """How often the main block runs. No bound."""
+        """How often the main block runs: the product of all extents."""
         return prod(self.extents)
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +93,7 @@ class Computation:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: If it is not such an object.
+            ValueError: If a value is missing, of the wrong type, or names an axis that does not exist.
         """
         try:
             axes = tuple(Axis(extent=int(extent), reduces=bool(reduces)) for extent, reduces in data["axes"])

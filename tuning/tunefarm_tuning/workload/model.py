@@ -1,4 +1,4 @@
-"""Models: networks that have been accepted for tuning."""
+"""`Model`: a network that has been accepted for tuning."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ class Model:
     """A network that `import_model` has accepted.
 
     Attributes:
-        path: The file, ONNX or TFLite. Never written to; it may lie in a content-addressed store under any name.
-        sha256: Of the file, in hexadecimal.
-        shapes: Full shapes of the inputs that have dimensions which the file leaves open.
-        inputs: All inputs with every dimension known, in the file's order, under the file's names (a stranger's text).
-        outputs: Likewise.
-        operators: ONNX's operators and how often each occurs, the most frequent first.
-        num_params: Elements of the floating-point weights.
+        path: The file, which is never written to. It may have any name, as in a content-addressed store.
+        sha256: SHA-256 of the file, in hexadecimal.
+        shapes: Shapes given by the caller, for the inputs whose shape the file leaves open.
+        inputs: All inputs with every dimension known, in the file's order. Names are the file's: untrusted text.
+        outputs: All outputs, as `inputs`.
+        operators: Names of ONNX operators and how often each occurs, the most frequent first.
+        opset: Version of ONNX's operator set.
+        num_params: Number of elements of the floating-point weights.
     """
 
     path: Path
@@ -34,7 +35,7 @@ class Model:
     num_params: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the path, which is the store's business."""
+        """Return all but the path, which depends on where the file is stored."""
         return {
             "sha256": self.sha256,
             "shapes": {name: list(shape) for name, shape in self.shapes.items()},
@@ -47,6 +48,7 @@ class Model:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], path: Path | str) -> Model:
+        """Read what `to_json` wrote; `path` is where the file is now."""
         return cls(
             path=Path(path),
             sha256=data["sha256"],

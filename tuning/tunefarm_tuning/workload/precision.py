@@ -1,4 +1,4 @@
-"""How a network's weights are stored: as its file has them, or in fewer bytes."""
+"""`Precision`: how a network's weights are stored, as in its file or in fewer bytes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tunefarm_tuning.target.target import Target
 
 
 class Precision(StrEnum):
-    """What large weights of convolutions and matrix products are stored as. Whatever it is, arithmetic stays float32.
+    """The dtype in which large weights of convolutions and matrix products are stored.
 
-    Each kernel widens its weights where it reads them.
+    Arithmetic stays float32: each kernel widens its weights when it reads them.
     """
 
     AS_MODEL = "as-model"
     FLOAT16_WEIGHTS = "float16-weights"
     BFLOAT16_WEIGHTS = "bfloat16-weights"
     INT8_WEIGHTS = "int8-weights"
-    """Weights that a quantised model has as integers times a scale; the others stay as they are."""
+    """Stores as int8 the weights that a quantised model has as integers times a scale; other weights stay as they are."""
 
     @property
     def tolerance(self) -> str:
-        """The dtype whose tolerance results are compared with, at the least."""
+        """The dtype whose tolerance outputs are compared with, if no other part of the network needs a wider one."""
         return {Precision.FLOAT16_WEIGHTS: "float16", Precision.BFLOAT16_WEIGHTS: "bfloat16"}.get(
             self, "float32"
         )
@@ -34,10 +34,10 @@ def parse_precision(text: str | None, target: Target | None = None) -> Precision
 
     Args:
         text: The name.
-        target: What it is for, where that is known already.
+        target: The target of the compile, if known.
 
     Raises:
-        InvalidInputError: unknown-precision; unsupported-precision, if it is none for the target.
+        InvalidInputError: If there is no such precision (unknown-precision), or not for the target (unsupported-precision).
     """
     if text is None:
         return Precision.AS_MODEL

@@ -1,16 +1,16 @@
-"""What a farm keeps of a model is made anew where the code that made it has changed since.
+"""Revisions of the code that derives data from a model. A farm derives its data again if the code has changed since.
 
-Each number is stored with what it is about; rows from before there were numbers have 0. Whoever changes what one of them
-stands for adds one to it: workload keys do not tell, and a farm would go on with what an older release found.
+Each number is stored with the data that it is about; rows from before there were numbers have 0. Add one to a number when you
+change what it stands for: workload keys do not show the change, and a farm would keep using what an older release derived.
 """
 
 from __future__ import annotations
 
 IMPORTER = 2
-"""Which models can be imported. A model that an earlier one refused may be uploaded again."""
+"""Which models can be imported. A model that an earlier revision refused may be uploaded again."""
 
 GRAPH_PASSES = 8
-"""Which kernels a model has. Tasks that earlier passes found are not those that the compiler asks records for."""
+"""Which kernels a model has. The compiler asks for records of other tasks than those that earlier passes extracted."""
 
 SPACES = 3
-"""Which configs a workload has. Those that a tuner asks for of an earlier space may apply to nothing."""
+"""Which configs a workload has. Configs of an earlier space may no longer apply."""

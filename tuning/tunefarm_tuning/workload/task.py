@@ -1,4 +1,4 @@
-"""Workloads and tuning tasks: what there is to tune in a model."""
+"""Workloads and tuning tasks: the kernels of a model that can be tuned."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ class TensorSpec:
     """Name, shape and dtype of a tensor. Every dimension is a positive int; ``()`` is a scalar.
 
     Attributes:
-        constant: Whether it is a weight of the network, known when that is compiled: a CPU's kernel may then take it in
-            whatever order it likes, and a large one is read from memory and no cache.
+        name: The tensor's name; may be empty, and is the model's text.
+        shape: Its dimensions.
+        dtype: Its dtype, as numpy names it.
+        constant: Whether it is a weight, known when the network is compiled: a CPU's kernel may then read it in any layout, and a
+            large one is timed outside of the caches.
     """
 
     name: str
@@ -24,11 +27,13 @@ class TensorSpec:
     constant: bool = False
 
     def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
         data = {"name": self.name, "shape": list(self.shape), "dtype": self.dtype}
         return {**data, "constant": True} if self.constant else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        """Read what `to_json` wrote."""
         return cls(
             name=data["name"],
             shape=tuple(data["shape"]),
@@ -42,9 +47,9 @@ class Workload:
     """One kernel's computation, independent of any device.
 
     Attributes:
-        key: Content hash of the computation; equal computations of different models share it, and
-            it does not change with names, processes or TVM's own structural hash.
-        name: A human's name for it, from the graph (``"fused_conv2d_add_relu"``). Not part of the key.
+        key: Content hash of the computation. Equal computations of different models share it. It does not depend on names,
+            processes or TVM's structural hash.
+        name: A readable name from the graph (``"fused_conv2d_add_relu"``). Not part of the key.
         flops: Floating-point operations of one call.
         args: The kernel's arguments in calling order, outputs last.
         ir: The normalised module as TVM's JSON text (`tunefarm_tuning.tvm.base.serialization` reads it). Valid for
@@ -58,6 +63,7 @@ class Workload:
     ir: str = field(repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
         return {
             "key": self.key,
             "name": self.name,
@@ -68,6 +74,7 @@ class Workload:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Workload:
+        """Read what `to_json` wrote."""
         return cls(
             key=data["key"],
             name=data["name"],
@@ -79,12 +86,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """That a task is part of another algorithm for kernels of the model, which are tasks of their own.
+    """Marks a task as part of another algorithm for kernels of the model, which are tasks of their own.
 
     Attributes:
-        algorithm: ``"winograd-4"``, say.
-        instead_of: Workload keys of the kernels that it can take the place of.
-        overhead: The work of the algorithm's other kernels, relative to this one's (an estimate).
+        algorithm: The algorithm's name, such as ``"winograd-4"``.
+        instead_of: Workload keys of the kernels that it can replace.
+        overhead: Estimated work of the algorithm's other kernels, as a multiple of this kernel's.
     """
 
     algorithm: str
@@ -92,6 +99,7 @@ class Alternative:
     overhead: float
 
     def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
         return {
             "algorithm": self.algorithm,
             "instead_of": list(self.instead_of),
@@ -100,6 +108,7 @@ class Alternative:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Alternative:
+        """Read what `to_json` wrote."""
         return cls(
             algorithm=data["algorithm"],
             instead_of=tuple(data["instead_of"]),
@@ -112,8 +121,10 @@ class TuningTask:
     """A workload of a model for a target.
 
     Attributes:
-        weight: How often one inference runs this kernel; of an alternative, how often it would.
-        alternative: What it is an alternative to; None for a kernel of the model as it stands.
+        workload: The kernel's computation.
+        target: The target that it is tuned for.
+        weight: How often one inference calls the kernel; for an alternative, how often it would.
+        alternative: The kernels that it can replace; None for a kernel of the model itself.
     """
 
     workload: Workload
@@ -122,6 +133,7 @@ class TuningTask:
     alternative: Alternative | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
         return {
             "workload": self.workload.to_json(),
             "target": self.target.to_json(),
@@ -131,6 +143,7 @@ class TuningTask:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TuningTask:
+        """Read what `to_json` wrote."""
         alternative = data.get("alternative")
         return cls(
             workload=Workload.from_json(data["workload"]),

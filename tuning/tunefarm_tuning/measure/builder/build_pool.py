@@ -1,4 +1,4 @@
-"""Batches of builds, shared out among workers in the order in which they came."""
+"""Distributes batches of builds to workers, in the order in which the batches come."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Job(Generic[W]):
 
 
 class BuildPool(Generic[W]):
-    """Workers, and what waits for them. A worker that is done with one batch begins with the next: none waits for others.
+    """Workers and a queue of builds. A worker that has finished with one batch starts on the next without waiting for others.
 
-    Each worker at work has a thread; without work there are no threads.
+    Each busy worker has a thread; without work there are no threads.
     Concurrency: any thread.
 
     Args:
-        workers: The first ones are preferred.
-        fresh_path: Gives a path for a kernel, never the same one.
+        workers: The workers; the first idle one is used.
+        fresh_path: Returns a new path for a kernel at each call.
     """
 
     def __init__(self, workers: Sequence[W], fresh_path: Callable[[], Path]) -> None:
@@ -54,7 +54,7 @@ class BuildPool(Generic[W]):
         self._busy: dict[int, object] = {}
 
     def build_each(self, inputs: Sequence[BuildInput]) -> BuildStream:
-        """Begin to build a batch, as soon as those before it leave workers free."""
+        """Start to build a batch as soon as earlier batches leave a worker idle."""
         stream = BuildStream(self, len(inputs))
 
         def job(number: int, candidate: BuildInput, path: Path) -> _Job[W]:
@@ -64,7 +64,7 @@ class BuildPool(Generic[W]):
         return stream
 
     def call(self, function: Callable[[W], T]) -> T:
-        """Return what the function makes of the next worker that is free, before whatever waits to be built."""
+        """Call the function with the next idle worker, ahead of all waiting builds; return its result."""
         future: Future[T] = Future()
 
         def run(worker: W) -> None:
@@ -77,13 +77,13 @@ class BuildPool(Generic[W]):
         return future.result()
 
     def stop(self, owner: object) -> None:
-        """Drop what waits for a worker, end what is under way, and return when that has ended."""
+        """Drop an owner's waiting builds and end its running ones; return when they have ended."""
         with self._changed:
             self._waiting = deque(job for job in self._waiting if job.owner is not owner)
             while busy := [number for number, running in self._busy.items() if running is owner]:
                 for number in busy:
                     self._workers[number].interrupt()
-                # Again, for a build may have been about to begin.
+                # Repeated, since a build may just have been starting.
                 self._changed.wait(_AGAIN_SEC)
 
     def _start(self, jobs: Sequence[_Job[W]], *, first: bool = False) -> None:
@@ -117,7 +117,7 @@ class BuildPool(Generic[W]):
 
 
 class BuildStream(Iterator[tuple[int, BuildResult]]):
-    """Implements `Builds`: the results of one batch, as they get ready.
+    """Implements `Builds`: the results of one batch as they become available.
 
     Concurrency: one consumer, and `close` from any thread.
     """
@@ -149,11 +149,11 @@ class BuildStream(Iterator[tuple[int, BuildResult]]):
             self._done.put(error)
 
     def close(self) -> None:
-        """Stop the builds that are left, and delete what nobody took."""
+        """Stop the remaining builds, and delete results that were not taken."""
         self._closed = True
         self._pool.stop(self)
         while not self._done.empty():
             item = self._done.get()
             if isinstance(item, tuple) and item[1].artifact_path is not None:
                 item[1].artifact_path.unlink(missing_ok=True)
-        self._done.put(None)  # for a consumer that waits
+        self._done.put(None)  # ends a waiting consumer

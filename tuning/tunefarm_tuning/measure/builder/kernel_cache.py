@@ -1,4 +1,4 @@
-"""Kernels that were built lately, found by their code."""
+"""Cache of recently built kernels, by the digest of their code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MAX_CONFIGS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a config became.
+    """A config that was applied before.
 
     Attributes:
-        config: As applied.
-        code: Digest of the scheduled kernel; two configs with equal code are one kernel.
+        config: The config as applied.
+        code: Digest of the scheduled kernel; configs with equal code give the same kernel.
     """
 
     config: Config
@@ -28,18 +28,18 @@ class Known:
 
 
 class KernelCache:
-    """Keeps artifacts, the most recently used ones, for as long as its builder lives.
+    """Keeps the most recently used artifacts, as long as its builder lives.
 
-    A confirmed config, a repeated one, and a config that comes to the code of another are then not built again. Of an
-    artifact it keeps a link of its own, so that the caller may delete his; what it gives out has a fresh path.
+    Configs that are confirmed, repeated, or equal to another in code are then not built again. The cache keeps a link of its own to
+    an artifact, so callers may delete theirs; every artifact it returns has a new path.
     Concurrency: any thread.
 
     Args:
         folder: Private to the cache; it must exist, on one file system with the artifacts.
-        max_bytes: Of all artifacts kept; 0 keeps none.
+        max_bytes: Size of all artifacts that are kept, in bytes; 0 keeps none.
 
     Attributes:
-        hits: Kernels given out so far.
+        hits: How many kernels were reused so far.
     """
 
     def __init__(self, folder: Path, *, max_bytes: int) -> None:
@@ -52,26 +52,26 @@ class KernelCache:
         self.hits = 0
 
     def known(self, task: str, config: Config) -> Known | None:
-        """Return what a config became when it was last applied."""
+        """Return the config as applied and its code; None if it was not applied recently."""
         with self._lock:
             return self._known.get((task, config.key))
 
-    def learn(self, task: str, asked: Config, known: Known) -> None:
-        """Note what a config became; as applied it stays what it is."""
+    def learn(self, task: str, requested: Config, known: Known) -> None:
+        """Store the config as applied and its code, for the requested config and for the applied one."""
         with self._lock:
-            for config in (asked, known.config):
+            for config in (requested, known.config):
                 self._known[task, config.key] = known
                 self._known.move_to_end((task, config.key))
             while len(self._known) > _MAX_CONFIGS:
                 self._known.popitem(last=False)
 
     def prefix(self, task: str) -> str:
-        """Return the start of the paths of a task's kernels; the end is the code."""
-        # A task's handle has what no file name may have.
+        """Return the prefix of the paths of a task's kernels; the code follows it."""
+        # A task's handle has characters that a file name cannot have.
         return f"{self._folder}/{hashlib.sha256(task.encode()).hexdigest()[:32]}-"
 
     def give(self, task: str, code: str, output: Path) -> bool:
-        """Put the kernel of a code at `output`, if it is still here; return whether it was."""
+        """Copy or link the kernel of a code to `output`; return whether the cache still has it."""
         path = self._path(task, code)
         with self._lock:
             if path not in self._sizes or not link_or_copy(path, output):
@@ -79,13 +79,13 @@ class KernelCache:
             self._touch(path)
             return True
 
-    def found(self, task: str, code: str) -> None:
-        """Note that somebody took the kernel of a code by its path."""
+    def note_use(self, task: str, code: str) -> None:
+        """Count a kernel that a child took by its path as used."""
         with self._lock:
             self._touch(self._path(task, code))
 
     def keep(self, task: str, code: str, artifact: Path) -> None:
-        """Keep the kernel that was built for a code; the oldest go where there is no more room."""
+        """Keep the kernel that was built for a code; drop the least recently used ones if the cache is full."""
         path = self._path(task, code)
         with self._lock:
             try:

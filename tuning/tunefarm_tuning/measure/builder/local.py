@@ -23,19 +23,21 @@ _CACHE_BYTES = 64 << 20  # some two thousand kernels
 
 
 class LocalBuilder(Closing):
-    """Implements `Builder` (see there).
+    """Implements `Builder` (see there) with long-lived child processes.
 
-    Children start when there is work for them, keep a task's design space while they live, and are replaced after a
-    crash, a time-out, or when they have grown. A time-out kills what the candidate's child started, too. A kernel whose
-    code was built lately is not built again (see `KernelCache`).
+    Children start when there is work for them and keep a task's design space. They are replaced after a crash, a time-out, or
+    when they have grown. A time-out also kills the processes that a child started. A kernel whose code was built recently is not
+    built again (see `KernelCache`).
 
     Args:
-        workers: Children at most. By default one per core that this process may use, up to 16; each takes
-            about 250 MB.
-        timeout_sec: Wall-clock of one build.
-        work_dir: Where the private folder for artifacts is made; the system's folder for temporary files by default.
-        limits: What each child may use.
-        cache_bytes: Of kernels kept to be given out again.
+        workers: The most children. By default one per core that this process may use, up to 16; each takes about 250 MB.
+        timeout_sec: Wall-clock limit of one build.
+        work_dir: Where the private folder for artifacts is made; by default the system's folder for temporary files.
+        limits: Limits of each child.
+        cache_bytes: Size of the kernels that are kept for reuse, in bytes.
+
+    Raises:
+        ValueError: If `workers` is less than 1.
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class LocalBuilder(Closing):
         return self._pool.build_each(inputs)
 
     def _fresh_path(self) -> Path:
-        # Never the same path twice: the dynamic loader would give back the first library loaded from it.
+        # No path is used twice: the dynamic loader would return the first library loaded from it.
         return self._artifacts / f"kernel-{next(self._numbers)}.so"
 
     def close(self) -> None:
-        """End the children and delete what they made. From any thread; a build under way then ends at once."""
+        """End the children and delete their files, from any thread. A running build then ends at once."""
         for worker in self._workers:
             worker.close()
         self._scratch.close()

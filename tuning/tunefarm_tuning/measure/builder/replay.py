@@ -1,4 +1,4 @@
-"""A builder without a compiler, for tests, demonstrations and the comparison of tuners."""
+"""`ReplayBuilder`: a builder without a compiler, for tests, demonstrations and the comparison of tuners."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 class ReplayBuilder(Closing):
-    """Implements `Builder`: its artifact is a file that names the config, for a `ReplayRunner` to read.
+    """Implements `Builder`. Its artifact is a file with the config, which a `ReplayRunner` reads.
 
     Args:
-        spaces: Config space by workload key.
-        apply: What applying makes of a config, where it does not keep it as it is.
-        fail: Why a config does not build; None where it does.
-        recorded: What building a config took when it was recorded, and why it failed if it did.
-        wait: Lets the seconds of a recorded build pass; return early from it to end it.
-        work_dir: Where artifacts go; a scratch folder of its own if left out.
-        workers: How many builds run at a time, in the background as those of a `LocalBuilder`; 0 builds in the caller's
-            thread, each when it is taken.
+        spaces: Config spaces by workload key.
+        apply: Returns a config as applied; by default configs stay as they are.
+        fail: Returns why a config does not build; None if it builds.
+        recorded: Returns the seconds of a recorded build, and its failure.
+        wait: Waits for the seconds of a recorded build; a test's own may return early.
+        work_dir: Folder of the artifacts; by default a scratch folder.
+        workers: How many builds run in parallel in the background, as those of a `LocalBuilder`; 0 builds in the caller's
+            thread, each when its result is taken.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ReplayBuilder(Closing):
         self._fail = fail
         self._recorded = recorded
         self._wait = wait
-        # A scratch folder goes also when its owner was killed.
+        # A scratch folder is deleted even if its owner is killed.
         self._scratch = ScratchDir() if work_dir is None else None
         self._work_dir = self._scratch.path if self._scratch else work_dir or Path()
         self._numbers = itertools.count()
@@ -106,10 +106,10 @@ class ReplayBuilder(Closing):
 
 
 class _Worker:
-    """Implements `PoolWorker`; what it waits for is ended by whoever waits (`ReplayBuilder.wait`)."""
+    """Implements `PoolWorker`. `ReplayBuilder.wait` ends a wait, not the worker."""
 
     def __init__(self, build: Callable[[BuildInput, Path], BuildResult]) -> None:
         self.build = build
 
     def interrupt(self) -> None:
-        """Nothing is under way but waiting."""
+        """Do nothing: a build only waits."""

@@ -1,4 +1,4 @@
-"""One build child and what its parent knows of it."""
+"""`BuildWorker`: one child process that builds candidates, as its parent uses it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tunefarm_tuning.space.config_space import ConfigSpace
 from tunefarm_tuning.workload.task import TuningTask
 
 _MODULE = "tunefarm_tuning.tvm.children.build"
-_OPEN_TIMEOUT_SEC = 300.0  # tensor cores' intrinsics alone take ten seconds of a fast machine
-_MAX_OPEN_TASKS = 128  # tvm.children.build's; importing that one would import tvm
+_OPEN_TIMEOUT_SEC = 300.0  # registering tensor cores' intrinsics takes ten seconds on a fast machine
+_MAX_OPEN_TASKS = 128  # as in tvm.children.build, which cannot be imported here since it imports tvm
 _GROWTH_BYTES = 1 << 30
-_LEAST_FREE_BYTES = 4 << 20
+_MIN_FREE_BYTES = 4 << 20
 
 FULL_DISK = "the disk for temporary files is full where candidates are built"
-"""Message of an infrastructure error: a build that failed on a full disk says nothing about its candidate."""
+"""Message of an infrastructure error: a build that fails on a full disk says nothing about its candidate."""
 
 
 class BuildWorker:
@@ -41,10 +41,11 @@ class BuildWorker:
     Concurrency: one caller; `close` from any thread.
 
     Args:
-        work_dir: The worker's own folder; emptied whenever a child dies in the middle of a build.
-        cache: What was built lately, by any worker.
-        timeout_sec: Wall-clock of one build; generating the task's design space is not counted.
-        growth_bytes: A child that has grown by this much since its first build is replaced.
+        work_dir: The worker's own folder; emptied whenever a child dies during a build.
+        cache: Kernels that any worker built recently.
+        timeout_sec: Wall-clock limit of one build; generating the task's design space does not count.
+        limits: Limits of the child.
+        growth_bytes: A child whose memory has grown by this much since its first build is replaced.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class BuildWorker:
         self._timeout_sec = timeout_sec
         self._growth_bytes = growth_bytes
         self._reset_work_dir()
-        # What TVM and nvcc leave in the folder for temporary files, when they are killed, is in ours then.
+        # If TVM and nvcc are killed, their temporary files are left in the worker's own folder.
         self._child = ChildProcess(_MODULE, limits=limits, env={"TMPDIR": str(work_dir)})
         self._opened: OrderedDict[str, None] = OrderedDict()
         self._pid: int | None = None
@@ -83,7 +84,7 @@ class BuildWorker:
             ) from error
 
     def build(self, candidate: BuildInput, output: Path) -> BuildResult:
-        """Build a candidate into `output`; whatever goes wrong is in the result."""
+        """Build a candidate into `output`. Every failure is in the result."""
         handle = _handle(candidate.task)
         known = self._cache.known(handle, candidate.config)
         if known is not None and self._cache.give(handle, known.code, output):
@@ -123,14 +124,14 @@ class BuildWorker:
         return self._result(candidate, reply, output)
 
     def interrupt(self) -> None:
-        """End the build under way, from another thread; the next one starts a fresh child."""
+        """End the running build, from another thread; the next build starts a new child."""
         self._child.kill()
 
     def close(self) -> None:
         self._child.close()
 
     def _open(self, task: TuningTask) -> str:
-        """Make sure that the child knows the task; return its handle."""
+        """Open the task in the child unless it is open; return its handle."""
         if not self._child.alive or self._child.pid != self._pid:
             self._opened.clear()
         handle = _handle(task)
@@ -161,22 +162,22 @@ class BuildWorker:
         handle, code = _handle(candidate.task), str(reply["code"])
         self._cache.learn(handle, candidate.config, Known(config, code))
         if reply["found"]:
-            self._cache.found(handle, code)
+            self._cache.note_use(handle, code)
         else:
             self._cache.keep(handle, code, output)
         return BuildResult(config=config, build_sec=build_sec, apply_sec=apply_sec, artifact_path=output)
 
     def _blamed(self, failure: Failure) -> Failure:
-        """Return what to blame for a failed build: what it says of itself, unless the disk is full."""
+        """Return the failure of a build; an infrastructure error if the disk is full."""
         try:
-            full = shutil.disk_usage(self._work_dir).free < _LEAST_FREE_BYTES
+            full = shutil.disk_usage(self._work_dir).free < _MIN_FREE_BYTES
         except OSError:  # the builder was closed, and its folder deleted
             return failure
         return Failure(Outcome.INFRASTRUCTURE_ERROR, FULL_DISK) if full else failure
 
     def _reset_work_dir(self) -> None:
         shutil.rmtree(self._work_dir, ignore_errors=True)
-        # Not its parents: once the builder has deleted its folder it stays deleted.
+        # Without its parents: a folder that the builder has deleted stays deleted.
         with contextlib.suppress(FileNotFoundError):
             self._work_dir.mkdir(exist_ok=True)
 
@@ -186,7 +187,7 @@ def _handle(task: TuningTask) -> str:
 
 
 def _failure(error: TunefarmError) -> Failure:
-    """Return a candidate's failure for what went wrong around its build."""
+    """Return a candidate's failure for an error of the child."""
     if isinstance(error, ChildClosed):
         return Failure(Outcome.INFRASTRUCTURE_ERROR, "the builder was closed")
     if isinstance(error, ChildTimedOut):

@@ -1,4 +1,4 @@
-"""A made-up machine: the cost of every config of a space, by a formula with one hidden optimum."""
+"""A synthetic machine: a formula with one hidden optimum gives the cost of every config of a space."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tunefarm_tuning.workload.task import TuningTask
 
 
 class SyntheticLandscape:
-    """An `Answer` for a `ReplayRunner` with the traits of real spaces, and without their noise.
+    """An `Answer` for a `ReplayRunner` that behaves as real spaces do, without noise.
 
-    Tiles matter by the logarithm of their factors, tiles matter together, categoricals matter a little, some
-    configs fail, and near configs are alike but for a few percent. It depends on nothing but its arguments.
+    The cost depends on the logarithm of tile factors, on tiles together, and slightly on categoricals. Some configs fail, and
+    similar configs cost the same but for a few percent. It is a function of the arguments alone.
 
     Args:
-        space: Whose configs it costs.
-        seed: Which landscape.
-        best_sec: Cost at the optimum (but for the few percent).
-        failing: Share of configs that fail, by `outcomes` in turn.
-        outcomes: How they fail.
+        space: The space of the configs.
+        seed: Selects the landscape.
+        best_sec: Seconds per call at the optimum, but for the few percent.
+        failing: Share of configs that fail.
+        outcomes: The outcomes of configs that fail.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SyntheticLandscape:
         self._optimum = self._features_of(space.sample_rows(rng, 1))[0]
 
     def cost_sec(self, config: Config) -> float:
-        """Return the cost of a config, in seconds.
+        """Return the seconds per call of a config.
 
         Raises:
             ValueError: If the config is of another space.
@@ -72,10 +72,10 @@ class SyntheticLandscape:
         return (self.cost_sec(config),) * 3
 
     def _features_of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the features, zero where a loop nest does not have one."""
+        """Return the features; zero for those that a loop nest does not have."""
         return np.nan_to_num(self._features(rows), nan=0.0)
 
     def _chance(self, purpose: str, config: Config) -> float:
-        """Return a number in [0, 1) that is fixed for a config."""
+        """Return a pseudo-random number in [0, 1) that is fixed for a config."""
         text = json.dumps([purpose, self._seed, config.to_json()])
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48

@@ -23,26 +23,26 @@ from tunefarm_tuning.target.host import host_device_model, num_cores
 
 _MODULE = "tunefarm_tuning.tvm.children.measure"
 _DRIVER_SEC = 60.0
-"""A GPU's driver without persistence mode takes seconds to wake up; one in trouble never answers."""
+"""Time limit for a GPU's driver: it takes seconds to start without persistence mode, and a broken one never answers."""
 
 
 class LocalRunner(Closing):
     """Implements `Runner` (see there) for this machine.
 
-    The child lives as long as its kernels behave. A kernel that crashes is tried again in a fresh child: one
-    before it may have spoilt the memory of the old one. A GPU is asked how it is beside every measurement, as one of a
-    device is: nothing is measured while another process computes on it, and samples of a throttled one are taken again.
+    The child is used until a kernel crashes it. A kernel that crashes is tried again in a new child: an earlier kernel may have
+    corrupted the memory of the old one. A GPU's state is read beside every measurement: nothing is measured while another process
+    computes on it, and samples of a throttled GPU are taken again.
 
     Args:
         timing: How long each candidate is timed.
-        threads: Threads of a kernel; all physical cores that this process may use by default.
+        threads: The number of threads of a kernel; by default all physical cores that this process may use.
     """
 
     def __init__(self, timing: TimingOption = TimingOption(), threads: int | None = None) -> None:  # noqa: B008
         self._timing = timing
         threads = threads or num_cores()
         self._device = DeviceInfo(model=host_device_model(), num_cores=threads)
-        # No limit on address space: each thread reserves much more than it uses, and CUDA reserves it all.
+        # No limit on address space: each thread reserves much more than it uses, and so does CUDA.
         self._child = ChildProcess(
             _MODULE,
             limits=ChildLimits(memory_bytes=None),
@@ -72,7 +72,7 @@ class LocalRunner(Closing):
             return []
         params = interleaved_params(inputs, self._timing, rounds)
         results: list[MeasureResult] | None = None
-        # Whatever goes wrong, the candidates' own measurements say it.
+        # If anything fails, each candidate is measured by itself, which tells its failure.
         with contextlib.suppress(TunefarmError):
             self._start(inputs[0])
             started = time.monotonic()
@@ -117,11 +117,11 @@ class LocalRunner(Closing):
         except TunefarmError as error:
             return failed(Outcome.RUN_ERROR, error.message, time.monotonic() - started)
         if reply.get("poisoned"):
-            self._child.kill()  # its CUDA context is of no use any more
+            self._child.kill()  # its CUDA context can no longer be used
         return result_of(reply, time.monotonic() - started)
 
     def _start(self, candidate: MeasureInput) -> None:
-        """Have a child that is ready to measure: what that takes is not of the candidate's time."""
+        """Start a child that is ready to measure: this time does not count as the candidate's."""
         self._child.start()
         if candidate.task.target.kind != "cuda" or self._met_gpu == self._child.pid:
             return
@@ -132,8 +132,8 @@ class LocalRunner(Closing):
         self._met_gpu = self._child.pid
 
     def release(self) -> None:
-        """Do nothing: nobody else waits for this process."""
+        """Do nothing: no other process waits for this machine."""
 
     def close(self) -> None:
-        """End the child. From any thread; a measurement under way then ends at once."""
+        """End the child, from any thread. A running measurement then ends at once."""
         self._child.close()

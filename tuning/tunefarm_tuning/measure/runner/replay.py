@@ -1,4 +1,4 @@
-"""A runner without a device: answers from records, or from any function of the config."""
+"""`ReplayRunner`: a runner without a device. It answers from records (`Recording`), or from any function of the config."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
 Answer = Callable[[TuningTask, Config], "tuple[float, ...] | Failure | MeasureResult"]
-"""The samples of a config in seconds, or why there are none; or a whole measurement, which takes its `run_sec` again."""
+"""Given a config, returns its samples in seconds, or a failure, or a complete measurement, which is replayed in its `run_sec`."""
 
-_REACH = 3.0
-"""A measurement is cut short where a single call would be (see `kernel_timing`)."""
+_HOPELESS_RATIO = 3.0
+"""A measurement is cut short if a single call shows that the kernel is hopeless (see `kernel_timing`)."""
 
 REPLAY_DEVICE = DeviceInfo(model="replay", num_cores=1, name="replay")
 
 
 class ReplayRunner(Closing):
-    """Implements `Runner` for what a `ReplayBuilder` built.
+    """Implements `Runner` for the artifacts of a `ReplayBuilder`.
 
     Args:
-        answer: What a measurement of the config would have said.
-        device: Whose timings these are.
-        shares_host: As of a device that is this machine, or of one that is not.
-        wait: Lets the seconds of a measurement pass; return early from it to end it.
+        answer: The measurement of a config.
+        device: The device that the timings are recorded under.
+        shares_host: `Runner.shares_host`.
+        wait: Waits for the seconds of a measurement; a test's own may return early.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ReplayRunner(Closing):
         return results
 
     def run_interleaved(self, inputs: Sequence[MeasureInput], *, rounds: int) -> list[MeasureResult]:
-        """Answer as `run` does, each sample as often as it takes for `rounds` of them."""
+        """Answer as `run` does; samples are repeated until there are `rounds` of them."""
         check_one_task(inputs)
         results = [self._measure(candidate, None) for candidate in inputs]
         if any(result.failure is not None for result in results):
@@ -93,7 +93,12 @@ class ReplayRunner(Closing):
             return MeasureResult(run_sec=sum(answer), samples_sec=answer)
         self._wait(answer.run_sec)
         cost_sec = answer.cost_sec
-        if cost_sec is None or rival_sec is None or answer.truncated or cost_sec <= _REACH * rival_sec:
+        if (
+            cost_sec is None
+            or rival_sec is None
+            or answer.truncated
+            or cost_sec <= _HOPELESS_RATIO * rival_sec
+        ):
             return answer
         return replace(answer, samples_sec=answer.samples_sec[:1], truncated=True)
 
@@ -109,9 +114,9 @@ def _failed(failure: Failure) -> MeasureResult:
 
 
 def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
-    """Return an answer that replays records at once; a config without one is a run error.
+    """Return an `Answer` that replays records without waiting; a config without a record is a run error.
 
-    See `Recording` for measurements that take their time.
+    `Recording.measure` is an answer that takes as long as the measurement did.
     """
     recording = Recording(records)
 
@@ -126,24 +131,16 @@ def answer_from_records(records: Iterable[TuningRecord]) -> Answer:
     return answer
 
 
-_OF_THE_BUILD = (
-    Outcome.INSTANTIATION_ERROR,
-    Outcome.BUILD_ERROR,
-    Outcome.BUILD_TIMEOUT,
-    Outcome.BUILD_CRASH,
-)
-
-
 class Recording:
-    """Records by workload and config, as a `ReplayBuilder` (`build`) and a `ReplayRunner` (`measure`) ask for them.
+    """Records by workload and config, for a `ReplayBuilder` (`build`) and a `ReplayRunner` (`measure`).
 
-    Where a config was measured several times, its last record counts.
+    If a config was measured several times, its last record counts.
 
     Args:
-        records: What was measured. ``run_sec`` in a record's `extra` is what the measurement took.
-        scale: What the seconds of building and of measuring are multiplied by; samples stay as they are.
-        stand_ins: A config without a record gets one of the workload's others, always the same: then a tuner may
-            propose what it likes. Otherwise its measurement ends in a run error.
+        records: The records. ``run_sec`` in a record's `extra` is the wall-clock of its measurement.
+        scale: Factor for the seconds of building and of measuring; samples are not scaled.
+        stand_ins: Whether a config without a record gets another record of its workload, always the same one, so that a tuner may
+            propose any config. Otherwise its measurement is a run error.
     """
 
     def __init__(
@@ -157,7 +154,7 @@ class Recording:
         self._all = {key: tuple(held.values()) for key, held in self._held.items()}
 
     def find(self, task: TuningTask, config: Config) -> TuningRecord | None:
-        """Return the record that answers for a config; None where none does."""
+        """Return the record that answers for a config; None if there is none."""
         key = config.key
         record = self._held.get(task.workload.key, {}).get(key)
         if record is not None or not self._stand_ins or not (others := self._all.get(task.workload.key)):
@@ -165,18 +162,18 @@ class Recording:
         return others[int.from_bytes(hashlib.sha256(key.encode()).digest()[:6], "big") % len(others)]
 
     def build(self, task: TuningTask, config: Config) -> tuple[float, Failure | None]:
-        """Return what building the config took, and why it failed if it did; nothing where there is no record."""
+        """Return the seconds of building a config, and its failure; zero and None if there is no record."""
         record = self.find(task, config)
         if record is None:
             return 0.0, None
-        failed = record.outcome in _OF_THE_BUILD
+        failed = record.outcome.is_build_failure
         return (
             record.build_sec * self._scale,
             Failure(record.outcome, record.message) if failed else None,
         )
 
     def measure(self, task: TuningTask, config: Config) -> MeasureResult | Failure:
-        """Return what measuring the config said and took: an `Answer`."""
+        """Return the measurement of a config, with the seconds that it took: an `Answer`."""
         record = self.find(task, config)
         if record is None:
             return Failure(Outcome.RUN_ERROR, "there is no record of this config")

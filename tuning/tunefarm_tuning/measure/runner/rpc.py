@@ -28,25 +28,25 @@ from tunefarm_tuning.process import ChildClosed, ChildFailed, ChildProcess, Chil
 _MODULE = "tunefarm_tuning.tvm.children.measure"
 _CANDIDATES_PER_SESSION = 8
 _GRACE_SEC = 3.0
-"""The device ends an overlong session by itself; only when it has not by then is our own child killed."""
+"""The device ends a session that takes too long; if it has not done so by then, the child on this machine is killed."""
 
 
 class RpcRunner(Closing):
-    """Implements `Runner` (see there) for a device at a tracker.
+    """Implements `Runner` (see there) for a device behind a TVM tracker.
 
-    A session costs 12 ms or more, and the device gives each a process of its own. A device under a lease
-    (`RemoteDevice.fence`) has a server that notices when we hang up, whatever its kernel does: there up to 8 candidates
-    share a session. One that fails in a session that others used before is measured again, in its own. Everywhere else
-    each candidate has its own.
+    A session costs 12 ms or more, and runs in a process of its own on the device. The server of a device under a lease
+    (`RemoteDevice.fence`) notices that a session is closed even while a kernel runs: there up to 8 candidates share a session. A
+    candidate that fails in a shared session is measured again in a session of its own. On any other device each candidate has its
+    own session.
 
-    When a session breaks, a fresh one is tried: a device that answers had a kernel crash (`Outcome.RUN_CRASH`) or hang
-    (`RUN_TIMEOUT`), one that does not is lost (`INFRASTRUCTURE_ERROR`, for the rest of the batch too; the next
-    batch tries again). So is one under a lease whose server is another one by then.
+    When a session breaks, a new one is opened. If that succeeds, the kernel crashed (`Outcome.RUN_CRASH`) or hung
+    (`RUN_TIMEOUT`). If it fails, or if the server of a device under a lease is another one by then, the device is lost
+    (`INFRASTRUCTURE_ERROR`, also for the rest of the batch); the next batch tries again.
 
     Args:
-        device: Nobody else may be using it: its tracker would keep us waiting.
+        device: The device, which nobody else may be using: its tracker would let this runner wait.
         timing: How long each candidate is timed.
-        connect_timeout_sec: How long the device may take to open a session, also after a crash.
+        connect_timeout_sec: Seconds that the device may take to open a session, also after a crash.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class RpcRunner(Closing):
         self._timing = timing
         self._connect_timeout_sec = connect_timeout_sec
         self._child = ChildProcess(_MODULE)
-        # How many more candidates the open session may take, and until when; 0 if none is open.
+        # How many more candidates the open session may take (0 if none is open), and until when.
         self._left = 0
         self._until = 0.0
-        # Until its tracker has told where it is, it may be here.
+        # The device may be this machine until its tracker has told its address.
         self._is_here = True
         self._address: tuple[str, int] | None = None
 
     def use_lease(self, fence: int | None, *, clock_mhz: float | None = None) -> None:
-        """Open sessions under this lease of the device from now on (`RemoteDevice.fence`, and its `clock_mhz` by now)."""
+        """Use another lease of the device from now on: its `RemoteDevice.fence`, and the device's `clock_mhz`."""
         self.release()
         self._remote = replace(self._remote, fence=fence, clock_mhz=clock_mhz)
 
@@ -92,7 +92,7 @@ class RpcRunner(Closing):
         results: list[MeasureResult] | None = None
         if self._connect(timeout_sec) is None:
             started = time.monotonic()
-            # Whatever goes wrong, the candidates' own measurements say it.
+            # If anything fails, each candidate is measured by itself, which tells its failure.
             with contextlib.suppress(TunefarmError):
                 reply = self._child.call("measure_interleaved", params, timeout_sec=timeout_sec + _GRACE_SEC)
                 results = interleaved_results(reply, time.monotonic() - started)
@@ -121,7 +121,7 @@ class RpcRunner(Closing):
         return results
 
     def check(self) -> str | None:
-        """Open and close a session; return what is wrong with the device, None if nothing is."""
+        """Open and close a session; return what is wrong with the device, or None."""
         return self._connect(self._timing.timeout_sec) or self._hang_up()
 
     def release(self) -> None:
@@ -141,7 +141,7 @@ class RpcRunner(Closing):
             result, _ = self._measure(candidate, rival_sec)
             if result.failure is None:
                 return result
-            # Those that had the session before may have broken something: let it have one of its own.
+            # An earlier candidate may have broken the session: measure again in a new one.
         sharing = 1 if self._remote.fence is None else _CANDIDATES_PER_SESSION
         timeout_sec = sharing * self._timing.timeout_sec
         problem = self._connect(timeout_sec)
@@ -152,9 +152,9 @@ class RpcRunner(Closing):
         return self._blame(result) if is_device_in_doubt else result
 
     def _measure(self, candidate: MeasureInput, rival_sec: float | None) -> tuple[MeasureResult, bool]:
-        """Measure in the open session; return the result, and whether it may be the device's fault.
+        """Measure in the open session; return the result, and whether the device may have caused a failure.
 
-        The session stays open for the next candidate where all went well.
+        The session stays open for the next candidate unless this one failed.
         """
         self._left -= 1
         params = measure_params(candidate, self._timing, rival_sec, self._remote.clock_mhz)
@@ -181,11 +181,11 @@ class RpcRunner(Closing):
         return result_of(reply, time.monotonic() - started), bool(reply.get("session_lost"))
 
     def _blame(self, result: MeasureResult) -> MeasureResult:
-        """Return the candidate's failure if the device is well, else the device's."""
+        """Return the candidate's failure if the device works, else the device's."""
         address = self._address
         problem = self.check()
         if problem is None and self._remote.fence is not None and self._address != address:
-            # One under a lease is there once, and outlives all that a kernel does to its session.
+            # The server of a device under a lease runs once, and outlives any crash of a session.
             problem = "the device's server was started anew in the middle"
         if problem is None:
             return result
@@ -195,7 +195,7 @@ class RpcRunner(Closing):
         )
 
     def _connect(self, timeout_sec: float) -> str | None:
-        """Open a session of `timeout_sec` in the child; return what went wrong."""
+        """Open a session of `timeout_sec` in the child; return what went wrong, or None."""
         try:
             reply = self._child.call(
                 "connect",
@@ -204,7 +204,7 @@ class RpcRunner(Closing):
                     "timeout_sec": timeout_sec,
                     "connect_timeout_sec": self._connect_timeout_sec,
                 },
-                # A little more: the child knows better what it waits for.
+                # A little longer than the child's own limit: its message says more.
                 timeout_sec=self._connect_timeout_sec + 1.0,
             )
         except ChildClosed:
@@ -218,16 +218,15 @@ class RpcRunner(Closing):
         return None
 
     def close(self) -> None:
-        """End the child, and with it the session. From any thread; a measurement under way then ends at once."""
+        """End the child and its session, from any thread. A running measurement then ends at once."""
         self._child.close()
 
 
 @functools.lru_cache(maxsize=256)
 def is_own_address(host: str) -> bool:
-    """Return whether `host` is a loopback address or another address of this machine; True where nobody can tell.
+    """Return whether `host` is a loopback address or another address of this machine; True if unknown.
 
-    A tunnel's near end looks like this machine, too: whoever measures through one only loses that builds and
-    measurements overlap.
+    The near end of a tunnel looks like this machine, too. Then builds and measurements merely do not overlap.
     """
     try:
         addresses = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)

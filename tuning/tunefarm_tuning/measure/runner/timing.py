@@ -1,4 +1,4 @@
-"""What every runner tells its child about a measurement, and what it makes of the answer."""
+"""A measurement's parameters for a runner's child, and the result read from the child's reply."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureRes
 
 
 class Rivals:
-    """The best cost known of each task, while a batch is measured."""
+    """The best cost known of each task while a batch is measured, in seconds per call."""
 
     def __init__(self) -> None:
         self._best: dict[tuple[str, str], float] = {}
 
     def of(self, candidate: MeasureInput) -> float | None:
-        """Return what a candidate has to beat: the best given, or seen in the batch so far; None if neither."""
+        """Return the cost that a candidate has to beat: the best of that given and those seen in the batch; None if neither."""
         known = [
             cost for cost in (candidate.rival_sec, self._best.get(_task_key(candidate))) if cost is not None
         ]
         return min(known, default=None)
 
     def add(self, candidate: MeasureInput, result: MeasureResult) -> None:
-        """Take in what became of a candidate."""
+        """Add a candidate's result."""
         if result.cost_sec is not None and not result.truncated:
             key = _task_key(candidate)
             self._best[key] = min(result.cost_sec, self._best.get(key, result.cost_sec))
@@ -34,7 +34,7 @@ def _task_key(candidate: MeasureInput) -> tuple[str, str]:
 
 
 def check_one_task(inputs: Sequence[MeasureInput]) -> None:
-    """Refuse kernels that cannot be timed in turn, with a `ValueError`."""
+    """Raise a `ValueError` if the inputs are of several tasks: such kernels cannot be timed in turn."""
     if len({_task_key(candidate) for candidate in inputs}) > 1:
         raise ValueError("kernels of different tasks cannot be timed in turn: they take different arguments")
 
@@ -42,7 +42,7 @@ def check_one_task(inputs: Sequence[MeasureInput]) -> None:
 def measure_params(
     candidate: MeasureInput, timing: TimingOption, rival_sec: float | None, clock_mhz: float | None = None
 ) -> dict[str, Any]:
-    """Return the parameters of ``measure`` and ``measure_here``; `clock_mhz` is the device's when it was calibrated."""
+    """Return the parameters of ``measure`` and ``measure_here``; `clock_mhz` is the device's clock at its calibration."""
     return {
         "path": str(candidate.artifact_path),
         "rival_sec": rival_sec,
@@ -77,7 +77,7 @@ def _common_params(candidate: MeasureInput, timing: TimingOption, clock_mhz: flo
 
 
 def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
-    """Return the result that a child's answer tells."""
+    """Return the result in a child's reply."""
     failure = reply.get("failure")
     if failure is not None:
         if reply.get("not_at_work", False):
@@ -92,7 +92,7 @@ def result_of(reply: Mapping[str, Any], run_sec: float) -> MeasureResult:
 
 
 def interleaved_results(reply: Mapping[str, Any], run_sec: float) -> list[MeasureResult] | None:
-    """Return the results that a child's answer tells; None where something went wrong with one of them."""
+    """Return the results in a child's reply; None if one of the kernels failed."""
     if "failure" in reply:
         return None
     candidate_sec = run_sec / max(len(reply["samples_sec"]), 1)

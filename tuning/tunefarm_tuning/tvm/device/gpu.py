@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import tvm
 
 from tunefarm_tuning.artifact.cuda_runtime import DRIVER
-from tunefarm_tuning.measure.kernel_timing import Sampler
 from tunefarm_tuning.measure.gpu.nvml_recorded import open_nvml
-from tunefarm_tuning.measure.gpu.state import GPU_STATE, GpuState, busy
 from tunefarm_tuning.measure.gpu.reading import state_and_users
+from tunefarm_tuning.measure.gpu.state import GPU_STATE, GpuState, busy
+from tunefarm_tuning.measure.kernel_timing import Sampler
 from tunefarm_tuning.tvm.device.session import DeviceSession
 
 LAUNCH_SEC = 20e-6
