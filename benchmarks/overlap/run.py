@@ -25,8 +25,9 @@ from benchmarks.overlap.machine import RecordedKernel, recorded_kernels
 from tunefarm_tuning.measure.builder.replay import ReplayBuilder
 from tunefarm_tuning.measure.interfaces import Failure, MeasureInput, MeasureOption, MeasureResult
 from tunefarm_tuning.measure.runner.replay import ReplayRunner
-from tunefarm_tuning.search import round_queue, tune
+from tunefarm_tuning.search import round_queue
 from tunefarm_tuning.search.budget import Budget
+from tunefarm_tuning.search.tune import tune
 from tunefarm_tuning.space.config import Config
 from tunefarm_tuning.workload.task import TuningTask
 
