@@ -11,9 +11,8 @@ import typer
 from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_model
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import Limit, Shape
+from tunefarm.cli.base.options import Limit, Shape, parse_shapes
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.parsing import parse_shapes
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def upload_model(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the model is imported.")] = True,
 ) -> None:
     """Upload an ONNX or TFLite file. The server imports it and says what is wrong with it, if something is."""
-    from tunefarm.cli.views import view
+    from tunefarm.cli.progress_view import view
     from tunefarm.live.board import Board, Phase
 
     shapes = parse_shapes(shape)

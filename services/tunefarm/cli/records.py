@@ -14,8 +14,7 @@ from tunefarm.cli.base.commands import command, group
 from tunefarm.cli.base.completion import complete_job
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
-from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.whole_file import write_whole
+from tunefarm.cli.base.output import Output, write_whole
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 

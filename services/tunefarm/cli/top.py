@@ -16,7 +16,7 @@ import typer
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output, make_table
-from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Watcher
+from tunefarm.cli.farm_snapshot import DeviceLine, FarmSnapshot, JobLine, Watcher
 from tunefarm_text import quantities
 from tunefarm_tuning.core.untrusted_text import clean
 
@@ -53,17 +53,17 @@ def top(
     """
     with server.connect() as client:
         watcher = Watcher(client)
-        glance = watcher.look()
+        snapshot = watcher.look()
         if out.json:
-            out.data(glance.as_json())
+            out.data(snapshot.as_json())
         elif once or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-            out.stdout.print(draw(glance, width=out.stdout.width if sys.stdout.isatty() else None))
+            out.stdout.print(draw(snapshot, width=out.stdout.width if sys.stdout.isatty() else None))
         else:
             with suppress(KeyboardInterrupt):  # how it is meant to end
-                _watch(out, watcher, glance, every)
+                _watch(out, watcher, snapshot, every)
 
 
-def _watch(out: Output, watcher: Watcher, glance: Glance, every_sec: float) -> None:
+def _watch(out: Output, watcher: Watcher, snapshot: FarmSnapshot, every_sec: float) -> None:
     from rich.live import Live
 
     from tunefarm.client import UnavailableError
@@ -72,22 +72,23 @@ def _watch(out: Output, watcher: Watcher, glance: Glance, every_sec: float) -> N
     with Live(console=out.stdout, screen=True, auto_refresh=False) as live:
         while True:
             live.update(
-                draw(glance, width=out.stdout.width, height=out.stdout.height, trouble=trouble), refresh=True
+                draw(snapshot, width=out.stdout.width, height=out.stdout.height, trouble=trouble),
+                refresh=True,
             )
             time.sleep(every_sec)
             try:
-                glance, trouble = watcher.look(), ""
+                snapshot, trouble = watcher.look(), ""
             except UnavailableError as error:
                 trouble = error.detail
 
 
 def draw(
-    glance: Glance, *, width: int | None = None, height: int | None = None, trouble: str = ""
+    snapshot: FarmSnapshot, *, width: int | None = None, height: int | None = None, trouble: str = ""
 ) -> RenderableType:
     """Return what is shown.
 
     Args:
-        glance: The farm.
+        snapshot: The farm.
         width: Columns of the terminal; None where lines may be of any length.
         height: Lines of the terminal; None for as many as it takes.
         trouble: Why this is not how the farm is now.
@@ -95,33 +96,33 @@ def draw(
     from rich.console import Group
     from rich.text import Text
 
-    jobs, devices = [*glance.jobs, *glance.ended], list(glance.devices)
+    jobs, devices = [*snapshot.jobs, *snapshot.ended], list(snapshot.devices)
     shown_jobs, shown_devices = len(jobs), len(devices)
     if height is not None:
         room = max(height - _OVERHEAD_LINES, 2 * _FEW)
         shown_devices = min(len(devices), max(room // 2, room - len(jobs)))
         shown_jobs = min(len(jobs), room - shown_devices)
     parts: list[RenderableType] = [
-        Text(_headline(glance), style="bold"),
+        Text(_headline(snapshot), style="bold"),
         Text(clean(f"{trouble}; trying again", 300) if trouble else "", style="red"),
         _table(_JOB_COLUMNS, jobs[:shown_jobs], width),
-        Text(_more(len(jobs) - shown_jobs, "jobs", is_cut=glance.is_cut)),
+        Text(_more(len(jobs) - shown_jobs, "jobs", is_cut=snapshot.is_cut)),
         _table(_DEVICE_COLUMNS, devices[:shown_devices], width),
         Text(_more(len(devices) - shown_devices, "devices")),
     ]
     return Group(*(part for part in parts if not isinstance(part, Text) or part.plain))
 
 
-def _headline(glance: Glance) -> str:
-    queue = glance.queue
-    at_work = sum(line.device.state == "leased" for line in glance.devices)
+def _headline(snapshot: FarmSnapshot) -> str:
+    queue = snapshot.queue
+    at_work = sum(line.device.state == "leased" for line in snapshot.devices)
     return " · ".join(
         (
-            glance.url,
-            datetime.fromtimestamp(glance.time).astimezone().strftime("%H:%M:%S"),
+            snapshot.url,
+            datetime.fromtimestamp(snapshot.time).astimezone().strftime("%H:%M:%S"),
             f"jobs: {queue['at_work']} at work, {queue['waiting']} waiting, {queue['paused']} paused",
-            f"devices: {at_work} of {len(glance.devices)} at work",
-            f"{glance.trials_per_min:.0f} trials per minute",
+            f"devices: {at_work} of {len(snapshot.devices)} at work",
+            f"{snapshot.trials_per_min:.0f} trials per minute",
         )
     )
 

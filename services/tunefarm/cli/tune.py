@@ -5,35 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunefarm.cli.base.commands import command
-from tunefarm.cli.base.completion import complete_pool
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import (
-    MinGain,
-    Minutes,
-    Patience,
-    Priority,
-    Seconds,
-    Shape,
-    Trials,
-    as_priority,
-    wall_sec_of,
-)
+from tunefarm.cli.base.option_group import OptionGroup
+from tunefarm.cli.base.options import Shape, TermOptions, parse_shapes
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.parsing import parse_shapes
+from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
-from tunefarm.cli.views import View, view
 from tunefarm.live.board import Board
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from tunefarm.client import Client, ClientError, Job, JobHandle, Model
+    from tunefarm.client import Client, ClientError, Download, Job, JobHandle, Model
 
 DEFAULT_MINUTES = 10.0
 _CANCEL_TIMEOUT_SEC = 60.0
@@ -43,51 +33,24 @@ def register(app: typer.Typer) -> None:
     command(app, "tune")(tune_model)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions(OptionGroup):
+    """How the model is uploaded."""
+
+    shape: Shape = None
+    name: Annotated[
+        str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
+    ] = None
+
+
 def tune_model(
     out: Output,
     server: Server,
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="The network to tune: an ONNX or TFLite file.")
     ],
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            "-t",
-            help="What to compile for: `host` (what the devices say they are), "
-            '"llvm -mcpu=znver5 -num-cores=8", cuda/sm_90, a TVM tag, or JSON.',
-        ),
-    ] = "host",
-    minutes: Minutes = None,
-    seconds: Seconds = None,
-    trials: Trials = None,
-    patience: Patience = None,
-    min_gain: MinGain = None,
-    tuner: Annotated[
-        str, typer.Option("--tuner", help="Search strategy: xgb, ga, random, grid or evolutionary.")
-    ] = "xgb",
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
-    device_key: Annotated[
-        str | None,
-        typer.Option(
-            "--device-key",
-            help="Pool of devices that measures; needed where there are several.",
-            autocompletion=complete_pool,
-        ),
-    ] = None,
-    priority: Priority = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            "--precision",
-            help="How large weights are stored: as-model, float16-weights, bfloat16-weights or int8-weights "
-            "(those of a quantised model). Arithmetic stays float32; the report says what it costs in accuracy.",
-        ),
-    ] = None,
-    shape: Shape = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="What to call the model; the file's name by default.")
-    ] = None,
+    terms: TermOptions,
+    upload: ModelOptions,
     output: Annotated[
         Path,
         typer.Option(
@@ -100,74 +63,61 @@ def tune_model(
     detach: Annotated[
         bool,
         typer.Option(
-            "--detach", help="Start the job and go; `tunefarm jobs watch` follows it. Needs a server."
+            "--detach",
+            help="Start the job and return; `tunefarm jobs watch` follows it. Needs a server.",
         ),
     ] = False,
 ) -> None:
     """Tune a network: upload it, search, compile, check, download.
 
     Uses the server that is configured, or the farm that runs on this machine; where there is neither, it starts a farm
-    for the time of the job. Ten minutes of search where no budget is given. Ctrl-C asks, then cancels the job.
+    for the time of the job. Searches for ten minutes where no budget is given. Ctrl-C asks, then cancels the job.
     """
-    shapes = parse_shapes(shape)
+    shapes = parse_shapes(upload.shape)
     if not model.is_file():
         raise InvalidInputError(f"{model}: there is no such file", code="no-file")
-    wall_sec = wall_sec_of(minutes, seconds)
-    if all(limit is None for limit in (wall_sec, trials, patience, min_gain)):
-        wall_sec = 60.0 * DEFAULT_MINUTES
-    _check_budget(
-        {"--seconds/--minutes": wall_sec, "--trials": trials, "--patience": patience, "--min-gain": min_gain}
-    )
-
-    terms: dict[str, Any] = {
-        "target": target,
-        "device_key": device_key,
-        "trials": trials,
-        "seconds": wall_sec,
-        "patience": patience,
-        "min_gain": min_gain,
-        "tuner": tuner,
-        "seed": seed,
-        "priority": as_priority(priority),
-        "precision": precision,
-    }
+    _check_limits(terms.limits())
+    if all(limit is None for limit in terms.limits().values()):
+        terms = replace(terms, minutes=DEFAULT_MINUTES)
     with _client(out, server, detach=detach) as client:
-        client.jobs.check(**terms)  # a typo shall not cost an upload
+        client.jobs.check(**terms.terms())  # a typo shall not cost an upload
         board = Board()
         with view(out, board) as progress:
-            uploaded = _upload(client, model, name, shapes, board, progress)
-            job = client.jobs.create(uploaded.id, **terms)
-            handle = client.job(job.id)
+            uploaded = _upload(client, model, upload.name, shapes, board, progress)
+            handle = client.job(client.jobs.create(uploaded.id, **terms.terms()).id)
             if not detach:
                 _follow(out, handle, board, progress)
         if detach:
-            _show_started(out, job)
+            _show_started(out, handle.job)
             return
-        got = handle.download(output)
-        report = handle.report()
-        if out.json:
-            out.data(
-                {
-                    "job": handle.job.raw,
-                    "artifact": str(got.artifact),
-                    "report_file": str(got.report),
-                    "report_page": str(got.report_page),
-                    "outcomes": report["outcomes"],
-                    "report": report,
-                }
-            )
-            return
-    show_report(out, report)
-    out.text()
-    out.text(f"{got.artifact}  {quantities.size(got.artifact.stat().st_size)}", style="bold")
-    out.text(f"{got.report}")
-    out.text(f"{got.report_page}")
+        files, report = handle.download(output), handle.report()
+    _show_results(out, handle.job, files, report)
 
 
-def _check_budget(limits: Mapping[str, float | None]) -> None:
+def _check_limits(limits: Mapping[str, float | None]) -> None:
     for option, limit in limits.items():
         if limit is not None and not limit > 0:
             raise InvalidInputError(f"{option} is {limit:g}, but must be above zero", code="invalid-budget")
+
+
+def _show_results(out: Output, job: Job, files: Download, report: Mapping[str, Any]) -> None:
+    if out.json:
+        out.data(
+            {
+                "job": job.raw,
+                "artifact": str(files.artifact),
+                "report_file": str(files.report),
+                "report_page": str(files.report_page),
+                "outcomes": report["outcomes"],
+                "report": report,
+            }
+        )
+        return
+    show_report(out, report)
+    out.text()
+    out.text(f"{files.artifact}  {quantities.size(files.artifact.stat().st_size)}", style="bold")
+    out.text(f"{files.report}")
+    out.text(f"{files.report_page}")
 
 
 @contextmanager
@@ -175,8 +125,7 @@ def _client(out: Output, server: Server, *, detach: bool) -> Iterator[Client]:
     """Connect to the server there is, or start a farm."""
     from tunefarm.client import Client
 
-    found = server.find()
-    if found is not None or detach:
+    if detach or server.find() is not None:
         with server.connect() as client:
             yield client
         return

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.views import view
+from tunefarm.cli.progress_view import view
 from tunefarm.client.results.jobs import Job
 from tunefarm.client.results.models import Model
 from tunefarm.live.bars import Bars

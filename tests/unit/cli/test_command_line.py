@@ -12,7 +12,7 @@ import typer
 from tflite_writer import TfliteWriter
 from typer.testing import CliRunner
 
-from tunefarm.cli.base.parsing import parse_shapes
+from tunefarm.cli.base.options import parse_shapes
 from tunefarm.cli.main import main, make_app
 from tunefarm_tuning.core.errors import InvalidInputError
 

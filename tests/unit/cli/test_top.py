@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tunefarm.cli.glance import DeviceLine, Glance, JobLine, Rate
+from tunefarm.cli.farm_snapshot import DeviceLine, FarmSnapshot, JobLine, Rate
 from tunefarm.cli.top import draw
 from tunefarm.client import Device, Job
 
@@ -25,12 +25,14 @@ def device(name: str, **rest: Any) -> DeviceLine:
     return DeviceLine(device=read, model="lenet" if read.job_id else None)
 
 
-def glance(*jobs: JobLine, devices: tuple[DeviceLine, ...] = (), **rest: Any) -> Glance:
+def glance(*jobs: JobLine, devices: tuple[DeviceLine, ...] = (), **rest: Any) -> FarmSnapshot:
     values: dict[str, Any] = {"ended": (), "is_cut": False, **rest}
-    return Glance(url="http://farm", time=1.8e9, jobs=jobs, devices=devices, **values)
+    return FarmSnapshot(url="http://farm", time=1.8e9, jobs=jobs, devices=devices, **values)
 
 
-def shown(glance: Glance, *, width: int = 160, height: int | None = None, trouble: str = "") -> list[str]:
+def shown(
+    glance: FarmSnapshot, *, width: int = 160, height: int | None = None, trouble: str = ""
+) -> list[str]:
     file = io.StringIO()
     console = Console(file=file, width=width, markup=False, highlight=False, emoji=False)
     console.print(draw(glance, width=width, height=height, trouble=trouble))

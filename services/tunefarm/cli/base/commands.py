@@ -1,19 +1,22 @@
-"""Registers commands: gives each the options that all share, and runs it at the edge."""
+"""Registers commands: gives each the options that all share, runs it at the edge, and reports wrong usage."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json as json_format
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from tunefarm.cli.base import edge
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.exit_codes import EPILOG
-from tunefarm.cli.base.options import ApiKey, ApiKeyFile, Home, Url
+from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.usage import Group
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -46,21 +49,11 @@ def group(name: str, help: str, *, completion: bool = False) -> typer.Typer:  # 
     )
 
 
-_JSON = {"json_": (_Json, False)}
-_DEBUG = {"debug_": (_Debug, False)}
-_SERVER_OPTIONS = {
-    "url_": (Url, None),
-    "api_key_": (ApiKey, None),
-    "api_key_file_": (ApiKeyFile, None),
-    "home_": (Home, None),
-}
-
-
 def command(app: typer.Typer, name: str, *, json: bool = True) -> Callable[[F], F]:
     """Register a function as a command of `app`. Its docstring is the help.
 
-    Its first parameter is the `Output`. A parameter of type `Server` gets what the options about the server say.
-    The others are typer's.
+    Its first parameter is the `Output`. A parameter whose type is an `OptionGroup` gets that group, made of the group's
+    options. The others are typer's.
 
     Args:
         app: Where it goes.
@@ -70,29 +63,27 @@ def command(app: typer.Typer, name: str, *, json: bool = True) -> Callable[[F], 
 
     def register(function: F) -> F:
         hints = get_type_hints(function, include_extras=True)
-        own = [
-            parameter.replace(annotation=hints[parameter.name])
-            for parameter in list(inspect.signature(function).parameters.values())[1:]
-        ]
-        wants_server = [parameter.name for parameter in own if parameter.annotation is Server]
-        shared = {**(_SERVER_OPTIONS if wants_server else {}), **(_JSON if json else {}), **_DEBUG}
-        parameters = [
-            *(parameter for parameter in own if parameter.annotation is not Server),
-            *(
-                inspect.Parameter(
-                    option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-                )
-                for option, (annotation, default) in shared.items()
-            ),
-        ]
+        groups: dict[str, type[OptionGroup]] = {}
+        own: list[str] = []
+        parameters: list[inspect.Parameter] = []
+        for parameter in list(inspect.signature(function).parameters.values())[1:]:
+            hint = hints[parameter.name]
+            if inspect.isclass(hint) and issubclass(hint, OptionGroup):
+                groups[parameter.name] = hint
+                parameters += hint.parameters() if hint is not Server else []
+            else:
+                own.append(parameter.name)
+                parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
+        if Server in groups.values():  # its options come last
+            parameters += Server.parameters()
+        parameters += [_shared("json_", _Json)] if json else []
+        parameters.append(_shared("debug_", _Debug))
 
         def run(**arguments: Any) -> None:
             output = Output(json=arguments.pop("json_", False), debug=arguments.pop("debug_"))
-            for server in wants_server:
-                arguments[server] = Server(
-                    **{name.rstrip("_"): arguments.pop(name) for name in _SERVER_OPTIONS}
-                )
-            raise typer.Exit(edge.run(output, lambda: function(output, **arguments)))
+            values = {name: arguments[name] for name in own}
+            values |= {group: kind.of(arguments) for group, kind in groups.items()}
+            raise typer.Exit(edge.run(output, lambda: function(output, **values)))
 
         run.__name__, run.__doc__ = function.__name__, _paragraphs(function)
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -103,7 +94,55 @@ def command(app: typer.Typer, name: str, *, json: bool = True) -> Callable[[F], 
     return register
 
 
+def _shared(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+
+
 def _paragraphs(function: Callable[..., None]) -> str:
     """Return the docstring with a line per paragraph: typer would keep our line ends."""
     text = inspect.getdoc(function) or ""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+class Group(TyperGroup):
+    """A group of commands. It tells of wrong usage as typer does, or as JSON where ``--json`` is among the arguments."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        args = sys.argv[1:] if args is None else list(args)
+        as_json = standalone_mode and wants_json(args)
+        try:
+            code = super().main(
+                args, prog_name, complete_var, standalone_mode and not as_json, windows_expand_args, **extra
+            )
+        except Exception as error:
+            # Told by what it has: the class is typer's own copy of click's.
+            if not as_json or not hasattr(error, "format_message"):
+                raise
+            _tell(error)
+            sys.exit(error.exit_code)  # type: ignore[attr-defined]
+        if as_json:
+            sys.exit(code)
+        return code
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Return whether ``--json`` is among the options; where nothing can be parsed, nothing else can be known."""
+    options = args[: args.index("--")] if "--" in args else args
+    return "--json" in options
+
+
+def _tell(error: Any) -> None:
+    told = {"error": {"code": "wrong-usage", "message": error.format_message()}}
+    if error.ctx is not None:
+        told["error"]["usage"] = error.ctx.get_usage()
+    with suppress(BrokenPipeError):
+        Output(json=True).data(told)
+    sys.stderr.write(json_format.dumps(told, separators=(",", ":")) + "\n")

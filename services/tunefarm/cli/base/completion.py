@@ -1,4 +1,4 @@
-"""What a shell is offered for jobs, models, devices and pools: asked of the server, quickly or not at all."""
+"""Shell completion of jobs, models, devices and pools. It asks the server; where that does not answer at once, it offers nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import typer
-
-from tunefarm.cli.base.connect import Server
 
 if TYPE_CHECKING:
     from tunefarm.client import Client
@@ -66,21 +64,16 @@ def _pools(client: Client) -> Iterator[Offer]:
 
 def _offers(ctx: typer.Context, incomplete: str, ask: Callable[[Client], Iterator[Offer]]) -> list[Offer]:
     """Return what begins with the text; nothing where the server does not answer at once."""
+    from tunefarm.cli.base.connect import Server
     from tunefarm.client import NO_RETRY, Client
     from tunefarm_tuning.core.untrusted_text import clean
 
-    given = ctx.params
-    server = Server(
-        url=given.get("url_"),
-        api_key=given.get("api_key_"),
-        api_key_file=given.get("api_key_file_"),
-        home=given.get("home_"),
-    )
+    server = Server.of(ctx.params)
     try:
-        found = server.find()
-        if found is None:
+        address = server.find()
+        if address is None:
             return []
-        with Client(*found, timeout_sec=_LIMIT_SEC, retry=NO_RETRY) as client:
+        with Client(*address, timeout_sec=_LIMIT_SEC, retry=NO_RETRY) as client:
             return [
                 (word, clean(text, 80))
                 for word, text in ask(client)

@@ -6,22 +6,66 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from tunefarm.cli.base.option_group import OptionGroup
 from tunefarm_tuning.core.errors import InvalidInputError, TransientError
 
 if TYPE_CHECKING:
     from tunefarm.client import Client
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """What the options ``--url``, ``--api-key``, ``--api-key-file`` and ``--home`` (or their variables) say."""
+_PANEL = "Server"
 
-    url: str | None
-    api_key: str | None
-    api_key_file: Path | None
-    home: Path | None
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        envvar="TUNEFARM_HOME",
+        metavar="DIR",
+        help="Folder of the farm on this machine: database, store, key, logs.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server(OptionGroup):
+    """The server that a command talks to: what the options (or their environment variables) say."""
+
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="TUNEFARM_URL",
+            metavar="URL",
+            help="Where the API answers. Without it, the farm that `tunefarm serve` runs on this machine.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            "--api-key",
+            envvar="TUNEFARM_API_KEY",
+            metavar="KEY",
+            help="API key. Other users of this machine can read it off the command line: prefer the variable or a file.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-key-file",
+            envvar="TUNEFARM_API_KEY_FILE",
+            metavar="FILE",
+            help="File that holds the API key.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    home: Home = None
 
     def find(self) -> tuple[str, str | None] | None:
         """Return URL and API key of the server that was named, else of the farm on this machine, else None.
@@ -36,8 +80,8 @@ class Server:
             return self.url, api_key
         from tunefarm.cli.farm.local_farm import running_farm
 
-        found = running_farm(self.home)
-        return None if found is None else (found.url, api_key or found.api_key)
+        farm = running_farm(self.home)
+        return None if farm is None else (farm.url, api_key or farm.api_key)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -48,14 +92,14 @@ class Server:
         """
         from tunefarm.client import Client
 
-        found = self.find()
-        if found is None:
+        address = self.find()
+        if address is None:
             raise TransientError(
                 "no farm runs on this machine and no server is named: "
                 "start one with `tunefarm serve`, or give --url",
                 code="no-server",
             )
-        with Client(*found) as client:
+        with Client(*address) as client:
             yield client
 
 

@@ -1,57 +1,21 @@
-"""Options that several commands share."""
+"""Options that several commands share, alone and in groups, and how they are read."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
-from tunefarm_text.job_terms import HELP
+from tunefarm.cli.base.completion import complete_pool
+from tunefarm.cli.base.option_group import OptionGroup
+from tunefarm_text.job_terms import DEFAULT_TUNER, HELP
+from tunefarm_tuning.core.errors import InvalidInputError
+from tunefarm_tuning.core.untrusted_text import clean
 
-_PANEL = "Server"
 _BUDGET = "Budget: the limit that is reached first ends the search"
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="TUNEFARM_URL",
-        metavar="URL",
-        help="Where the API answers. Without it, the farm that `tunefarm serve` runs on this machine.",
-        rich_help_panel=_PANEL,
-    ),
-]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(
-        "--api-key",
-        envvar="TUNEFARM_API_KEY",
-        metavar="KEY",
-        help="API key. Other users of this machine can read it off the command line: prefer the variable or a file.",
-        rich_help_panel=_PANEL,
-    ),
-]
-ApiKeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--api-key-file",
-        envvar="TUNEFARM_API_KEY_FILE",
-        metavar="FILE",
-        help="File that holds the API key.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Home = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        envvar="TUNEFARM_HOME",
-        metavar="DIR",
-        help="Folder of the farm on this machine: database, store, key, logs.",
-        rich_help_panel=_PANEL,
-    ),
-]
 Shape = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,45 +24,114 @@ Shape = Annotated[
         help="Shape of an input with dynamic dimensions, like x=1,3,224,224. Can be given several times.",
     ),
 ]
-Minutes = Annotated[
-    float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
-]
-Seconds = Annotated[float | None, typer.Option("--seconds", help=HELP["seconds"], rich_help_panel=_BUDGET)]
-Trials = Annotated[
-    int | None,
-    typer.Option("--trials", help=HELP["trials"], rich_help_panel=_BUDGET),
-]
-Patience = Annotated[
-    int | None,
-    typer.Option("--patience", help=HELP["patience"], rich_help_panel=_BUDGET),
-]
-MinGain = Annotated[
-    float | None,
-    typer.Option(
-        "--min-gain",
-        help=HELP["min_gain"],
-        rich_help_panel=_BUDGET,
-    ),
-]
-Priority = Annotated[
-    str | None,
-    typer.Option(
-        "--priority",
-        metavar="PRIORITY",
-        help=HELP["priority"],
-    ),
-]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")]
 
 
-def wall_sec_of(minutes: float | None, seconds: float | None) -> float | None:
-    """Return the time that both options give together; None where neither is given."""
-    return None if minutes is None and seconds is None else 60.0 * (minutes or 0.0) + (seconds or 0.0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions(OptionGroup):
+    """The terms that can be changed of a job that runs: its limits and its priority."""
+
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", "-m", help=HELP["minutes"], rich_help_panel=_BUDGET)
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help=HELP["seconds"], rich_help_panel=_BUDGET)
+    ] = None
+    trials: Annotated[int | None, typer.Option("--trials", help=HELP["trials"], rich_help_panel=_BUDGET)] = (
+        None
+    )
+    patience: Annotated[
+        int | None, typer.Option("--patience", help=HELP["patience"], rich_help_panel=_BUDGET)
+    ] = None
+    min_gain: Annotated[
+        float | None, typer.Option("--min-gain", help=HELP["min_gain"], rich_help_panel=_BUDGET)
+    ] = None
+    priority: Annotated[str | None, typer.Option("--priority", metavar="PRIORITY", help=HELP["priority"])] = (
+        None
+    )
+
+    @property
+    def wall_sec(self) -> float | None:
+        """The time that minutes and seconds give together; None where neither is given."""
+        if self.minutes is None and self.seconds is None:
+            return None
+        return 60.0 * (self.minutes or 0.0) + (self.seconds or 0.0)
+
+    def limits(self) -> Mapping[str, float | None]:
+        """Return the limits by the names of their options."""
+        return {
+            "--seconds/--minutes": self.wall_sec,
+            "--trials": self.trials,
+            "--patience": self.patience,
+            "--min-gain": self.min_gain,
+        }
+
+    def terms(self) -> dict[str, Any]:
+        """Return what the client's methods take by keyword."""
+        return {
+            "seconds": self.wall_sec,
+            "trials": self.trials,
+            "patience": self.patience,
+            "min_gain": self.min_gain,
+            "priority": _as_priority(self.priority),
+        }
 
 
-def as_priority(text: str | None) -> int | str | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermOptions(ChangeOptions):
+    """All terms of a job."""
+
+    target: Annotated[str, typer.Option("--target", "-t", help=HELP["target"])] = "host"
+    tuner: Annotated[str, typer.Option("--tuner", help=HELP["tuner"])] = DEFAULT_TUNER
+    seed: Annotated[int, typer.Option("--seed", help=HELP["seed"])] = 0
+    device_key: Annotated[
+        str | None,
+        typer.Option("--device-key", help=HELP["device_key"], autocompletion=complete_pool),
+    ] = None
+    precision: Annotated[str | None, typer.Option("--precision", help=HELP["precision"])] = None
+
+    def terms(self) -> dict[str, Any]:
+        """Return what the client's methods take by keyword."""
+        return {
+            **ChangeOptions.terms(self),
+            "target": self.target,
+            "tuner": self.tuner,
+            "seed": self.seed,
+            "device_key": self.device_key,
+            "precision": self.precision,
+        }
+
+
+def _as_priority(text: str | None) -> int | str | None:
     """Return a priority as the server takes it: a number, or a name."""
     try:
         return None if text is None else int(text)
     except ValueError:
         return text
+
+
+def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
+    """Read ``name=1,3,224,224`` texts.
+
+    Raises:
+        InvalidInputError: If a text is not like that, a dimension is not above zero, or a name comes twice.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts or ():
+        name, equals, dims = text.rpartition("=")
+        try:
+            shape = tuple(int(dim) for dim in dims.replace("x", ",").split(","))
+        except ValueError:
+            shape = ()
+        if not equals or not name or not shape:
+            raise InvalidInputError(
+                f"--shape {clean(text)} cannot be read: write it like x=1,3,224,224", code="bad-shape"
+            )
+        if any(dim < 1 for dim in shape):
+            raise InvalidInputError(
+                f"--shape {clean(text)}: every dimension must be above zero", code="bad-shape", input=name
+            )
+        if name in shapes:
+            raise InvalidInputError(f"--shape gives input {clean(name)} twice", code="bad-shape", input=name)
+        shapes[name] = shape
+    return shapes

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefarm_tuning.core.untrusted_text import clean
@@ -89,14 +92,14 @@ def make_table(
 
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, title_style="bold")
     table.expand = one_line
-    for place, column in enumerate(columns, start=1):
+    for position, column in enumerate(columns, start=1):
         right = column.startswith(">")
         table.add_column(
             column.lstrip(">"),
             justify="right" if right else "left",
             overflow="ellipsis" if one_line else "fold",
             no_wrap=one_line,
-            ratio=1 if one_line and place == len(columns) else None,
+            ratio=1 if one_line and position == len(columns) else None,
         )
     for row in rows:
         table.add_row(*(clean(str(cell), 300) for cell in row))
@@ -109,3 +112,23 @@ def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_WITHOUT_TERMINAL
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write the text beside the path and rename it: nobody sees a part of it. An older file is replaced."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+@contextmanager
+def without_log() -> Iterator[None]:
+    """Log nothing during the block: what the command itself prints says the same."""
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tunefarm.cli.base.commands import command
-from tunefarm.cli.base.options import Home
-from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.quiet import without_log
+from tunefarm.cli.base.connect import Home
+from tunefarm.cli.base.output import Output, without_log
 from tunefarm.cli.farm.database import DatabaseUrl
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli.base.commands import command, group
-from tunefarm.cli.base.options import Home
+from tunefarm.cli.base.connect import Home
 from tunefarm.cli.base.output import Output
 from tunefarm_text import quantities
 from tunefarm_tuning.core.errors import InvalidInputError

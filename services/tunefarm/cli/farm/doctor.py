@@ -15,8 +15,7 @@ import typer
 from tunefarm.cli.base import edge, exit_codes
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.quiet import without_log
+from tunefarm.cli.base.output import Output, without_log
 from tunefarm_tuning.core.errors import TunefarmError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Home
 from tunefarm.cli.base.edge import Terminated
-from tunefarm.cli.base.options import Home
 from tunefarm.cli.base.output import Output
 from tunefarm.cli.farm.local_farm import started_farm
 from tunefarm_tuning.core.errors import InvalidInputError

@@ -1,4 +1,4 @@
-"""``tunefarm jobs source|records``: what a job's kernels look like, and what it measured, as text."""
+"""``tunefarm jobs artifact|report|source|records``: get what a job produced."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from tunefarm.cli import job_orders
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.output import Output
-from tunefarm.cli.base.whole_file import write_whole
-from tunefarm.cli.jobs import JobId
+from tunefarm.cli.base.output import Output, write_whole
+from tunefarm.cli.jobs.group import JobId, app
+from tunefarm.cli.report import show_report
+from tunefarm_text import quantities
 
-app = job_orders.app  # these come on top of what is there
+Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")]
 
 
 class SourceKind(StrEnum):
@@ -31,6 +31,53 @@ class SourceKind(StrEnum):
 OutFile = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write here instead of standard output.")
 ]
+
+
+@command(app, "artifact")
+def get_artifact(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    folder: Folder = Path(),
+    name: Annotated[
+        str | None, typer.Option("--name", help="The file's name; the server's by default.")
+    ] = None,
+) -> None:
+    """Download the artifact of a job that succeeded."""
+    with server.connect() as client:
+        path = client.jobs.download(job_id, folder, name=name)
+    if out.json:
+        out.data({"artifact": str(path), "size_bytes": path.stat().st_size})
+    else:
+        out.text(f"{path}  {quantities.size(path.stat().st_size)}")
+
+
+@command(app, "report")
+def get_report(
+    out: Output,
+    server: Server,
+    job_id: JobId,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write it as a page: one file, to be read and printed anywhere."
+        ),
+    ] = None,
+) -> None:
+    """Show the report of a job that has ended: latencies, kernels, checks, coverage, trials, and how to do it again."""
+    with server.connect() as client:
+        if html is not None:
+            page = client.jobs.save_report(job_id, html)
+            if out.json:
+                out.data({"report_page": str(page)})
+            else:
+                out.text(f"{page}")
+            return
+        report = client.jobs.report(job_id)
+    if out.json:
+        out.data(report)
+    else:
+        show_report(out, report)
 
 
 @command(app, "source")

@@ -1,12 +1,17 @@
-"""One device in a terminal: who it is, how it does, what it did."""
+"""``tunefarm device show``: a device, its lease, its use and what it measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from tunefarm.cli.base.commands import command
+from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.devices.group import DeviceName, app, find_device
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
@@ -26,8 +31,8 @@ _VERSIONS_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePast:
-    """A device with what it did."""
+class DeviceHistory:
+    """A device, with what it did."""
 
     device: Device
     intervals: Sequence[DeviceInterval]
@@ -37,14 +42,16 @@ class DevicePast:
     records: Page[DeviceRecord]
 
     def to_json(self) -> dict[str, Any]:
+        """Return all of it as the server answered."""
         lists = ("intervals", "calibrations", "changes", "records")
         return {
             "device": self.device.raw,
             "totals": self.totals.raw,
-            **{name: [one.raw for one in getattr(self, name)] for name in lists},
+            **{name: [entry.raw for entry in getattr(self, name)] for name in lists},
         }
 
     def show(self, out: Output, span: str) -> None:
+        """Print it; `span` is how far back its intervals go."""
         device = self.device
         out.text(
             f"{device.name}  {device.state}{f': {device.reason}' if device.reason else ''}", style="bold"
@@ -57,27 +64,27 @@ class DevicePast:
             ("calibrated", "outcome", ">took", ">should take", ">at most", "reason"),
             (
                 (
-                    quantities.local_time(one.created_at),
-                    one.outcome,
-                    quantities.latency(one.time_sec),
-                    quantities.latency(one.reference_sec),
-                    quantities.latency(one.limit_sec),
-                    one.reason,
+                    quantities.local_time(calibration.created_at),
+                    calibration.outcome,
+                    quantities.latency(calibration.time_sec),
+                    quantities.latency(calibration.reference_sec),
+                    quantities.latency(calibration.limit_sec),
+                    calibration.reason,
                 )
-                for one in self.calibrations
+                for calibration in self.calibrations
             ),
         )
         out.table(
             ("measured", "kernel", "job", "outcome", ">time per call"),
             (
                 (
-                    quantities.local_time(one.measured_at),
-                    one.name or one.workload_key,
-                    one.job_id or quantities.NONE,
-                    one.outcome,
-                    quantities.latency(one.cost_sec),
+                    quantities.local_time(record.measured_at),
+                    record.name or record.workload_key,
+                    record.job_id or quantities.NONE,
+                    record.outcome,
+                    quantities.latency(record.cost_sec),
                 )
-                for one in self.records
+                for record in self.records
             ),
         )
         out.table(
@@ -91,9 +98,11 @@ class DevicePast:
     def _facts(self, span: str) -> list[tuple[str, str]]:
         device, intervals = self.device, self.intervals
         info = device.raw.get("info")
-        told = info.get("versions") if isinstance(info, dict) else None
-        versions = list(told.items())[:_VERSIONS_SHOWN] if isinstance(told, dict) else []
-        temperatures = [one.temperature_celsius for one in intervals if one.temperature_celsius is not None]
+        reported = info.get("versions") if isinstance(info, dict) else None
+        versions = list(reported.items())[:_VERSIONS_SHOWN] if isinstance(reported, dict) else []
+        temperatures = [
+            interval.temperature_celsius for interval in intervals if interval.temperature_celsius is not None
+        ]
         hottest = f"{quantities.temperature(max(temperatures))} at most" if temperatures else ""
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in self.totals.outcomes.items())
         return [
@@ -105,7 +114,7 @@ class DevicePast:
             *_peak(device.peak),
             ("versions", ", ".join(f"{name} {version}" for name, version in versions)),
             (f"use, {span}", self._use()),
-            ("", "".join(_bar(one.used) for one in intervals)),
+            ("", "".join(_bar(interval.used) for interval in intervals)),
             ("temperature", hottest),
             ("measured", f"{self.totals.trials:,} trials in {quantities.duration(self.totals.measured_sec)}"),
             ("outcomes", outcomes),
@@ -115,22 +124,48 @@ class DevicePast:
         device = self.device
         if device.work is None:
             return ""
-        what = f"{device.work} step of {device.job_id}" if device.job_id else device.work
-        return f"{what}, since {quantities.local_time(device.leased_at)}, good until {quantities.local_time(device.lease_until)}"
+        work = f"{device.work} step of {device.job_id}" if device.job_id else device.work
+        return f"{work}, since {quantities.local_time(device.leased_at)}, good until {quantities.local_time(device.lease_until)}"
 
     def _use(self) -> str:
-        whole = sum(one.sec for one in self.intervals) or 1.0
+        span_sec = sum(interval.sec for interval in self.intervals) or 1.0
 
         def share(sec: float) -> str:
-            return f"{min(sec / whole, 1.0) * 100.0:.0f} %"
+            return f"{min(sec / span_sec, 1.0) * 100.0:.0f} %"
 
-        work = sum(one.work_sec for one in self.intervals)
-        calibration = sum(one.calibration_sec for one in self.intervals)
-        measured = sum(one.measured_sec for one in self.intervals)
+        work = sum(interval.work_sec for interval in self.intervals)
+        calibration = sum(interval.calibration_sec for interval in self.intervals)
+        measured = sum(interval.measured_sec for interval in self.intervals)
         return (
             f"leased {share(work + calibration)}: jobs {share(work)} (measuring {share(measured)}), "
             f"calibrating {share(calibration)}"
         )
+
+
+@command(app, "show")
+def show_device(
+    out: Output,
+    server: Server,
+    name: DeviceName,
+    span: Annotated[
+        str, typer.Option("--span", help="How far back its use is told: hour, day, week or month.")
+    ] = "day",
+) -> None:
+    """Show a device: its state and lease, its use, calibrations and temperature, and what it measured."""
+    with server.connect() as client:
+        device = find_device(client, name)
+        history = DeviceHistory(
+            device=device,
+            intervals=client.devices.intervals(device.id, span=span),
+            totals=client.devices.totals(device.id),
+            calibrations=client.devices.calibrations(device.id, limit=10),
+            changes=client.devices.changes(device.id, limit=10),
+            records=client.devices.records(device.id, limit=10),
+        )
+    if out.json:
+        out.data(history.to_json())
+    else:
+        history.show(out, span)
 
 
 def _peak(peak: DevicePeak | None) -> list[tuple[str, str]]:
@@ -140,11 +175,14 @@ def _peak(peak: DevicePeak | None) -> list[tuple[str, str]]:
     rates = [(f"peak, {dtype}", rates, "FLOP/s") for dtype, rates in peak.flops_per_sec.items()]
     if peak.memory_bytes_per_sec is not None:
         rates.append(("memory", peak.memory_bytes_per_sec, "B/s"))
-    told = [
-        (name, f"{quantities.rate(one, unit)} on one core, {quantities.rate(every, unit)} on {peak.threads}")
-        for name, (one, every), unit in rates
+    facts = [
+        (
+            name,
+            f"{quantities.rate(one_core, unit)} on one core, {quantities.rate(all_cores, unit)} on {peak.threads}",
+        )
+        for name, (one_core, all_cores), unit in rates
     ]
-    return [*told, ("no peak", peak.missing)]
+    return [*facts, ("no peak", peak.missing)]
 
 
 def _bar(share: float) -> str:

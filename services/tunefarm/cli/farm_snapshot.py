@@ -1,4 +1,4 @@
-"""The farm at a glance: what `tunefarm top` shows, as values."""
+"""A snapshot of the farm: what `tunefarm top` shows, as values."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class JobLine:
         return budget_used(self.job)
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `tunefarm top --json` prints it."""
         job = self.job
         return {
             "id": job.id,
@@ -80,6 +81,7 @@ class DeviceLine:
         return "calibration" if (self.device.lease_owner or "").startswith("calibration:") else ""
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `tunefarm top --json` prints it."""
         device = self.device
         return {
             "id": device.id,
@@ -95,7 +97,7 @@ class DeviceLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class FarmSnapshot:
     """The farm at one time (Unix seconds, of this machine).
 
     Attributes:
@@ -124,9 +126,11 @@ class Glance:
 
     @property
     def trials_per_min(self) -> float:
+        """How many trials a minute all jobs make."""
         return sum(line.trials_per_min or 0.0 for line in self.jobs)
 
     def as_json(self) -> dict[str, Any]:
+        """Return it as `tunefarm top --json` prints it."""
         return {
             "url": self.url,
             "time": self.time,
@@ -147,25 +151,28 @@ class Watcher:
         self._models: dict[str, str] = {}
         self._rates: dict[str, Rate] = {}
 
-    def look(self) -> Glance:
+    def look(self) -> FarmSnapshot:
         """Ask the server. Raises `ClientError`."""
         pages = [self._client.jobs.list(state=state, limit=_MOST_PER_STATE) for state in OPEN_STATES]
-        found = {job.id: job for page in pages for job in page.items}  # one may change its state in between
+        # By id: a job may change its state between two requests.
+        open_jobs = {job.id: job for page in pages for job in page.items}
         newest = self._client.jobs.list(limit=50).items
         devices = self._client.devices.list()
         held: dict[str, list[str]] = {}
         for device in devices:
             if device.job_id is not None:
                 held.setdefault(device.job_id, []).append(device.name)
-        self._rates = {job_id: self._rates.get(job_id) or Rate() for job_id in found}
-        jobs = tuple(self._line(job, held) for job in found.values())
+        self._rates = {job_id: self._rates.get(job_id) or Rate() for job_id in open_jobs}
+        jobs = tuple(self._line(job, held) for job in open_jobs.values())
         names = {line.job.id: line.model for line in jobs}
-        return Glance(
+        return FarmSnapshot(
             url=self._client.url,
             time=time.time(),
             jobs=jobs,
             ended=tuple(self._line(job, held) for job in newest if job.is_finished)[:_ENDED],
-            devices=tuple(DeviceLine(device=one, model=names.get(one.job_id or "")) for one in devices),
+            devices=tuple(
+                DeviceLine(device=device, model=names.get(device.job_id or "")) for device in devices
+            ),
             is_cut=any(page.next_cursor is not None for page in pages),
         )
 

@@ -1,29 +1,22 @@
-"""``tunefarm jobs``: look at tuning jobs, follow them, cancel them, get their results."""
+"""``tunefarm jobs list|show|tasks|trials|watch``: look at jobs, and follow them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tunefarm.cli.base.commands import command, group
-from tunefarm.cli.base.completion import complete_job
+from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
 from tunefarm.cli.base.options import Limit
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.report import show_report
+from tunefarm.cli.jobs.group import JobId, app, show_state
 from tunefarm_text import quantities
 
 if TYPE_CHECKING:
     from tunefarm.client import ClientError, Job, JobTask
-
-app = group("jobs", "Look at tuning jobs, follow them, cancel them, get their results.")
-
-JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The job, job_…", autocompletion=complete_job)]
-Folder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the file goes.")]
 
 
 @command(app, "list")
@@ -68,21 +61,6 @@ def show_job(
     """Show one job."""
     with server.connect() as client:
         job = client.jobs.get(job_id)
-    show_state(out, job)
-
-
-@command(app, "cancel")
-def cancel_job(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
-) -> None:
-    """Cancel a job. What it measured stays in the history."""
-    with server.connect() as client:
-        job = client.jobs.cancel(job_id)
-        if wait:
-            job = client.job(job_id).wait(check=False, progress_bar=False)
     show_state(out, job)
 
 
@@ -177,7 +155,7 @@ def watch_job(
     job_id: JobId,
 ) -> None:
     """Follow a job until it ends. Ctrl-C stops watching, not the job."""
-    from tunefarm.cli.views import view
+    from tunefarm.cli.progress_view import view
     from tunefarm.client.handle import raise_for_state
     from tunefarm.live.board import Board
 
@@ -200,93 +178,10 @@ def watch_job(
     raise_for_state(job)
 
 
-@command(app, "artifact")
-def get_artifact(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-    folder: Folder = Path(),
-    name: Annotated[
-        str | None, typer.Option("--name", help="The file's name; the server's by default.")
-    ] = None,
-) -> None:
-    """Download the artifact of a job that succeeded."""
-    with server.connect() as client:
-        path = client.jobs.download(job_id, folder, name=name)
-    if out.json:
-        out.data({"artifact": str(path), "size_bytes": path.stat().st_size})
-    else:
-        out.text(f"{path}  {quantities.size(path.stat().st_size)}")
-
-
-@command(app, "report")
-def get_report(
-    out: Output,
-    server: Server,
-    job_id: JobId,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write it as a page: one file, to be read and printed anywhere."
-        ),
-    ] = None,
-) -> None:
-    """Show the report of a job that has ended: latencies, kernels, checks, coverage, trials, and how to do it again."""
-    with server.connect() as client:
-        if html is not None:
-            page = client.jobs.save_report(job_id, html)
-            if out.json:
-                out.data({"report_page": str(page)})
-            else:
-                out.text(f"{page}")
-            return
-        report = client.jobs.report(job_id)
-    if out.json:
-        out.data(report)
-    else:
-        show_report(out, report)
-
-
 def _share(task: JobTask, tasks: tuple[JobTask, ...]) -> str:
     """Return how much of the whole model's time a kernel takes."""
-    counting = (each for each in tasks if each.counts and each.best_cost_sec is not None)
-    total = sum(each.weight * (each.best_cost_sec or 0.0) for each in counting)
+    counting = (other for other in tasks if other.counts and other.best_cost_sec is not None)
+    total = sum(other.weight * (other.best_cost_sec or 0.0) for other in counting)
     if task.best_cost_sec is None or not task.counts or not total:
         return quantities.NONE
     return f"{task.weight * task.best_cost_sec / total:.0%}"
-
-
-def show_state(out: Output, job: Job) -> None:
-    """Print one job."""
-    if out.json:
-        out.data(job.raw)
-        return
-    out.text(f"{job.id}  {job.state}", style="bold")
-    names = {
-        "trials": "{:g} trials",
-        "wall_sec": "{:g} s",
-        "patience_trials": "{:g} trials without a better kernel",
-        "min_gain_per_min": "less than {:.2%} to gain per minute",
-    }
-    limits = [names[name].format(limit) for name, limit in job.budget.items() if limit and name in names]
-    rows = [
-        ("model", job.model_id),
-        ("target", job.target_key),
-        ("devices", job.device_key),
-        ("tuner", f"{job.tuner}, seed {job.seed}"),
-        ("precision", str(job.raw.get("options", {}).get("precision", "as-model"))),
-        ("budget", " or ".join(limits)),
-        ("searched", f"{quantities.duration(job.tuned_sec)}, {job.trials} trials, {job.failures} failed"),
-        ("time left", quantities.duration(job.eta_sec)),
-        ("kernels", f"{job.progress.tasks_with_record} of {job.progress.tasks_total} measured"),
-        ("best", f"{quantities.latency(job.best_latency_sec)} (sum over kernels)"),
-        ("priority", f"{job.priority}"),
-        ("waiting", job.waiting or quantities.NONE),
-        ("stopped by", job.stop_reason or quantities.NONE),
-        ("created", quantities.local_time(job.created_at)),
-        ("ended", quantities.local_time(job.finished_at)),
-    ]
-    for name, value in rows:
-        out.text(f"{name:<11} {value}")
-    if job.error:
-        out.text(f"{job.error.code}: {job.error.message}", style="red")

@@ -1,52 +1,42 @@
-"""``tunefarm jobs change|pause|resume|retry``: what people tell jobs that are on record."""
+"""``tunefarm jobs cancel|change|pause|resume|retry``: tell jobs what to do."""
 
 from __future__ import annotations
 
-from tunefarm.cli import jobs
+from typing import Annotated
+
+import typer
+
 from tunefarm.cli.base.commands import command
 from tunefarm.cli.base.connect import Server
-from tunefarm.cli.base.options import (
-    MinGain,
-    Minutes,
-    Patience,
-    Priority,
-    Seconds,
-    Trials,
-    as_priority,
-    wall_sec_of,
-)
+from tunefarm.cli.base.options import ChangeOptions
 from tunefarm.cli.base.output import Output
-from tunefarm.cli.jobs import JobId, show_state
-
-app = jobs.app  # these come on top of what is there
+from tunefarm.cli.jobs.group import JobId, app, show_state
 
 
-@command(app, "change")
-def change_job(
+@command(app, "cancel")
+def cancel_job(
     out: Output,
     server: Server,
     job_id: JobId,
-    minutes: Minutes = None,
-    seconds: Seconds = None,
-    trials: Trials = None,
-    patience: Patience = None,
-    min_gain: MinGain = None,
-    priority: Priority = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the job has ended.")] = True,
 ) -> None:
-    """Change the budget or the priority of a job that runs. What is not named stays as it is.
+    """Cancel a job. What it measured stays in the history."""
+    with server.connect() as client:
+        job = client.jobs.cancel(job_id)
+        if wait:
+            job = client.job(job_id).wait(check=False, progress_bar=False)
+    show_state(out, job)
+
+
+@command(app, "change")
+def change_job(out: Output, server: Server, job_id: JobId, changes: ChangeOptions) -> None:
+    """Change the budget or the priority of a job that runs. Terms that are not named stay as they are.
 
     Limits are for the whole job, and count from the end of its round on. A search that a limit has ended goes on if that
     limit is raised, as long as the job is not compiled.
     """
     with server.connect() as client:
-        job = client.jobs.change(
-            job_id,
-            trials=trials,
-            seconds=wall_sec_of(minutes, seconds),
-            patience=patience,
-            min_gain=min_gain,
-            priority=as_priority(priority),
-        )
+        job = client.jobs.change(job_id, **changes.terms())
     show_state(out, job)
 
 
