@@ -18,7 +18,7 @@ from tunefarm_api.methods import HeadAsGet
 from tunefarm_api.openapi import describe
 from tunefarm_api.request_scope import RequestScope
 from tunefarm_api.routes import (
-    device_past,
+    device_history,
     devices,
     enrolment,
     health,
@@ -107,7 +107,7 @@ def create_app(
         job_sources,
         enrolment,
         devices,
-        device_past,
+        device_history,
         records,
         keys,
         webhooks,

@@ -26,6 +26,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "run")(run_artifact)
 
 

@@ -17,13 +17,17 @@ _LINE_EVERY_SEC = 10.0
 class View(Protocol):
     """Shows a board. `update` is called after each change."""
 
-    def update(self) -> None: ...
+    def update(self) -> None:
+        """Show the board as it is now."""
+        ...
 
     def pause(self) -> None:
         """Leave the terminal alone until `resume`."""
         ...
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Draw again."""
+        ...
 
 
 @contextmanager

@@ -34,6 +34,7 @@ _OVERHEAD_LINES = 13
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "top")(top)
 
 

@@ -30,6 +30,7 @@ _CANCEL_TIMEOUT_SEC = 60.0
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "tune")(tune_model)
 
 

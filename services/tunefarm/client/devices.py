@@ -28,6 +28,11 @@ class AsyncDevices:
         self._transport = transport
 
     async def get(self, device_id: str) -> Device:
+        """Return a device.
+
+        Raises:
+            NotFoundError: If there is no such device.
+        """
         return Device.read(await self._transport.get(f"devices/{segment(device_id)}"))
 
     async def list(self, *, device_key: str | None = None, state: str | None = None) -> tuple[Device, ...]:

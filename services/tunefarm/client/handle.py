@@ -41,6 +41,7 @@ class AsyncJobHandle:
 
     @property
     def id(self) -> str:
+        """The job's id, ``job_…``."""
         return self.job.id
 
     def __repr__(self) -> str:
@@ -186,10 +187,12 @@ class JobHandle(Blocking[AsyncJobHandle]):
 
     @property
     def job(self) -> Job:
+        """The job as it was when last looked at."""
         return self._core.job
 
     @property
     def id(self) -> str:
+        """The job's id, ``job_…``."""
         return self._core.id
 
     def __repr__(self) -> str:

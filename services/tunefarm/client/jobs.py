@@ -64,6 +64,11 @@ class AsyncJobs:
         await self._transport.post("jobs/check", job_json(terms), repeatable=True)
 
     async def get(self, job_id: str) -> Job:
+        """Return a job as it is now.
+
+        Raises:
+            NotFoundError: If there is no such job.
+        """
         return Job.read(await self._transport.get(f"jobs/{segment(job_id)}"))
 
     async def list(
@@ -74,6 +79,14 @@ class AsyncJobs:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Job]:
+        """Return a page of jobs, newest first.
+
+        Args:
+            state: Only jobs in this state.
+            model_id: Only jobs of this model.
+            limit: At most this many, 500 at most.
+            cursor: `Page.next_cursor` of the page before.
+        """
         query = {"state": state, "model_id": model_id, "limit": limit, "cursor": cursor}
         return await get_page(self._transport, "jobs", query, Job.read)
 

@@ -60,9 +60,20 @@ class AsyncModels:
         return Model.read(await self._transport.upload("models", query, path, on_progress))
 
     async def get(self, model_id: str) -> Model:
+        """Return a model as it is now.
+
+        Raises:
+            NotFoundError: If there is no such model.
+        """
         return Model.read(await self._transport.get(f"models/{segment(model_id)}"))
 
     async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[Model]:
+        """Return a page of models, newest first.
+
+        Args:
+            limit: At most this many, 500 at most.
+            cursor: `Page.next_cursor` of the page before.
+        """
         return await get_page(self._transport, "models", {"limit": limit, "cursor": cursor}, Model.read)
 
     def all(self) -> AsyncIterator[Model]:

@@ -93,6 +93,11 @@ class AsyncWebhooks:
         return NewWebhook.read(await self._transport.post("webhooks", body))
 
     async def get(self, webhook_id: str) -> Webhook:
+        """Return a webhook.
+
+        Raises:
+            NotFoundError: If there is no such webhook.
+        """
         return Webhook.read(await self._transport.get(f"webhooks/{segment(webhook_id)}"))
 
     async def list(self) -> tuple[Webhook, ...]:

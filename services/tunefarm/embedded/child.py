@@ -54,6 +54,7 @@ class TetheredChild:
 
     @property
     def pid(self) -> int:
+        """The child's process id."""
         return self._process.pid
 
     def exit_code(self) -> int | None:

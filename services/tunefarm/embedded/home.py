@@ -33,6 +33,7 @@ class FarmHome:
 
     @property
     def database_url(self) -> str:
+        """The URL of the farm's database."""
         return f"sqlite:///{self.database_path}"
 
     def prepare(self) -> None:
@@ -73,9 +74,11 @@ class FarmHome:
         self._endpoint_file.unlink(missing_ok=True)
 
     def read_api_key(self) -> str:
+        """Return the farm's API key."""
         return self.key_file.read_text(encoding="utf-8").strip()
 
     def log_path(self, part: str) -> Path:
+        """Return the log file of a part."""
         return self.log_dir / f"{part}.log"
 
     def open_log(self, part: str) -> int:

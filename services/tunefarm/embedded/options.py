@@ -39,6 +39,7 @@ class FarmOptions:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote."""
         return cls(**json.loads(text))
 
 
@@ -65,4 +66,5 @@ class FarmEvent:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote."""
         return cls(**json.loads(text))

@@ -56,13 +56,23 @@ class Part(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-    @property
-    def grace_sec(self) -> float: ...
+    def name(self) -> str:
+        """Its name, for logs and events."""
+        ...
 
-    def command(self, facts: Facts) -> list[str]: ...
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the parts that must be up before it."""
+        ...
+
+    @property
+    def grace_sec(self) -> float:
+        """How long it may take to end after SIGTERM."""
+        ...
+
+    def command(self, facts: Facts) -> list[str]:
+        """Return its command line."""
+        ...
 
     def environment(self, facts: Facts, base: Mapping[str, str]) -> dict[str, str]:
         """Return its whole environment; `base` is the supervisor's."""
@@ -74,6 +84,8 @@ class Part(Protocol):
 
 
 class Valkey:
+    """The broker."""
+
     name = "valkey"
     needs: ClassVar[tuple[str, ...]] = ()
     grace_sec = 5.0
@@ -98,6 +110,8 @@ class Valkey:
 
 
 class Tracker:
+    """TVM's RPC tracker, where devices register."""
+
     name = "tracker"
     needs: ClassVar[tuple[str, ...]] = ()
     grace_sec = 3.0
@@ -117,6 +131,8 @@ class Tracker:
 
 
 class Api:
+    """The API, with the dashboard."""
+
     name = "api"
     needs = ("valkey", "tracker")
     grace_sec = 10.0
@@ -141,6 +157,8 @@ class Api:
 
 
 class Worker:
+    """A worker."""
+
     name = "worker"
     needs = ("api",)  # which brings the database's schema up to date
     grace_sec = 8.0  # a step in hand is not worth more: it starts again when its lease has run out
@@ -159,6 +177,8 @@ class Worker:
 
 
 class Device:
+    """This machine's own device agent."""
+
     name = "device"
     needs = ("api",)
     grace_sec = 10.0

@@ -31,6 +31,7 @@ class Bars:
             """A bar that does not pulse while it waits for its turn."""
 
             def render(self, task: Task) -> ProgressBar:
+                """Return the bar, empty while the phase waits."""
                 return super().render(task) if task.started else ProgressBar(total=1.0, width=self.bar_width)
 
         self._board = board
@@ -48,12 +49,15 @@ class Bars:
         self._started: set[Phase] = set()
 
     def pause(self) -> None:
+        """Stop drawing until `resume`."""
         self.progress.stop()
 
     def resume(self) -> None:
+        """Draw again."""
         self.progress.start()
 
     def update(self) -> None:
+        """Show the board as it is now."""
         for phase, state in self._phases:
             bar = self._ids[phase]
             if state.status is Status.WAITING:

@@ -26,6 +26,8 @@ class Phase(StrEnum):
 
 
 class Status(StrEnum):
+    """How far a phase is."""
+
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
@@ -67,9 +69,11 @@ class Board:
     """The server did not answer when it was last asked."""
 
     def on_upload(self, sent: int, total: int) -> None:
+        """Take in bytes sent and bytes in all."""
         self._enter(Phase.UPLOAD, sent / total if total else None, quantities.size(total))
 
     def on_away(self) -> None:
+        """Take in that the server did not answer."""
         self.away = True
 
     def text(self, phase: Phase) -> str:
@@ -78,6 +82,7 @@ class Board:
         return AWAY if self.away and state.status is Status.RUNNING else state.text
 
     def on_model(self, model: Model) -> None:
+        """Take in how the model's import is."""
         self.away = False
         if model.state == "importing":
             self._enter(Phase.IMPORT, None, "")
@@ -90,6 +95,7 @@ class Board:
             self.stop()
 
     def on_job(self, job: Job) -> None:
+        """Take in how the job is."""
         self.away = False
         phase = _phase(job)
         if phase is None:

@@ -32,18 +32,22 @@ class LiveView:
     draw: Callable[[], None]
 
     def on_upload(self, sent: int, total: int) -> None:
+        """Show bytes sent and bytes in all."""
         self.board.on_upload(sent, total)
         self.draw()
 
     def on_model(self, model: Model) -> None:
+        """Show how the model's import is."""
         self.board.on_model(model)
         self.draw()
 
     def on_job(self, job: Job) -> None:
+        """Show how the job is."""
         self.board.on_job(job)
         self.draw()
 
     def on_away(self) -> None:
+        """Show that the server did not answer."""
         self.board.on_away()
         self.draw()
 

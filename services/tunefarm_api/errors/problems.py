@@ -70,6 +70,8 @@ _RETRY_AFTER_SEC = 2
 
 
 class ProblemResponse(JSONResponse):
+    """A problem document, as ``application/problem+json``."""
+
     media_type = MEDIA_TYPE
 
 
@@ -203,4 +205,5 @@ def _invalid_request(request: Request, errors: list[dict[str, str]]) -> ProblemR
 
 
 def request_id_of(request: Request) -> str:
+    """Return the id of the request, which the log has too."""
     return str(request.scope.get("tunefarm.request_id", ""))

@@ -12,12 +12,11 @@ from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
 from tunefarm_api.schemas.job import CheckedJob, Job, JobChange, JobCheck, JobCreate
 from tunefarm_api.views import job_out, job_page_out
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange as Change
 from tunefarm_app.jobs.change import change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.jobs.retry import retry_job
-from tunefarm_app.jobs.submit import JobRequest, JobTerms, check_terms, submit_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
+from tunefarm_app.jobs.submit import JobRequest, submit_job
+from tunefarm_app.jobs.terms import JobTerms, check_terms
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.search.budget import Budget
 

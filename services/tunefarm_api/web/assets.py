@@ -34,6 +34,7 @@ def asset_url(name: str) -> str:
 
 @router.get("/static/{name:path}")
 async def static_file(name: str, request: Request) -> Response:
+    """Send a script, a style sheet or a picture. A browser keeps it for a year if it asked for the present version."""
     asset = _assets().get(name)
     if asset is None:
         raise NotFoundError("there is no such file", code="no-such-route")

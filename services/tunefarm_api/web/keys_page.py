@@ -45,6 +45,7 @@ class KeyLine:
 
 @router.get("/keys", dependencies=[needs("admin")])
 def keys_page(request: Request, services: ServicesDep) -> HTMLResponse:
+    """The list of API keys."""
     with services.uow.read() as repos:
         now = repos.now()
     lines = [_line(key, now) for key in reversed(list_api_keys(services))]
@@ -78,6 +79,7 @@ async def make_key(request: Request, form: FormDep, services: ServicesDep) -> Re
 
 @router.post("/keys/{key_id}/revoke", dependencies=[needs("admin")])
 def revoke(key_id: str, request: Request, services: ServicesDep) -> Response:
+    """Revoke an API key."""
     revoke_api_key(services, key_id, by_key_id=key_of(request).id)
     return RedirectResponse("/keys", 303)
 

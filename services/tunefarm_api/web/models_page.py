@@ -35,6 +35,7 @@ _JOBS_SHOWN = 25
 def models_page(
     request: Request, services: ServicesDep, cursor: Annotated[str | None, cursor_of("mdl")] = None
 ) -> HTMLResponse:
+    """The list of models."""
     with services.uow.read() as repos:
         found = repos.models.list(cursor=cursor, limit=PAGE_SIZE)
         jobs = repos.overview.count_jobs([model.id for model in found.items])
@@ -52,6 +53,7 @@ def models_page(
 
 @router.get("/models/{model_id}", dependencies=[needs("read")])
 def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
+    """A model's page, with the form that starts a job."""
     with services.uow.read() as repos:
         model = repos.models.get(model_id)
         tasks = repos.models.tasks(model_id)
@@ -72,6 +74,7 @@ def model_page(model_id: str, request: Request, services: ServicesDep) -> HTMLRe
 
 @router.post("/models/{model_id}/jobs", dependencies=[needs("write")])
 async def start_job(model_id: str, form: FormDep, services: ServicesDep) -> Response:
+    """Start a job, and show it."""
     asked = request_of(model_id, form)
     submitted = await run_in_threadpool(submit_job, services, asked)
     return RedirectResponse(f"/jobs/{submitted.job.id}", 303)
@@ -79,6 +82,7 @@ async def start_job(model_id: str, form: FormDep, services: ServicesDep) -> Resp
 
 @router.post("/models/{model_id}/delete", dependencies=[needs("write")])
 def remove(model_id: str, services: ServicesDep) -> Response:
+    """Delete a model."""
     delete_model(services, model_id)
     return RedirectResponse("/models", 303)
 

@@ -110,11 +110,13 @@ def export_records(services: ServicesDep, asked: AskedDep) -> StreamingResponse:
 
 @router.get("/jobs/{job_id}/records.jsonl", dependencies=[needs("read")])
 def export_job_records(job_id: str, services: ServicesDep) -> StreamingResponse:
+    """Send a job's records as JSON lines."""
     return job_records(services, job_id)
 
 
 @router.get("/records/{record_id}", dependencies=[needs("read")])
 def record_page(record_id: str, request: Request, services: ServicesDep) -> HTMLResponse:
+    """A record's page."""
     with services.uow.read() as repos:
         record = repos.searches.record(record_id)
         if record is None:

@@ -28,6 +28,7 @@ def sign_in_page(next: str = "/", link: str = "") -> HTMLResponse:  # noqa: A002
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Response:
+    """Sign a browser in with an API key or a link."""
     link, where = form.get("link", ""), form.get("next", "/")
     text = await run_in_threadpool(start_session, services, (link or form.get("key", "")).strip())
     if text is None:
@@ -42,6 +43,7 @@ async def sign_in(request: Request, form: FormDep, services: ServicesDep) -> Res
 
 @router.post("/sign-out")
 async def sign_out(request: Request, services: ServicesDep) -> Response:
+    """Sign the browser out."""
     text = session_text(request.headers)
     if text is not None:
         await run_in_threadpool(end_session, services, text)

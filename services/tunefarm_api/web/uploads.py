@@ -17,6 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post(UPLOADS, dependencies=[needs("write")])
 async def begin_an_upload(request: Request, services: ServicesDep) -> Response:
+    """Begin an upload in parts."""
     upload = await tus.begin(request, services)
     headers = {**tus.answer_headers(upload), "Location": f"{UPLOADS}/{upload.id}"}
     return Response(status_code=201, headers=headers)
@@ -24,16 +25,19 @@ async def begin_an_upload(request: Request, services: ServicesDep) -> Response:
 
 @router.get(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("read")])
 def get_upload(upload_id: str, request: Request, services: ServicesDep) -> JSONResponse:
+    """Say how far an upload is."""
     return tus.upload_response(find_upload(services, upload_id, api_key_id=key_of(request).id))
 
 
 @router.patch(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("write")])
 async def send_part(upload_id: str, request: Request, services: ServicesDep) -> Response:
+    """Take in a part of an upload."""
     upload = await tus.write_part(request, services, upload_id)
     return Response(status_code=204, headers=tus.answer_headers(upload))
 
 
 @router.delete(f"{UPLOADS}/{{upload_id}}", dependencies=[needs("write")])
 async def remove_upload(upload_id: str, request: Request, services: ServicesDep) -> Response:
+    """Drop an upload."""
     await run_in_threadpool(end_upload, services, upload_id, api_key_id=key_of(request).id)
     return Response(status_code=204)

@@ -35,7 +35,7 @@ router = APIRouter(include_in_schema=False)
 
 PAGE_SIZE = 50
 
-_ORDERS: dict[str, Callable[..., Webhook]] = {"enable": enable_webhook, "disable": disable_webhook}
+_COMMANDS: dict[str, Callable[..., Webhook]] = {"enable": enable_webhook, "disable": disable_webhook}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,7 @@ class WebhookLine:
 
 @router.get("/webhooks", dependencies=[needs("write")])
 def webhooks_page(request: Request, services: ServicesDep) -> HTMLResponse:
+    """The list of webhooks."""
     with services.uow.read() as repos:
         standings = {one.id: one for one in repos.deliveries.health()}
         webhooks = repos.webhooks.list()
@@ -85,6 +86,7 @@ def webhook_page(
     state: Annotated[str, Query(max_length=20)] = "",
     cursor: Annotated[str | None, cursor_of("whd")] = None,
 ) -> HTMLResponse:
+    """A webhook's page, with its deliveries."""
     wanted = DeliveryState(state) if state in set(DeliveryState) else None
     with services.uow.read() as repos:
         webhook = repos.webhooks.get(webhook_id)
@@ -104,22 +106,23 @@ def webhook_page(
     )
 
 
-@router.post("/webhooks/{webhook_id}/{order}", dependencies=[needs("write")])
-def order(webhook_id: str, order: str, request: Request, services: ServicesDep) -> Response:
-    if order == "delete":
+@router.post("/webhooks/{webhook_id}/{command}", dependencies=[needs("write")])
+def command_webhook(webhook_id: str, command: str, request: Request, services: ServicesDep) -> Response:
+    """Enable, disable, test or delete a webhook."""
+    if command == "delete":
         delete_webhook(services, webhook_id, by_key_id=key_of(request).id)
         return RedirectResponse("/webhooks", 303)
-    _obey(services, webhook_id, order, key_of(request).id)
+    _obey(services, webhook_id, command, key_of(request).id)
     return RedirectResponse(f"/webhooks/{webhook_id}", 303)
 
 
-def _obey(services: Services, webhook_id: str, order: str, key_id: str) -> None:
-    if order == "test":
+def _obey(services: Services, webhook_id: str, command: str, key_id: str) -> None:
+    if command == "test":
         try_webhook(services, webhook_id)
-    elif order in _ORDERS:
-        _ORDERS[order](services, webhook_id, by_key_id=key_id)
+    elif command in _COMMANDS:
+        _COMMANDS[command](services, webhook_id, by_key_id=key_id)
     else:
-        raise InvalidInputError("there is no such order", code="invalid-request")
+        raise InvalidInputError("there is no such command", code="invalid-request")
 
 
 def _line(webhook: Webhook, standing: WebhookHealth) -> WebhookLine:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields
 
 import structlog
 
-from tunefarm_app.jobs.priority import parse_priority
-from tunefarm_app.jobs.submit import check_budget
+from tunefarm_app.jobs.terms import check_budget, parse_priority
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.leases.tracks import plan_round
 from tunefarm_app.runtime.composition import Services

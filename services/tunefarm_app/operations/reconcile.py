@@ -13,7 +13,7 @@ import structlog
 
 from tunefarm_app.devices.calibration import ask_for_calibrations
 from tunefarm_app.devices.history import thin_device_history
-from tunefarm_app.jobs.phases import cancel, fail_subject
+from tunefarm_app.jobs.transitions import cancel, fail_subject
 from tunefarm_app.leases.wait_reason import FOR_A_WORKER
 from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.retention import apply_retention

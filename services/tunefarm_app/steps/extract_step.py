@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from tunefarm_app.jobs.phases import enter_compiling, enter_tuning
+from tunefarm_app.jobs.transitions import enter_compiling, enter_tuning
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_model, pipeline_of, precision_of, store_tasks
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask

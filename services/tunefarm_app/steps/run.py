@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 
 import structlog
 
-from tunefarm_app.jobs.phases import fail_subject
+from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.leases.step_context import PrefetchSlot, StepContext
 from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.models.removal import remove_unreferenced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tunefarm_app.jobs.phases import enter_compiling
+from tunefarm_app.jobs.transitions import enter_compiling
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.storage.rows import engine_record
 from tunefarm_db.unit_of_work import Repositories

@@ -23,7 +23,7 @@ from tunefarm.client.results.reading import Result
 from tunefarm_api.schemas import (
     api_key,
     device,
-    device_past,
+    device_history,
     health,
     job,
     model,
@@ -32,9 +32,10 @@ from tunefarm_api.schemas import (
     record,
     webhook,
 )
-from tunefarm_app.jobs import submit
+from tunefarm_app.jobs import terms as app_terms
 from tunefarm_db import values
 from tunefarm_text.job_terms import API_LIMITS, HELP
+from tunefarm_tuning.search.budget import Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,10 +124,10 @@ COPIES = (
         worked_out="memory_bytes_per_sec",
     ),
     Copies(schema=peak.Roofline, result=client.Roofline, in_raw="intensity"),
-    Copies(schema=device_past.DeviceInterval, result=client.DeviceInterval, value=values.DeviceInterval),
-    Copies(schema=device_past.DeviceTotals, result=client.DeviceTotals),
+    Copies(schema=device_history.DeviceInterval, result=client.DeviceInterval, value=values.DeviceInterval),
+    Copies(schema=device_history.DeviceTotals, result=client.DeviceTotals),
     Copies(
-        schema=device_past.DeviceCalibration,
+        schema=device_history.DeviceCalibration,
         result=client.DeviceCalibration,
         in_raw="all_cores_reference_sec key",
         value=values.Calibration,
@@ -134,12 +135,12 @@ COPIES = (
         added="limit_sec",
     ),
     Copies(
-        schema=device_past.DeviceChange,
+        schema=device_history.DeviceChange,
         result=client.DeviceChange,
         value=values.DeviceChange,
         not_sent="device_id",
     ),
-    Copies(schema=device_past.DeviceRecord, result=client.DeviceRecord, in_raw="confirmed"),
+    Copies(schema=device_history.DeviceRecord, result=client.DeviceRecord, in_raw="confirmed"),
     Copies(
         schema=webhook.Webhook,
         result=client.Webhook,
@@ -214,13 +215,13 @@ def test_every_term_is_everywhere() -> None:
     assert in_api - {"budget", "options", "round_size"} == {
         API_LIMITS.get(name, name) for name in HELP if name != "minutes"
     }
-    in_app = {field.name for field in fields(submit.JobTerms)}
+    in_app = {field.name for field in fields(app_terms.JobTerms)}
     assert in_app - {"budget", "round_size"} == set(HELP) - {"seconds", "minutes", *API_LIMITS}
 
 
 def test_a_default_is_the_same_everywhere() -> None:
     asked = job.JobCheck(budget=job.BudgetIn(trials=1))
-    terms = submit.JobTerms(budget=submit.Budget(trials=1))
+    terms = app_terms.JobTerms(budget=Budget(trials=1))
     assert (asked.tuner, asked.seed, asked.priority) == (terms.tuner, terms.seed, terms.priority)
     assert (asked.target, asked.device_key, asked.options.precision) == (None, None, None)
     assert (TermOptions().tuner, TermOptions().seed) == (terms.tuner, terms.seed)

@@ -17,9 +17,8 @@ from sqlalchemy import text
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import Reconciler
 from tunefarm_app.runtime.composition import Services
 from tunefarm_app.settings import Settings

@@ -15,9 +15,8 @@ from private_postgres import PrivatePostgres
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import reap, send_due
 from tunefarm_app.steps.run import run_steps
 from tunefarm_db.states.job import JobState

@@ -13,8 +13,8 @@ from waiting import wait_until
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.jobs.phases import fail_subject
+from tunefarm_app.jobs.control import pause_job, resume_job
+from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.leases.device_turns import wake_next
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps import run as running

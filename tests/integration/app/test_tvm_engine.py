@@ -17,7 +17,7 @@ from onnx_models import GraphBuilder
 from waiting import wait_until
 
 from tunefarm_app.engines.tvm import TvmEngine
-from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.records.kernel_sources import Progress, source_of
 from tunefarm_app.report.assemble import job_report

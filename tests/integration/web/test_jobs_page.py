@@ -5,8 +5,7 @@ from page_browser import Browser
 
 from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.cancel import cancel_job
-from tunefarm_app.jobs.pause import pause_job
+from tunefarm_app.jobs.control import cancel_job, pause_job
 from tunefarm_db.states.job import JobState
 from tunefarm_tuning.search.budget import Budget
 

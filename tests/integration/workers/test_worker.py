@@ -11,8 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.cancel import cancel_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import Step, StepKind, StepState
 

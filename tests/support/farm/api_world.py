@@ -12,7 +12,7 @@ from tunefarm_app.access.api_keys import create_api_key
 from tunefarm_app.devices.commands import command_device
 from tunefarm_app.devices.enrolment import create_enrolment_token
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.pause import pause_job
+from tunefarm_app.jobs.control import pause_job
 from tunefarm_app.models.uploads import begin_upload, end_upload, list_uploads
 from tunefarm_app.records.kernel_sources import source_of
 from tunefarm_db.states.device import DeviceEvent

@@ -116,6 +116,7 @@ class Group(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        """Run the group; wrong usage under ``--json`` is reported as an object."""
         args = sys.argv[1:] if args is None else list(args)
         as_json = standalone_mode and wants_json(args)
         try:

@@ -35,10 +35,12 @@ class Output:
 
     @cached_property
     def stdout(self) -> Console:
+        """The console for results."""
         return _console(stderr=False)
 
     @cached_property
     def stderr(self) -> Console:
+        """The console for everything beside results."""
         return _console(stderr=True)
 
     @property
@@ -60,6 +62,7 @@ class Output:
         self.stderr.print(clean(line, 4000), style=style or None, soft_wrap=True)
 
     def warning(self, line: str) -> None:
+        """Print a warning beside the result."""
         self.note(f"warning: {line}", style="yellow")
 
     def table(

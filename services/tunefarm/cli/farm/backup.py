@@ -32,6 +32,7 @@ StoreDir = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
     command(app, "backup")(back_up)
     command(app, "restore")(restore)
 

@@ -14,6 +14,7 @@ from tunefarm_text import quantities
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "dashboard")(dashboard)
 
 

@@ -52,6 +52,7 @@ class _Row:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "doctor")(examine)
 
 

@@ -18,6 +18,7 @@ from tunefarm.cli.base.output import Output
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "worker", json=False)(run_worker)
 
 

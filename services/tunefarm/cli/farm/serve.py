@@ -20,6 +20,7 @@ _ITS_OWN = frozenset({"database_url", "broker_url", "store_dir", "tracker"})
 
 
 def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
     command(app, "serve")(serve)
 
 

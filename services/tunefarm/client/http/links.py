@@ -19,7 +19,9 @@ CHUNK_BYTES = 1 << 20
 class Link(Protocol):
     """Moves bytes and lets time pass. Its coroutines either block and never suspend, or suspend and never block."""
 
-    def request(self, method: str, path: str, **parts: Any) -> httpx.Request: ...
+    def request(self, method: str, path: str, **parts: Any) -> httpx.Request:
+        """Return a request; its parts are those of `httpx.Client.build_request`."""
+        ...
 
     async def open(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and return the answer's beginning; `chunks` reads on, `end` lets go of it."""
@@ -29,17 +31,25 @@ class Link(Protocol):
         """Return chunks as `request` takes them for its content."""
         ...
 
-    def chunks(self, answer: httpx.Response) -> AsyncIterator[bytes]: ...
+    def chunks(self, answer: httpx.Response) -> AsyncIterator[bytes]:
+        """Yield the bytes of an answer."""
+        ...
 
-    async def end(self, answer: httpx.Response) -> None: ...
+    async def end(self, answer: httpx.Response) -> None:
+        """Let go of an answer, read or not."""
+        ...
 
     async def run(self, work: Callable[..., T], *args: Any) -> T:
         """Do what blocks, like reading a file."""
         ...
 
-    async def sleep(self, sec: float) -> None: ...
+    async def sleep(self, sec: float) -> None:
+        """Let time pass."""
+        ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
 
 class BlockingLink:

@@ -60,6 +60,7 @@ class Transport:
         self._has_key = bool(api_key)
 
     async def get(self, path: str, query: Query | None = None) -> Any:
+        """Return the JSON at a path below ``/v1``."""
         return await self._send(lambda: self._request("GET", path, query), self._json, repeatable=True)
 
     async def text(self, path: str, query: Query | None = None) -> str:
@@ -99,6 +100,7 @@ class Transport:
         )
 
     async def delete(self, path: str) -> None:
+        """Delete what is at a path below ``/v1``; it is sent once."""
         await self._send(lambda: self._request("DELETE", path, None), self._body, repeatable=False)
 
     async def upload(self, path: str, query: Query, file: Path, on_progress: ByteProgress | None) -> Any:

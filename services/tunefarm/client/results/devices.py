@@ -87,6 +87,7 @@ class Device(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "name": self.name,

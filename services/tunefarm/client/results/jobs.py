@@ -86,6 +86,7 @@ class Job(Shown, Result):
         return self.state in FINISHED_STATES
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "state": self.state,
@@ -159,6 +160,7 @@ class JobTask(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.name,
             "calls": str(self.weight),
@@ -188,6 +190,7 @@ class Trial(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": str(self.position),
             "round": str(self.round),
@@ -219,6 +222,7 @@ class Record(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.workload_key,
             "target": self.target_key,
@@ -240,6 +244,7 @@ class Event(Shown, Result):
     created_at: float = 0.0
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": str(self.seq),
             "kind": self.kind,

@@ -63,6 +63,7 @@ class Model(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.id,
             "name": self.name,
@@ -95,6 +96,7 @@ class ModelTask(Shown, Result):
     raw: Mapping[str, Any] = field(repr=False)
 
     def summary(self) -> Mapping[str, str]:
+        """Return the few facts that a REPL and a notebook show of it, by name."""
         return {
             "": self.name,
             "arguments": _tensors(self.args),

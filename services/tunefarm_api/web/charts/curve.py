@@ -77,6 +77,7 @@ class Curves:
         self._kept: OrderedDict[str, Curve] = OrderedDict()
 
     def of(self, repos: Repositories, job_id: str) -> Curve:
+        """Return a job's curve as it is now."""
         with self._lock:
             curve = self._kept.setdefault(job_id, Curve())
             self._kept.move_to_end(job_id)

@@ -17,7 +17,7 @@ from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
-_ORDERS = {
+_COMMANDS = {
     "drain": DeviceEvent.DRAIN,
     "quarantine": DeviceEvent.QUARANTINE,
     "release": DeviceEvent.RELEASE,
@@ -41,14 +41,15 @@ async def join(request: Request, form: FormDep, services: ServicesDep) -> Respon
     )
 
 
-@router.post("/devices/{device_id}/{order}", dependencies=[needs("admin")])
-async def order(device_id: str, order: str, form: FormDep, services: ServicesDep) -> Response:
-    if order == "remove":
+@router.post("/devices/{device_id}/{command}", dependencies=[needs("admin")])
+async def command_a_device(device_id: str, command: str, form: FormDep, services: ServicesDep) -> Response:
+    """Drain, quarantine, release or remove a device."""
+    if command == "remove":
         await run_in_threadpool(remove_device, services, device_id)
-    elif order in _ORDERS:
+    elif command in _COMMANDS:
         reason = form.get("reason", "").strip()[:_MOST_REASON]
-        await run_in_threadpool(command_device, services, device_id, _ORDERS[order], reason)
+        await run_in_threadpool(command_device, services, device_id, _COMMANDS[command], reason)
     else:
-        raise InvalidInputError("there is no such order", code="invalid-request")
-    stays = form.get("back") == "device" and order != "remove"
+        raise InvalidInputError("there is no such command", code="invalid-request")
+    stays = form.get("back") == "device" and command != "remove"
     return RedirectResponse(f"/devices/{device_id}" if stays else "/devices", 303)

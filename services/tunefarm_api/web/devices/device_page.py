@@ -14,11 +14,11 @@ from tunefarm_api.web.devices.device_view import (
     calibration_chart,
     facts_of,
     interval_chart,
+    peak_facts,
     use_of,
     versions_of,
 )
 from tunefarm_api.web.devices.devices_page import device_lines
-from tunefarm_api.web.devices.peak_facts import peak_facts
 from tunefarm_api.web.rendering import page
 from tunefarm_app.devices.history import Span, intervals_of
 from tunefarm_app.devices.holders import NOBODY, holders_of
@@ -44,6 +44,7 @@ def device_page(
     measured: Annotated[str | None, Query(max_length=100)] = None,
     changes: Annotated[str | None, Query(max_length=100)] = None,
 ) -> HTMLResponse:
+    """A device's page."""
     with services.uow.read() as repos:
         device = repos.devices.get(device_id)
         holder = holders_of(repos, [device]).get(device_id, NOBODY)
@@ -85,6 +86,7 @@ def device_page(
 
 @router.get("/devices/{device_id}/intervals.json", dependencies=[needs("read")])
 def device_intervals(device_id: str, services: ServicesDep, span: _Span = Span.DAY) -> JSONResponse:
+    """Return the chart of a device's use over time, for the page's script."""
     with services.uow.read() as repos:
         intervals = intervals_of(repos, repos.devices.get(device_id), span)
     return JSONResponse(interval_chart(span, intervals), headers={"Cache-Control": "no-store"})
@@ -92,6 +94,7 @@ def device_intervals(device_id: str, services: ServicesDep, span: _Span = Span.D
 
 @router.get("/devices/{device_id}/calibrations.json", dependencies=[needs("read")])
 def device_calibrations(device_id: str, services: ServicesDep) -> JSONResponse:
+    """Return the chart of a device's calibration times, for the page's script."""
     with services.uow.read() as repos:
         repos.devices.get(device_id)
         times = repos.device_history.calibration_times(device_id, most=_MOST_CALIBRATIONS)

@@ -10,6 +10,7 @@ from typing import Any
 from tunefarm_app.devices.history import Span
 from tunefarm_db.values import CalibrationOutcome, Device, DeviceInterval
 from tunefarm_text import quantities
+from tunefarm_tuning.measure.peak import Peak, Rate
 
 MOST_POINTS = 400
 _LONGEST = 200
@@ -36,6 +37,7 @@ class Use:
 
     @property
     def leased(self) -> float:
+        """The share of time that the device was leased."""
         return min(self.work + self.calibration, 1.0)
 
 
@@ -215,3 +217,23 @@ def _target(target: Mapping[str, Any]) -> str:
 def _text(value: object) -> str:
     fine = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value)[:_LONGEST] if fine else ""
+
+
+def peak_facts(peak: Peak | None) -> list[tuple[str, str]]:
+    """Return what a device can do at its best, as names and texts; nothing where it was never measured."""
+    if peak is None:
+        return []
+    facts = [
+        (f"Peak, {dtype}", _rate_text(rate, "FLOP/s", peak.threads))
+        for dtype, rate in peak.flops_per_sec.items()
+    ]
+    if peak.bandwidth:
+        facts.append(("Memory bandwidth", _rate_text(peak.bandwidth[-1].bytes_per_sec, "B/s", peak.threads)))
+    if peak.missing:
+        facts.append(("No peak", peak.missing))
+    return facts
+
+
+def _rate_text(rate: Rate, unit: str, threads: int) -> str:
+    one_core = f"{quantities.rate(rate.one_core, unit)} on one core"
+    return one_core if threads == 1 else f"{one_core}, {quantities.rate(rate.all_cores, unit)} on {threads:,}"

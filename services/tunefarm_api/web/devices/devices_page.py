@@ -46,6 +46,7 @@ class DeviceLine:
 
 @router.get("/devices", dependencies=[needs("read")])
 def devices_page(request: Request, services: ServicesDep) -> HTMLResponse:
+    """The list of devices."""
     with services.uow.read() as repos:
         devices = repos.devices.list(limit=_MOST_DEVICES).items
         pools = repos.devices.keys()

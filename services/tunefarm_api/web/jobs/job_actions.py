@@ -13,17 +13,15 @@ from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.routes.job_details import download_artifact
 from tunefarm_api.routes.job_report import get_report, get_report_page
 from tunefarm_api.web.forms import Form, FormDep, number_of
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.jobs.retry import retry_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
 from tunefarm_app.report.document import JobReport
 from tunefarm_app.runtime.composition import Services
 from tunefarm_tuning.core.errors import InvalidInputError
 
 router = APIRouter(include_in_schema=False)
 
-_ORDERS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "retry": retry_job}
+_COMMANDS = {"pause": pause_job, "resume": resume_job, "cancel": cancel_job, "retry": retry_job}
 
 
 @router.post("/jobs/{job_id}/extend", dependencies=[needs("write")])
@@ -33,26 +31,30 @@ async def extend(job_id: str, form: FormDep, services: ServicesDep) -> Response:
     return _back(job_id)
 
 
-@router.post("/jobs/{job_id}/{order}", dependencies=[needs("write")])
-def order_job(job_id: str, order: str, services: ServicesDep) -> Response:
-    if order not in _ORDERS:
-        raise InvalidInputError("there is no such order", code="invalid-request")
-    _ORDERS[order](services, job_id)
+@router.post("/jobs/{job_id}/{command}", dependencies=[needs("write")])
+def command_job(job_id: str, command: str, services: ServicesDep) -> Response:
+    """Cancel, pause, resume or retry a job."""
+    if command not in _COMMANDS:
+        raise InvalidInputError("there is no such command", code="invalid-request")
+    _COMMANDS[command](services, job_id)
     return _back(job_id)
 
 
 @router.get("/jobs/{job_id}/artifact", dependencies=[needs("read")])
 def artifact(request: Request, job_id: str, services: ServicesDep) -> Response:
+    """Send a job's artifact."""
     return download_artifact(request, job_id, services, request.headers.get("if-none-match"))
 
 
 @router.get("/jobs/{job_id}/report", dependencies=[needs("read")])
 def report_page(job_id: str, services: ServicesDep) -> Response:
+    """Show a job's report."""
     return get_report_page(job_id, services)
 
 
 @router.get("/jobs/{job_id}/report.json", dependencies=[needs("read")])
 def report_json(job_id: str, services: ServicesDep) -> JobReport:
+    """Send a job's report as JSON."""
     return get_report(job_id, services)
 
 

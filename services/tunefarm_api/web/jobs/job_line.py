@@ -41,6 +41,7 @@ class JobLine:
 
     @property
     def device(self) -> str | None:
+        """The device that the job is at work on; None where there is none."""
         device = self.job.progress.get("device")
         return device if isinstance(device, str) and self.job.state in ACTIVE else None
 

@@ -50,6 +50,7 @@ def job_page(
     kernels: Annotated[str, Query(max_length=10)] = "",
     part: Annotated[str | None, Header(alias="HX-Target")] = None,
 ) -> HTMLResponse:
+    """A job's page, or a part of it that is renewed."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         model = repos.models.get(job.model_id, deleted=True)

@@ -38,6 +38,7 @@ ORDERS = {
 
 @router.get("/", dependencies=[needs("read")])
 def home() -> RedirectResponse:
+    """Lead to the list of jobs, which is the first page."""
     return RedirectResponse("/jobs", 303)
 
 
@@ -51,6 +52,7 @@ def jobs_page(
     order: JobOrder = JobOrder.NEWEST,
     number: Annotated[int, Query(alias="page", ge=1, le=_MOST_PAGES)] = 1,
 ) -> HTMLResponse:
+    """The list of jobs."""
     states = GROUPS.get(state) or frozenset(one for one in JobState if one == state)
     with services.uow.read() as repos:
         found, total = repos.overview.jobs(

@@ -103,5 +103,6 @@ def source_part(
 def source_file(
     job_id: str, position: _Position, kind: SourceKind, request: Request, services: ServicesDep
 ) -> Response:
+    """Send a kernel's source as a file."""
     etag = request.headers.get("if-none-match")
     return source_response(services, job_id, position, kind, if_none_match=etag, attached=True)

@@ -27,6 +27,7 @@ _Position = Annotated[int, Path(ge=0, lt=1 << 31)]
 
 @router.get("/jobs/{job_id}/tasks/{position}", dependencies=[needs("read")])
 def task_page(job_id: str, position: _Position, request: Request, services: ServicesDep) -> HTMLResponse:
+    """The page of one of a job's kernels."""
     with services.uow.read() as repos:
         job = repos.jobs.get(job_id)
         model = repos.models.get(job.model_id, deleted=True)
@@ -66,6 +67,7 @@ def task_page(job_id: str, position: _Position, request: Request, services: Serv
 
 @router.get("/jobs/{job_id}/tasks/{position}/trials.json", dependencies=[needs("read")])
 def task_trials(job_id: str, position: _Position, services: ServicesDep) -> JSONResponse:
+    """Return the chart of a kernel's trials, for the page's script."""
     with services.uow.read() as repos:
         repos.jobs.get(job_id)
         job_task(repos, job_id, position)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tunefarm_app.jobs.phases import fail_subject
+from tunefarm_app.jobs.transitions import fail_subject
 from tunefarm_app.runtime.composition import Services
 from tunefarm_db.repositories.jobs.job_tasks import NewJobTask
 from tunefarm_db.values import Model, NewTrial, StepKind, StepState, Workload

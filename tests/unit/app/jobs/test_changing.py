@@ -8,10 +8,8 @@ import pytest
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario, landscape_answer
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
-from tunefarm_app.jobs.retry import retry_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job, retry_job
 from tunefarm_db.states.job import JobState
 from tunefarm_db.values import StepKind, StepState
 from tunefarm_tuning.core.errors import ConflictError, InvalidInputError, NotFoundError, TransientError

@@ -9,8 +9,7 @@ from pausing_engine import PausingEngine
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import Scenario
-from tunefarm_app.jobs.cancel import cancel_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.operations.reconcile import Reconciler, send_due
 from tunefarm_app.steps.run import run_step
 from tunefarm_db.states.job import JobState

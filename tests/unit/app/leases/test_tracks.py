@@ -12,9 +12,8 @@ import pytest
 from waiting import wait_until
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.cancel import cancel_job
 from tunefarm_app.jobs.change import JobChange, change_job
-from tunefarm_app.jobs.pause import pause_job, resume_job
+from tunefarm_app.jobs.control import cancel_job, pause_job, resume_job
 from tunefarm_app.leases.step_context import StepContext
 from tunefarm_app.leases.step_lease import StepLease
 from tunefarm_app.leases.tracks import Claims, InFlight, open_track, share_of_devices, with_in_flight

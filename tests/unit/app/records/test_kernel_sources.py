@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.models.removal import sweep_blobs
 from tunefarm_app.operations.backup import back_up, restore
 from tunefarm_app.operations.reconcile import reap

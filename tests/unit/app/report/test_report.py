@@ -14,7 +14,7 @@ from html_page import Page
 from reported_farm import HOSTILE, ReportingEngine
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.report.assemble import job_report
 from tunefarm_app.report.charts import _LARGEST, time_stacks
 from tunefarm_app.report.document import JobReport

@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from tunefarm_app.devices.register import heartbeat
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import Reconciler, reap, send_due
 from tunefarm_app.settings import Settings
 from tunefarm_app.steps.run import run_step

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tunefarm_app.engines.replay import ReplayEngine, Scenario
-from tunefarm_app.jobs.cancel import cancel_job
+from tunefarm_app.jobs.control import cancel_job
 from tunefarm_app.operations.reconcile import reap
 from tunefarm_app.steps.run import run_step
 from tunefarm_app.tuning.re_measurement import ReMeasurement, first_that_fits

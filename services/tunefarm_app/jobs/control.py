@@ -1,9 +1,10 @@
-"""Pausing and resuming a job."""
+"""Cancel, pause, resume and retry jobs: what people tell jobs that are on record."""
 
 from __future__ import annotations
 
 import structlog
 
+from tunefarm_app.jobs.transitions import cancel
 from tunefarm_app.leases.job_lock import locked_job
 from tunefarm_app.leases.wait_reason import without_wait
 from tunefarm_app.runtime.composition import Services
@@ -13,13 +14,30 @@ from tunefarm_tuning.core.errors import ConflictError
 
 log = structlog.stdlib.get_logger(__name__)
 
-STATE_OF_STEP: dict[StepKind, JobState] = {
+_STATE_OF_STEP: dict[StepKind, JobState] = {
     StepKind.EXTRACT: JobState.QUEUED,
     StepKind.TUNE: JobState.TUNING,
     StepKind.CONFIRM: JobState.TUNING,
     StepKind.COMPILE: JobState.COMPILING,
 }
 """The state in which a job goes on with a step of this kind."""
+
+
+def cancel_job(services: Services, job_id: str) -> Job:
+    """Stop the job; what it has measured so far stays. Cancelling a finished job changes nothing.
+
+    Raises:
+        NotFoundError: ``job-not-found``.
+    """
+    with services.uow.write() as repos:
+        repos.jobs.get(job_id)
+        job = cancel(repos, job_id)
+    if job.state is JobState.CANCELLED:
+        with services.uow.write() as repos:
+            # Steps that a worker planned meanwhile. Its transaction has ended, or sees the job cancelled.
+            repos.steps.cancel_open(job_id=job_id)
+    log.info("job cancelled", job_id=job.id, state=job.state.value)
+    return job
 
 
 def pause_job(services: Services, job_id: str) -> Job:
@@ -42,7 +60,7 @@ def pause_job(services: Services, job_id: str) -> Job:
         job = repos.jobs.move(job_id, JobState.PAUSED, progress=progress)
         repos.events.add(job_id, "paused", {"state": progress["paused_in"]})
     with locked_job(services, job_id, with_steps=_is_paused) as held:
-        # What a worker planned between the first two statements, unless the job was resumed since.
+        # Steps that a worker planned between the first two statements, unless the job was resumed since.
         if _is_paused(held.job):
             held.repos.steps.pause(job_id)
     log.info("job paused", job_id=job_id, state=progress["paused_in"])
@@ -76,12 +94,51 @@ def resume_job(services: Services, job_id: str) -> Job:
     return job
 
 
+def retry_job(services: Services, job_id: str) -> Job:
+    """Let a failed job go on with the step that failed. What was done is kept, and not done again.
+
+    A job that goes on anyway stays as it is.
+
+    Raises:
+        NotFoundError: ``job-not-found``, ``model-deleted``.
+        ConflictError: ``job-state`` if it succeeded or was cancelled.
+    """
+    with services.uow.write() as repos:
+        job = repos.jobs.get(job_id)
+        failed = repos.steps.newest_failed(job_id)
+        # Before the job's row: workers lock in this order too.
+        step = repos.steps.reopen(failed.id) if failed and job.state is JobState.FAILED else None
+        job = repos.jobs.get(job_id, lock=True)
+        if not job.state.is_finished:
+            if step is not None:  # somebody else was faster; nothing of this is kept
+                raise ConflictError(
+                    "the job is being retried already", code="job-state", state=job.state.value
+                )
+            return job
+        if job.state is not JobState.FAILED or step is None:
+            raise ConflictError(
+                f"the job is {job.state}: only a failed one can be retried",
+                code="job-state",
+                state=job.state.value,
+            )
+        repos.models.get(job.model_id)
+        state = _STATE_OF_STEP[step.kind]
+        job = repos.jobs.move(
+            job_id, state, expected=JobState.FAILED, error=None, progress={"phase": state.value}
+        )
+        repos.jobs.catch_up(job_id)
+        repos.events.add(job_id, "retried", {"state": state.value, "step": step.kind.value})
+    log.info("job retried", job_id=job_id, state=job.state.value, step=step.kind.value)
+    services.dispatcher.send(step.id, step.kind)
+    return job
+
+
 def _is_paused(job: Job) -> bool:
     return job.state is JobState.PAUSED
 
 
 def _state_of(steps: tuple[Step, ...]) -> JobState:
-    return STATE_OF_STEP[steps[0].kind]  # those of a job are of one kind at any time
+    return _STATE_OF_STEP[steps[0].kind]  # those of a job are of one kind at any time
 
 
 def _progress(job: Job, steps: tuple[Step, ...]) -> Json:

@@ -1,4 +1,4 @@
-"""How models and jobs end: the few transitions that several use cases share."""
+"""Transitions of jobs and models that several use cases share: to the next phase, to failure, to cancellation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tunefarm_tuning.workload import revisions
 
 
 def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -> Step:
-    """Move the job on to the compiler; return the step, which is due and for the caller, or the reconciler, to send."""
+    """Move the job on to the compiler. Return the compile step, which the caller, or else the reconciler, sends."""
     repos.jobs.move(job.id, JobState.COMPILING, stop_reason=stop_reason, progress={"phase": "compiling"})
     if job.state is not JobState.TUNING:  # it has had no turns yet
         repos.jobs.catch_up(job.id)
@@ -25,10 +25,16 @@ def begin_compiling(repos: Repositories, job: Job, *, stop_reason: str | None) -
 
 
 def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = False) -> None:
-    """Let what the step worked on fail with `error`; what has ended already stays as it is.
+    """Fail the step's subject (its model, its kernel source or its job) with `error`; one that has ended stays as it is.
 
-    A job whose winners cannot be confirmed does not fail: it is compiled with what is on record. One that is at other
-    rounds beside this one goes on with them, unless the error is `final`: another try would end as this one did.
+    A job whose winners cannot be confirmed does not fail: it is compiled with the records that it has. A job that runs
+    other rounds goes on with them, unless the error is `final`.
+
+    Args:
+        repos: Of a write transaction.
+        step: The step that failed.
+        error: Why, as `TunefarmError.to_json` writes it.
+        final: Another try would end the same way.
     """
     if step.kind is StepKind.IMPORT:
         model = repos.models.get(step.model_id, deleted=True)
@@ -40,21 +46,23 @@ def fail_subject(repos: Repositories, step: Step, error: Json, *, final: bool = 
         return
     job = repos.jobs.get(step.subject_id, lock=True)
     if step.kind is StepKind.CONFIRM and job.state is JobState.TUNING:
-        # What was found must not be lost to a check of it.
+        # The records must not be lost because checking them failed.
         repos.events.add(job.id, "unconfirmed", {"error": error})
         begin_compiling(repos, job, stop_reason=job.stop_reason)
     elif step.kind is StepKind.TUNE and not final and repos.steps.open_ids(job.id):
         repos.events.add(job.id, "lane-lost", {"round": step.round, "error": error})
     elif not job.state.is_finished:
         job = repos.jobs.move(job.id, JobState.FAILED, error=error, progress={"phase": "failed"})
-        repos.steps.cancel_open(job_id=job.id, skip_locked=True)  # who is at one sees that the job has failed
+        repos.steps.cancel_open(
+            job_id=job.id, skip_locked=True
+        )  # a worker that runs one sees that the job has failed
         repos.events.add(job.id, "finished", {"state": job.state.value, "error": error})
 
 
 def cancel(repos: Repositories, job_id: str) -> Job:
-    """End the job and all its steps now, the one that a worker is at included; a finished job stays as it is.
+    """End the job and all its steps now, also one that a worker runs; a finished job stays as it is.
 
-    The worker cannot write any more, and learns within a second or two that it is to stop.
+    The worker cannot write any more, and stops within a second or two.
     """
     repos.steps.cancel_open(job_id=job_id)  # before the job's row: workers lock in this order too
     job = repos.jobs.request_cancel(job_id)

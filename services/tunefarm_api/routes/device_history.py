@@ -10,7 +10,7 @@ from tunefarm_api.auth import needs
 from tunefarm_api.dependencies import ServicesDep
 from tunefarm_api.errors.problems import problems
 from tunefarm_api.schemas.base import Limit, Page, cursor_of
-from tunefarm_api.schemas.device_past import (
+from tunefarm_api.schemas.device_history import (
     DeviceCalibration,
     DeviceChange,
     DeviceInterval,
