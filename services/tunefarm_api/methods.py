@@ -39,9 +39,9 @@ def method_of(scope: Scope) -> str:
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> list[str]:
     """Return all methods that the request's path knows; the framework's own answer names those of one route."""
-    found = [
+    methods = [
         method
         for method in _METHODS
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-    return sorted([*found, "HEAD"] if "GET" in found else found)
+    return sorted([*methods, "HEAD"] if "GET" in methods else methods)

@@ -97,9 +97,9 @@ def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDAr
                 + ", ".join(repr(clean(n)) for n in names),
                 code="bad-input",
             )
-        found = _read(Path(text if name is None else text[len(name) + 1 :]))
-        if isinstance(found, dict):
-            arrays.update(found)
+        loaded = _read(Path(text if name is None else text[len(name) + 1 :]))
+        if isinstance(loaded, dict):
+            arrays.update(loaded)
             continue
         name = name or next((n for n in names if n not in arrays), None)
         if name is None:
@@ -108,7 +108,7 @@ def read_inputs(specs: list[dict[str, Any]], texts: list[str]) -> dict[str, NDAr
             )
         if name in arrays:
             raise InvalidInputError(f"input {clean(name)!r} is given twice", code="bad-input")
-        arrays[name] = found
+        arrays[name] = loaded
     return arrays
 
 
@@ -116,11 +116,11 @@ def _read(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     import numpy as np
 
     try:
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            return {name: found[name] for name in found.files}
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
     except (ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise InvalidInputError(f"{path} is not a .npy or .npz file: {error}", code="bad-input") from error
 

@@ -64,7 +64,7 @@ def list_records(
 ) -> None:
     """List records; as JSON, one a line."""
     with server.connect() as client:
-        found = client.records.all(
+        records = client.records.all(
             workload_key=workload,
             target_key=target,
             device_model=device_model,
@@ -72,7 +72,7 @@ def list_records(
             shape=shape,
             outcome=outcome,
         )
-        _print(out, list(islice(found, limit)))
+        _print(out, list(islice(records, limit)))
 
 
 @command(app, "best")
@@ -88,14 +88,14 @@ def list_best(
 ) -> None:
     """List the fastest record of every workload, target, device model and toolchain; as JSON, one a line."""
     with server.connect() as client:
-        found = client.records.best(
+        records = client.records.best(
             workload_key=workload,
             target_key=target,
             device_model=device_model,
             operator=operator,
             shape=shape,
         )
-        _print(out, list(islice(found, limit)))
+        _print(out, list(islice(records, limit)))
 
 
 @command(app, "export")
@@ -128,8 +128,8 @@ def export_records(
         raise InvalidInputError("--job goes with neither --operator nor --shape", code="invalid-request")
     with server.connect() as client:
         ask = client.records.best if best else client.records.all
-        found = (
-            (r for r in client.jobs.records(job) if _is(r, workload, target, device_model))
+        matching = (
+            (record for record in client.jobs.records(job) if _is(record, workload, target, device_model))
             if job is not None
             else ask(
                 workload_key=workload,
@@ -139,7 +139,7 @@ def export_records(
                 shape=shape,
             )
         )
-        records = [_tuning_record(record.raw) for record in found]
+        records = [_tuning_record(record.raw) for record in matching]
     if best:
         records = pick_best(records)
     _write_lines(out, [record.to_json() for record in records], output)

@@ -76,8 +76,8 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
     tuned = _part(latency, "tuned").get("median_sec")
     rows: list[tuple[str, ...]] = []
     for key, name in _ROWS:
-        one = _part(latency, key)
-        if not one:
+        timing = _part(latency, key)
+        if not timing:
             missing = latency.get(f"{key}_missing")
             if key == "torch_compile" and not missing:  # not asked for, as on CPUs
                 continue
@@ -85,14 +85,14 @@ def _show_latency(out: Output, latency: Mapping[str, Any]) -> None:
                 (name, quantities.NONE, quantities.NONE, quantities.NONE, str(missing or "not measured"))
             )
             continue
-        samples = one.get("samples_sec") or [one["median_sec"]]
+        samples = timing.get("samples_sec") or [timing["median_sec"]]
         rows.append(
             (
                 name,
-                quantities.latency(one["median_sec"]),
+                quantities.latency(timing["median_sec"]),
                 f"{quantities.latency(min(samples))} to {quantities.latency(max(samples))}",
-                str(one.get("threads") or quantities.NONE),
-                quantities.ratio(one["median_sec"] / tuned if tuned else None),
+                str(timing.get("threads") or quantities.NONE),
+                quantities.ratio(timing["median_sec"] / tuned if tuned else None),
             )
         )
     out.table(("", ">median latency", ">samples", ">threads", ">time, tuned = 1"), rows)

@@ -100,7 +100,7 @@ class TetheredChild:
             trackers = self._kill_group_but_trackers()
             until = time.monotonic() + _TRACKER_SEC
             while time.monotonic() < until and any(
-                one.is_running() and not _is_dead(one) for one in trackers
+                tracker.is_running() and not _is_dead(tracker) for tracker in trackers
             ):
                 time.sleep(0.02)
             with contextlib.suppress(ProcessLookupError, PermissionError):

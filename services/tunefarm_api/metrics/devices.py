@@ -82,7 +82,7 @@ def _told(device: DeviceHealth) -> dict[str, float]:
         _number(calibration.get(name))
         for name in ("time_sec", "reference_sec", "all_cores_sec", "all_cores_reference_sec")
     )
-    found = {
+    metrics = {
         "temperature_celsius": _number(chip.get("temperature_celsius")),
         "clock_hertz": _times(_number(chip.get("clock_mhz")), 1e6),
         "clock_max_hertz": _times(_number(chip.get("clock_max_mhz")), 1e6),
@@ -93,7 +93,7 @@ def _told(device: DeviceHealth) -> dict[str, float]:
         "calibration_ratio": _times(took, 1 / held_against if held_against else None),
         "calibration_all_cores_ratio": _times(all_took, 1 / all_held_against if all_held_against else None),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:

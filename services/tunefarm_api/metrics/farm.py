@@ -76,7 +76,7 @@ def _jobs(jobs: dict[JobState, int]) -> Iterator[Metric]:
 
 
 def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
-    found = {(one.kind, one.state): one for one in steps}
+    counts = {(entry.kind, entry.state): entry for entry in steps}
     count = GaugeMetricFamily("tunefarm_steps", "Steps that are not finished.", labels=("step", "state"))
     due = GaugeMetricFamily(
         "tunefarm_step_overdue_seconds",
@@ -100,9 +100,9 @@ def _steps(steps: tuple[OpenSteps, ...]) -> Iterator[Metric]:
     )
     for kind in StepKind:
         for state in (StepState.READY, StepState.LEASED):
-            one = found.get((kind, state))
-            count.add_metric((kind.value, state.value), one.count if one else 0)
-        ready, held = found.get((kind, StepState.READY)), found.get((kind, StepState.LEASED))
+            entry = counts.get((kind, state))
+            count.add_metric((kind.value, state.value), entry.count if entry else 0)
+        ready, held = counts.get((kind, StepState.READY)), counts.get((kind, StepState.LEASED))
         due.add_metric((kind.value,), ready.overdue_sec if ready else 0)
         oldest.add_metric((kind.value,), ready.oldest_sec if ready else 0)
         if held is not None:

@@ -39,7 +39,7 @@ def device_intervals(
     with services.uow.read() as repos:
         items = intervals_of(repos, repos.devices.get(device_id), span)
     return DeviceIntervals(
-        span=span, width_sec=span.width_sec, items=[DeviceInterval.model_validate(one) for one in items]
+        span=span, width_sec=span.width_sec, items=[DeviceInterval.model_validate(entry) for entry in items]
     )
 
 
@@ -68,12 +68,14 @@ def device_calibrations(
         DeviceCalibration.model_validate(
             {
                 **{
-                    name: getattr(one, name) for name in DeviceCalibration.model_fields if name != "limit_sec"
+                    name: getattr(entry, name)
+                    for name in DeviceCalibration.model_fields
+                    if name != "limit_sec"
                 },
-                "limit_sec": None if one.reference_sec is None else one.reference_sec * drift,
+                "limit_sec": None if entry.reference_sec is None else entry.reference_sec * drift,
             }
         )
-        for one in page.items
+        for entry in page.items
     ]
     return Page(items=items, next_cursor=page.next_cursor)
 

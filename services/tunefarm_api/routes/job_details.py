@@ -44,7 +44,7 @@ def list_job_tasks(job_id: str, services: ServicesDep) -> Page[JobTask]:
         outcomes = repos.trials.outcomes(job_id)
         model_tasks = repos.models.tasks(job.model_id)
         rooflines = job_rooflines(repos, job, tasks, model_tasks)
-    flops = {(one.workload_key, one.toolchain): one.flops for one in model_tasks}
+    flops = {(task.workload_key, task.toolchain): task.flops for task in model_tasks}
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     items = [
         JobTask(

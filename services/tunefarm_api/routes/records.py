@@ -97,10 +97,10 @@ def list_best_records(
 def get_workload(workload_key: str, services: ServicesDep) -> Page[Workload]:
     """Once per compiler version that it was found with. Always one part."""
     with services.uow.read() as repos:
-        found = [repos.workloads.get(workload_key, t) for t in repos.workloads.toolchains(workload_key)]
-    if not found:
+        workloads = [repos.workloads.get(workload_key, t) for t in repos.workloads.toolchains(workload_key)]
+    if not workloads:
         raise NotFoundError("there is no such workload", code="workload-not-found")
-    return Page[Workload](items=[Workload.model_validate(w) for w in found], next_cursor=None)
+    return Page[Workload](items=[Workload.model_validate(w) for w in workloads], next_cursor=None)
 
 
 def _search(wanted: RecordFilter, operator: str | None, shape: str | None) -> RecordSearch:

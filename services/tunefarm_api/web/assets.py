@@ -52,13 +52,13 @@ def _assets() -> dict[str, Asset]:
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Traversable]]:
-    found = []
-    for entry in sorted(folder.iterdir(), key=lambda one: one.name):
+    files = []
+    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
         if entry.is_dir():
-            found += _walk(entry, f"{prefix}{entry.name}/")
+            files += _walk(entry, f"{prefix}{entry.name}/")
         else:
-            found.append((prefix + entry.name, entry))
-    return found
+            files.append((prefix + entry.name, entry))
+    return files
 
 
 def _read(file: Traversable) -> Asset:

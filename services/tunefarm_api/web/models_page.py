@@ -37,15 +37,15 @@ def models_page(
 ) -> HTMLResponse:
     """The list of models."""
     with services.uow.read() as repos:
-        found = repos.models.list(cursor=cursor, limit=PAGE_SIZE)
-        jobs = repos.overview.count_jobs([model.id for model in found.items])
+        models = repos.models.list(cursor=cursor, limit=PAGE_SIZE)
+        jobs = repos.overview.count_jobs([model.id for model in models.items])
     return page(
         "models.html",
         request,
-        models=found.items,
+        models=models.items,
         jobs=jobs,
         cursor=cursor,
-        next_cursor=found.next_cursor,
+        next_cursor=models.next_cursor,
         max_bytes=services.settings.max_upload_bytes,
         upload_url=UPLOADS,
     )

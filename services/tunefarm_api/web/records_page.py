@@ -122,12 +122,12 @@ def record_page(record_id: str, request: Request, services: ServicesDep) -> HTML
         if record is None:
             raise NotFoundError("there is no such record", code="record-not-found")
         (line,) = _lines(repos, [record])
-        place = {
+        conditions = {
             "target_key": record.target_key,
             "device_model": record.device_model,
             "toolchain": record.toolchain,
         }
-        top = repos.records.top(record.workload_key, **place, limit=10)
+        top = repos.records.top(record.workload_key, **conditions, limit=10)
         falls = repos.searches.best_over_time(record)
         space = repos.spaces.get(
             record.workload_key, target_key=record.target_key, toolchain=record.toolchain
@@ -146,8 +146,8 @@ def record_page(record_id: str, request: Request, services: ServicesDep) -> HTML
 
 
 def _lines(repos: Repositories, records: Sequence[Record]) -> list[RecordLine]:
-    known = repos.searches.known([(one.workload_key, one.toolchain) for one in records])
-    return [_line(one, known.get((one.workload_key, one.toolchain))) for one in records]
+    known = repos.searches.known([(record.workload_key, record.toolchain) for record in records])
+    return [_line(record, known.get((record.workload_key, record.toolchain))) for record in records]
 
 
 def _line(record: Record, workload: KnownWorkload | None) -> RecordLine:

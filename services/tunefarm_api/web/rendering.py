@@ -49,7 +49,7 @@ def _environment() -> Environment:
     environment.globals["asset"] = asset_url
     environment.globals["version"] = version("tunefarm")
     environment.globals["dash"] = quantities.NONE
-    for one in (
+    for filter_function in (
         quantities.budget,
         quantities.duration,
         quantities.figures,
@@ -65,5 +65,5 @@ def _environment() -> Environment:
         quantities.ratio,
         quantities.utc,
     ):
-        environment.filters[one.__name__] = one
+        environment.filters[filter_function.__name__] = filter_function
     return environment

@@ -55,7 +55,7 @@ class WebhookLine:
 def webhooks_page(request: Request, services: ServicesDep) -> HTMLResponse:
     """The list of webhooks."""
     with services.uow.read() as repos:
-        standings = {one.id: one for one in repos.deliveries.health()}
+        standings = {health.id: health for health in repos.deliveries.health()}
         webhooks = repos.webhooks.list()
     lines = [_line(webhook, standings[webhook.id]) for webhook in webhooks if webhook.id in standings]
     return page("webhooks.html", request, lines=lines, kinds=KINDS)
@@ -90,19 +90,19 @@ def webhook_page(
     wanted = DeliveryState(state) if state in set(DeliveryState) else None
     with services.uow.read() as repos:
         webhook = repos.webhooks.get(webhook_id)
-        standing = next(one for one in repos.deliveries.health() if one.id == webhook_id)
-        found = repos.deliveries.page(webhook_id, state=wanted, cursor=cursor, limit=PAGE_SIZE)
+        standing = next(health for health in repos.deliveries.health() if health.id == webhook_id)
+        deliveries = repos.deliveries.page(webhook_id, state=wanted, cursor=cursor, limit=PAGE_SIZE)
         now = repos.now()
     return page(
         "webhook.html",
         request,
         line=_line(webhook, standing),
-        deliveries=found.items,
+        deliveries=deliveries.items,
         now=now,
         state=wanted,
         states=list(DeliveryState),
         cursor=cursor,
-        next_cursor=found.next_cursor,
+        next_cursor=deliveries.next_cursor,
     )
 
 

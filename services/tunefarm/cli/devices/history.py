@@ -90,8 +90,8 @@ class DeviceHistory:
         out.table(
             ("changed", "state", "reason"),
             (
-                (quantities.local_time(one.created_at), one.state, one.reason or one.event)
-                for one in self.changes
+                (quantities.local_time(change.created_at), change.state, change.reason or change.event)
+                for change in self.changes
             ),
         )
 

@@ -53,16 +53,18 @@ def back_up(
 
     with without_log():
         url, store = _places(database_url, store_dir, home)
-        made = write(url, store, file)
+        manifest = write(url, store, file)
     size_bytes = file.stat().st_size
     if out.json:
-        out.data({"backup": str(file), "size_bytes": size_bytes, **made.to_json()})
+        out.data({"backup": str(file), "size_bytes": size_bytes, **manifest.to_json()})
         return
     out.text(
-        f"{file}  {quantities.size(size_bytes)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
+        f"{file}  {quantities.size(size_bytes)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts"
     )
-    if made.missing:
-        out.warning(f"{len(made.missing)} models or artifacts are not in the store, and not in the backup")
+    if manifest.missing:
+        out.warning(
+            f"{len(manifest.missing)} models or artifacts are not in the store, and not in the backup"
+        )
 
 
 def restore(
@@ -85,15 +87,15 @@ def restore(
 
     with without_log(), _alone(database_url, home):
         url, store = _places(database_url, store_dir, home)
-        made = read(file, database_url=url, store=store, replace=replace)
+        manifest = read(file, database_url=url, store=store, replace=replace)
     if out.json:
-        out.data({"restored": str(file), **made.to_json()})
+        out.data({"restored": str(file), **manifest.to_json()})
         return
     out.text(
-        f"restored as of {quantities.local_time(made.created_at)}: {made.rows:,} rows, {len(made.blobs)} models and artifacts"
+        f"restored as of {quantities.local_time(manifest.created_at)}: {manifest.rows:,} rows, {len(manifest.blobs)} models and artifacts"
     )
-    if made.missing:
-        out.warning(f"{len(made.missing)} models or artifacts were not in the backup")
+    if manifest.missing:
+        out.warning(f"{len(manifest.missing)} models or artifacts were not in the backup")
 
 
 def _places(database_url: str | None, store_dir: Path | None, home: Path | None) -> tuple[str, BlobStore]:

@@ -88,9 +88,9 @@ def _rows(server: Server) -> Iterator[_Row]:
         from tunefarm_tuning.target.toolchain import versions
 
         yield _Row.of("here", judge_versions({"this machine": versions()}))
-    found = server.find()
-    if found is not None:
-        yield from _ask(*found)
+    address = server.find()
+    if address is not None:
+        yield from _ask(*address)
     elif not configured:
         yield from _at_rest(server)
 

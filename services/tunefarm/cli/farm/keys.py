@@ -42,7 +42,7 @@ def create_key(
         # The file first: a key that cannot be written down would be good, and lost.
         descriptor = None if output is None else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            made = client.keys.create(name, scopes=scopes)
+            new_key = client.keys.create(name, scopes=scopes)
         except BaseException:
             if output is not None and descriptor is not None:
                 os.close(descriptor)
@@ -50,12 +50,12 @@ def create_key(
             raise
     if output is not None and descriptor is not None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(made.key + "\n")
+            file.write(new_key.key + "\n")
     if out.json:
-        out.data({**made.raw, **({} if output is None else {"key": None, "output": str(output)})})
+        out.data({**new_key.raw, **({} if output is None else {"key": None, "output": str(output)})})
         return
-    out.note(f"key {made.id} for {made.name}: {', '.join(made.scopes)}")
-    out.text(made.key if output is None else str(output))
+    out.note(f"key {new_key.id} for {new_key.name}: {', '.join(new_key.scopes)}")
+    out.text(new_key.key if output is None else str(output))
 
 
 @command(app, "list")

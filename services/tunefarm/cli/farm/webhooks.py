@@ -47,12 +47,12 @@ def create_webhook(
 ) -> None:
     """Register a URL. The secret that its deliveries are signed with is shown this once."""
     with server.connect() as client:
-        made = client.webhooks.create(url, kinds=kinds or (), job_id=job_id)
+        webhook = client.webhooks.create(url, kinds=kinds or (), job_id=job_id)
     if out.json:
-        out.data(made.raw)
+        out.data(webhook.raw)
         return
-    out.note(f"webhook {made.id}: {', '.join(made.kinds) or 'everything'}")
-    out.text(made.secret)
+    out.note(f"webhook {webhook.id}: {', '.join(webhook.kinds) or 'everything'}")
+    out.text(webhook.secret)
 
 
 @command(app, "list")

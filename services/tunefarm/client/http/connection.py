@@ -25,14 +25,14 @@ def find_server(url: str | None, api_key: str | None) -> tuple[str, str | None]:
     api_key = api_key or os.environ.get("TUNEFARM_API_KEY")
     if url:
         return url, api_key
-    found = running_endpoint(default_home().expanduser())
-    if found is None:
+    endpoint = running_endpoint(default_home().expanduser())
+    if endpoint is None:
         raise InvalidRequestError(
             "no server is named and no farm runs on this machine: pass the server's URL, set TUNEFARM_URL, "
             "or start a farm with `tunefarm serve`",
             code="no-server",
         )
-    return found.url, api_key or found.api_key
+    return endpoint.url, api_key or endpoint.api_key
 
 
 def base_url(url: str) -> str:

@@ -67,12 +67,12 @@ async def wait_until(
         await link.sleep(poll_sec)
 
 
-def each_of(*told: Callable[P, object] | None) -> Callable[P, None]:
+def each_of(*listeners: Callable[P, object] | None) -> Callable[P, None]:
     """Return what tells each of those that are there."""
 
     def tell(*args: P.args, **kwargs: P.kwargs) -> None:
-        for one in told:
-            if one is not None:
-                one(*args, **kwargs)
+        for listener in listeners:
+            if listener is not None:
+                listener(*args, **kwargs)
 
     return tell

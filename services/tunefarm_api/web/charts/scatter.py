@@ -20,18 +20,18 @@ def scatter(ends: Ends) -> dict[str, Any]:
     """
     records = set(_records(ends))
     stride = max(-(-len(ends) // MOST_POINTS), 1)
-    shown = [place for place in range(len(ends)) if place % stride == 0 or place in records]
+    shown = [index for index in range(len(ends)) if index % stride == 0 or index in records]
     best: list[float | None] = []
     so_far: float | None = None
-    for place in shown:
-        cost = ends[place][1]
-        if place in records and cost is not None:
+    for index in shown:
+        cost = ends[index][1]
+        if index in records and cost is not None:
             so_far = cost * 1e3
         best.append(so_far)
     return {
-        "trial": [place + 1 for place in shown],
-        "ms": [None if (cost := ends[place][1]) is None else cost * 1e3 for place in shown],
-        "failed": [ends[place][0] != _OK for place in shown],
+        "trial": [index + 1 for index in shown],
+        "ms": [None if (cost := ends[index][1]) is None else cost * 1e3 for index in shown],
+        "failed": [ends[index][0] != _OK for index in shown],
         "best": best,
         "trials": len(ends),
         "every": stride,
@@ -46,10 +46,10 @@ def histogram(ends: Ends) -> list[tuple[str, int, float]]:
 
 
 def _records(ends: Ends) -> list[int]:
-    found: list[int] = []
+    indices: list[int] = []
     best = float("inf")
-    for place, (_, cost) in enumerate(ends):
+    for index, (_, cost) in enumerate(ends):
         if cost is not None and cost < best:
             best = cost
-            found.append(place)
-    return found
+            indices.append(index)
+    return indices

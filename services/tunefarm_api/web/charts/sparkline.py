@@ -30,19 +30,19 @@ def staircase(history: Sequence[Sequence[Any]]) -> str:
         return ""
     if len(steps) > _MOST_POINTS:
         stride = len(steps) / (_MOST_POINTS - 1)
-        steps = [steps[int(place * stride)] for place in range(_MOST_POINTS - 1)] + [steps[-1]]
+        steps = [steps[int(index * stride)] for index in range(_MOST_POINTS - 1)] + [steps[-1]]
     low, high = min(y for _, y in steps), max(y for _, y in steps)
     first = steps[0][0]
     across = (WIDTH - 2 * _MARGIN) / max(trials - first, 1)
     down = (HEIGHT - 2 * _MARGIN) / (high - low) if high > low else 0.0
 
-    def place(x: float, y: float) -> str:
+    def point(x: float, y: float) -> str:
         return f"{_MARGIN + (x - first) * across:.1f},{HEIGHT / 2 if not down else _MARGIN + (high - y) * down:.1f}"
 
-    points = [place(steps[0][0], steps[0][1])]
+    points = [point(steps[0][0], steps[0][1])]
     for (_, before), (x, y) in itertools.pairwise(steps):
-        points += [place(x, before), place(x, y)]
-    points.append(place(trials, steps[-1][1]))
+        points += [point(x, before), point(x, y)]
+    points.append(point(trials, steps[-1][1]))
     return " ".join(points)
 
 

@@ -44,16 +44,16 @@ class Use:
 def use_of(intervals: Iterable[DeviceInterval], created_at: float) -> Use:
     """Return the use over all of the intervals; what lies before the device was first registered is left out."""
     work = measured = calibration = known = 0.0
-    for one in intervals:
-        known += max(one.at + one.sec - max(one.at, created_at), 0.0)
-        work += one.work_sec
-        measured += one.measured_sec
-        calibration += one.calibration_sec
-    whole = max(known, 1e-9)
+    for interval in intervals:
+        known += max(interval.at + interval.sec - max(interval.at, created_at), 0.0)
+        work += interval.work_sec
+        measured += interval.measured_sec
+        calibration += interval.calibration_sec
+    total_sec = max(known, 1e-9)
     return Use(
-        work=min(work / whole, 1.0),
-        measured=min(measured / whole, 1.0),
-        calibration=min(calibration / whole, 1.0),
+        work=min(work / total_sec, 1.0),
+        measured=min(measured / total_sec, 1.0),
+        calibration=min(calibration / total_sec, 1.0),
         known_sec=known,
     )
 
@@ -67,13 +67,16 @@ def interval_chart(span: Span, intervals: Sequence[DeviceInterval]) -> dict[str,
     return {
         "span": span.value,
         "width_sec": span.width_sec,
-        "at": [one.at for one in intervals],
-        "work": [share(one.work_sec, one) for one in intervals],
-        "calibration": [share(one.calibration_sec, one) for one in intervals],
-        "measured": [share(one.measured_sec, one) for one in intervals],
-        "load": [_rounded(one.load, 2) for one in intervals],
-        "temperature": [_rounded(one.temperature_celsius, 1) for one in intervals],
-        "clock": [None if one.clock_mhz is None else round(one.clock_mhz / 1000, 3) for one in intervals],
+        "at": [interval.at for interval in intervals],
+        "work": [share(interval.work_sec, interval) for interval in intervals],
+        "calibration": [share(interval.calibration_sec, interval) for interval in intervals],
+        "measured": [share(interval.measured_sec, interval) for interval in intervals],
+        "load": [_rounded(interval.load, 2) for interval in intervals],
+        "temperature": [_rounded(interval.temperature_celsius, 1) for interval in intervals],
+        "clock": [
+            None if interval.clock_mhz is None else round(interval.clock_mhz / 1000, 3)
+            for interval in intervals
+        ],
     }
 
 
@@ -82,21 +85,21 @@ def calibration_chart(
 ) -> dict[str, Any]:
     """Return what the page's script draws of calibrations, oldest first, in milliseconds.
 
-    Of too many, all that failed are kept, the newest ones first, and of every stretch the one that is farthest from what
-    it should be.
+    If there are too many, it keeps those that failed, the newest ones first, and of every stretch the calibration that is
+    farthest from its reference.
 
     Args:
-        times: When, outcome, time and what that was held against.
+        times: When (Unix seconds), outcome, time and reference (seconds).
         drift: By what factor a time may be off.
     """
     shown = _telling(times)
     return {
-        "at": [one[0] for one in shown],
-        "ms": [_ms(one[2]) for one in shown],
-        "reference": [_ms(one[3]) for one in shown],
-        "most": [_ms(one[3], drift) for one in shown],
-        "least": [_ms(one[3], 1.0 / drift) for one in shown],
-        "outcome": [one[1] for one in shown],
+        "at": [at for at, _, _, _ in shown],
+        "ms": [_ms(time_sec) for _, _, time_sec, _ in shown],
+        "reference": [_ms(reference_sec) for _, _, _, reference_sec in shown],
+        "most": [_ms(reference_sec, drift) for _, _, _, reference_sec in shown],
+        "least": [_ms(reference_sec, 1.0 / drift) for _, _, _, reference_sec in shown],
+        "outcome": [outcome for _, outcome, _, _ in shown],
         "runs": len(times),
     }
 
@@ -125,11 +128,11 @@ def facts_of(device: Device) -> list[Fact]:
 
 def versions_of(device: Device) -> list[Fact]:
     """Return the versions of the agent, and of what it measures with."""
-    told = device.info.get("versions")
-    versions = told if isinstance(told, Mapping) else {}
-    found = [(str(name)[:_LONGEST], _text(version)) for name, version in versions.items()]
+    reported = device.info.get("versions")
+    versions = reported if isinstance(reported, Mapping) else {}
+    texts = [(str(name)[:_LONGEST], _text(version)) for name, version in versions.items()]
     agent = _text(versions.get(_OUR_VERSION))
-    others = sorted((name, text) for name, text in found if text and name != _OUR_VERSION)[:40]
+    others = sorted((name, text) for name, text in texts if text and name != _OUR_VERSION)[:40]
     return [*([("agent (tunefarm)", agent)] if agent else []), *others]
 
 
@@ -173,20 +176,20 @@ def _telling(
 ) -> list[tuple[float, str, float | None, float | None]]:
     if len(times) <= MOST_POINTS:
         return list(times)
-    failed = [place for place, one in enumerate(times) if one[1] != CalibrationOutcome.CLEAN]
+    failed = [index for index, calibration in enumerate(times) if calibration[1] != CalibrationOutcome.CLEAN]
     kept = set(failed[-MOST_POINTS // 2 :])
     stretches = MOST_POINTS - len(kept) - 1
     farthest: dict[int, int] = {}
-    for place, one in enumerate(times):
-        stretch = place * stretches // len(times)
-        if stretch not in farthest or _off(one) > _off(times[farthest[stretch]]):
-            farthest[stretch] = place
+    for index, calibration in enumerate(times):
+        stretch = index * stretches // len(times)
+        if stretch not in farthest or _off(calibration) > _off(times[farthest[stretch]]):
+            farthest[stretch] = index
     kept |= {*farthest.values(), len(times) - 1}
-    return [times[place] for place in sorted(kept)]
+    return [times[index] for index in sorted(kept)]
 
 
-def _off(one: tuple[float, str, float | None, float | None]) -> float:
-    _, _, time_sec, reference_sec = one
+def _off(calibration: tuple[float, str, float | None, float | None]) -> float:
+    _, _, time_sec, reference_sec = calibration
     return abs(math.log(time_sec / reference_sec)) if time_sec and reference_sec else -1.0
 
 

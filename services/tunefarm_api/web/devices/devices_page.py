@@ -106,8 +106,8 @@ def _orders(device: Device) -> tuple[str, ...]:
 
 def _hottest(vitals: Mapping[str, Any]) -> float | None:
     gpus = [gpu for gpu in vitals.get("gpus") or () if isinstance(gpu, Mapping)]
-    known = [_number(one.get("temperature_celsius")) for one in (vitals, *gpus)]
-    return max((one for one in known if one is not None), default=None)
+    known = [_number(reading.get("temperature_celsius")) for reading in (vitals, *gpus)]
+    return max((reading for reading in known if reading is not None), default=None)
 
 
 def _number(value: object) -> float | None:

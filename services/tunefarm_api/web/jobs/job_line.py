@@ -46,22 +46,23 @@ class JobLine:
         return device if isinstance(device, str) and self.job.state in ACTIVE else None
 
 
-def job_lines(repos: Repositories, found: Sequence[ListedJob]) -> list[JobLine]:
+def job_lines(repos: Repositories, jobs: Sequence[ListedJob]) -> list[JobLine]:
     """Return the lines, in order."""
-    ids = [one.job.id for one in found]
+    ids = [listed.job.id for listed in jobs]
     steps = repos.steps.open_of(ids)
     reports = repos.overview.reports(ids)
     now = repos.now()
     return [
         JobLine(
-            job=one.job,
-            model_name=one.model_name,
-            waiting=why_waiting(one.job, steps.get(one.job.id), now),
-            share=share_done(one.job),
-            done_words=progress_words(one.job),
-            left=time_left(one.job),
-            latency=latency_of(one.job, reports.get(one.job.id)),
-            speedup=measured_speedup(reports.get(one.job.id)) or speedup_so_far(repos.jobs.tasks(one.job.id)),
+            job=listed.job,
+            model_name=listed.model_name,
+            waiting=why_waiting(listed.job, steps.get(listed.job.id), now),
+            share=share_done(listed.job),
+            done_words=progress_words(listed.job),
+            left=time_left(listed.job),
+            latency=latency_of(listed.job, reports.get(listed.job.id)),
+            speedup=measured_speedup(reports.get(listed.job.id))
+            or speedup_so_far(repos.jobs.tasks(listed.job.id)),
         )
-        for one in found
+        for listed in jobs
     ]

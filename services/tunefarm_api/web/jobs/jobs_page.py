@@ -53,7 +53,7 @@ def jobs_page(
     number: Annotated[int, Query(alias="page", ge=1, le=_MOST_PAGES)] = 1,
 ) -> HTMLResponse:
     """The list of jobs."""
-    states = GROUPS.get(state) or frozenset(one for one in JobState if one == state)
+    states = GROUPS.get(state) or frozenset(job_state for job_state in JobState if job_state == state)
     with services.uow.read() as repos:
         found, total = repos.overview.jobs(
             states=states,

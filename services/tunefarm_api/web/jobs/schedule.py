@@ -34,8 +34,8 @@ def schedule_lines(config: Sequence[Any], space: Space | None, space_key: str) -
         knobs = sketches[sketch] if 0 <= sketch < len(sketches) else ()
     if len(knobs) != len(decisions):
         return [
-            KnobLine(knob=f"knob {place}", decision=_plain(one))
-            for place, one in enumerate(decisions, start=1)
+            KnobLine(knob=f"knob {index}", decision=_plain(decision))
+            for index, decision in enumerate(decisions, start=1)
         ]
     return [_line(knob, decision) for knob, decision in zip(knobs, decisions, strict=True)]
 

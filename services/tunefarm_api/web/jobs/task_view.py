@@ -61,8 +61,8 @@ def task_lines(
     missed = {miss["workload_key"]: _why(miss) for miss in coverage.get("misses") or ()}
     timings = Evidence(manifest={}, report=report or {}).kernels()
     tasks = list(tasks)
-    known = {(one.workload_key, one.toolchain): one for one in model_tasks}
-    covers = {one.workload_key: _covered(one.workload_key, tuned, missed) for one in tasks}
+    known = {(task.workload_key, task.toolchain): task for task in model_tasks}
+    covers = {task.workload_key: _covered(task.workload_key, tuned, missed) for task in tasks}
     calls_sec = [_call_sec(task, covers[task.workload_key], timings) for task in tasks]
     counts = counting([grouped(task, task.best_cost_sec) for task in tasks])
     calls_sec = [sec if counted else None for sec, counted in zip(calls_sec, counts, strict=True)]
