@@ -31,8 +31,8 @@ from tiny_convnet import build_tiny_convnet
 import tunefarm
 from tunefarm.cli.base.edge import run
 from tunefarm.cli.base.output import Output
+from tunefarm.cli.progress_view import View, view
 from tunefarm.cli.report import show_report
-from tunefarm.cli.views import View, view
 from tunefarm.client import Client, Job, JobHandle, Model
 from tunefarm.embedded import EmbeddedFarm, FarmEvent
 from tunefarm.live.board import Board
