@@ -1,4 +1,4 @@
-"""Engines: one place that knows how to open SQLite and PostgreSQL well."""
+"""Open SQLite and PostgreSQL databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Database identities: text, prefixed by kind, sorted by time of birth."""
+"""Identifiers of rows: text, prefixed by kind, sorted by time of creation."""
 
 from __future__ import annotations
 

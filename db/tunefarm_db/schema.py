@@ -1,4 +1,4 @@
-"""The schema's version: upgrade it, check it."""
+"""Upgrade the schema, and check its version."""
 
 from __future__ import annotations
 

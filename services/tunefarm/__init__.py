@@ -1,4 +1,4 @@
-"""What users import and type: the client, the artifact loader and the `tunefarm` command.
+"""The parts that users import and type: the Python client, the artifact loader and the `tunefarm` command.
 
 `Client`, `AsyncClient`, `load` and `InferenceSession` are imported when they are first asked for, so that ``import tunefarm`` costs nothing and needs neither
 httpx nor TVM.

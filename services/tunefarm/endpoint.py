@@ -1,4 +1,4 @@
-"""Where a farm on this machine is reached: what it writes down in its folder, and how its user's programs find it."""
+"""The address of a farm on this machine: the farm writes it to its folder, and clients read it there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: settings in, FastAPI out. Nothing connects to anything before the lifespan begins."""
+"""Build the application from its settings. Nothing is connected before the lifespan begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys on requests: who asks, and may they."""
+"""Check the API key of a request, and its scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What routes ask for. No `yield` dependency here: FastAPI would end one after the answer was sent, commit included.
+"""Dependencies of routes. None uses `yield`: FastAPI would end it, commit included, after the answer was sent.
 
 Use cases open and commit their own unit of work, so an answer is never sent before its commit.
 """

@@ -1,4 +1,4 @@
-"""The first API key: made at first start, kept in a file that only its owner reads."""
+"""The first API key: created at the first start, and kept in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate: nothing behind it is reached without a known host name, a valid API key and a body of bearable size.
+"""The gate refuses requests without a known host name or a valid API key, and those whose body is too large.
 
 For a page, a browser's session stands in for the key. The gate stands before the router, so that a path that nobody
 thought of is closed as well.

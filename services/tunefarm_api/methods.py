@@ -1,4 +1,4 @@
-"""Methods of a path: HEAD wherever there is GET, and what an answer 405 may name."""
+"""HTTP methods of a path: HEAD wherever there is GET, and the methods that an answer 405 lists."""
 
 from __future__ import annotations
 

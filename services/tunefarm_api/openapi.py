@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, put right where it says less or other than what we answer."""
+"""The OpenAPI document: FastAPI's, corrected where it differs from what the API answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outermost layer: every request gets an id, a line in the log, and an answer."""
+"""The outermost layer: gives every request an id, a log line and an answer."""
 
 from __future__ import annotations
 

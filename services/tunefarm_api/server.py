@@ -1,4 +1,4 @@
-"""Running the API: bind, say where, serve until told to stop."""
+"""Run the API: bind a port, announce the address, serve until stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are put together from more than one value."""
+"""Build answers from several values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker's main process tells its pool to stop: a file that appears.
+"""How a worker's main process tells its pool to stop: it creates a file.
 
 Celery's warm shutdown waits for what its children are at, and they do not learn of it. A compile would keep the worker
 for many minutes; and after a kill its step would wait for the lease to run out.

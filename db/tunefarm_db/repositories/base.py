@@ -1,4 +1,4 @@
-"""What the repositories share: rows as values, inserts, and pages of a list."""
+"""The base of all repositories: rows as values, inserts, pages of a list."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The states of jobs and devices, and the ways between them."""
+"""The states of jobs and devices, and their transitions."""

@@ -1,4 +1,4 @@
-"""What happens to a device, and the one table of the states that it leads to.
+"""The states of a device, the events that change them, and the one table of transitions.
 
 ``leased`` is not in it: a device is shown as leased while it is online and somebody's lease of it runs, and leases end
 by the clock, without anybody writing a state.

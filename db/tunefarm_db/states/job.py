@@ -1,4 +1,4 @@
-"""The states of a tuning job, and the one table of the ways between them."""
+"""The states of a tuning job, and the one table of transitions."""
 
 from __future__ import annotations
 

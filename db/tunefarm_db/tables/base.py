@@ -1,4 +1,4 @@
-"""What every table has in common."""
+"""The base class of all tables."""
 
 from __future__ import annotations
 

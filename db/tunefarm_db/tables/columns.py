@@ -1,4 +1,4 @@
-"""Column types and the database's clock, one spelling for SQLite and PostgreSQL."""
+"""Column types and the database's clock, the same for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm models``: upload networks and look at them."""
+"""``tunefarm models``: upload, convert, list and delete networks."""
 
 from __future__ import annotations
 

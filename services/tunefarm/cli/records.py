@@ -1,4 +1,4 @@
-"""``tunefarm records``: the history of measurements, on the server and in files."""
+"""``tunefarm records``: list, export and compare tuning records, on the server and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shows a report: how fast, how right, and what was left out."""
+"""Print a report: latency, accuracy, and the kernels without a tuned form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm top``: the farm at a glance, live."""
+"""``tunefarm top``: a live overview of the farm."""
 
 from __future__ import annotations
 

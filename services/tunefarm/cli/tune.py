@@ -1,4 +1,4 @@
-"""``tunefarm tune``: the whole job in one line."""
+"""``tunefarm tune``: upload, tune and download with one command."""
 
 from __future__ import annotations
 

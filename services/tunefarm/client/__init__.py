@@ -1,4 +1,4 @@
-"""The Python client: talks to a tunefarm server over HTTP, and imports nothing of the farm."""
+"""The Python client: talks to a tunefarm server over HTTP. It imports no other part of the farm."""
 
 from __future__ import annotations
 

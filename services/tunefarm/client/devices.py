@@ -1,4 +1,4 @@
-"""``client.devices``: the farm's machines, what people tell them, and what they did."""
+"""``client.devices``: list devices, change their state, read their history."""
 
 from __future__ import annotations
 

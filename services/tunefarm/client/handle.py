@@ -1,4 +1,4 @@
-"""A job to wait for."""
+"""`JobHandle`: wait for a job, and download its results."""
 
 from __future__ import annotations
 

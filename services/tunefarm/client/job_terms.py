@@ -1,4 +1,4 @@
-"""The terms of a job: what the client's methods take by keyword, and how the server takes it."""
+"""The terms of a job as keyword arguments of the client's methods, and as the request's JSON."""
 
 from __future__ import annotations
 

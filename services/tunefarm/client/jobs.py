@@ -1,4 +1,4 @@
-"""``client.jobs``: tuning jobs, their trials, records, events and results."""
+"""``client.jobs``: create, list and change jobs; read their trials, records, events and results."""
 
 from __future__ import annotations
 

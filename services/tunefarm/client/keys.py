@@ -1,4 +1,4 @@
-"""``client.keys``: API keys."""
+"""``client.keys``: create, list and revoke API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``client.models``: upload networks and look at them."""
+"""``client.models``: upload, list and delete networks."""
 
 from __future__ import annotations
 

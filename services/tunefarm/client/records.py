@@ -1,4 +1,4 @@
-"""``client.records``: everything that was ever measured."""
+"""``client.records``: read the farm's tuning records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploading a large file: in parts, going on after a break from where the server has got to (tus 1.0)."""
+"""Upload large files in parts; an interrupted upload resumes (tus 1.0)."""
 
 from __future__ import annotations
 

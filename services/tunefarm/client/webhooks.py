@@ -1,4 +1,4 @@
-"""``client.webhooks``: who is told of what happens to jobs."""
+"""``client.webhooks``: create, list, test and delete webhooks."""
 
 from __future__ import annotations
 

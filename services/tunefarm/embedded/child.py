@@ -1,4 +1,4 @@
-"""One life of a part's process, tied to the supervisor's."""
+"""One run of a part's process, tied to the supervisor's process."""
 
 from __future__ import annotations
 

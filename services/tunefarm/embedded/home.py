@@ -1,4 +1,4 @@
-"""A farm's folder: data, logs, the API key, and the lock that makes sure of one farm per folder."""
+"""A farm's folder: data, logs, API key, and the lock that allows one farm per folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a farm is told at its start, and what it tells."""
+"""The options of an embedded farm, and the events that it reports."""
 
 from __future__ import annotations
 

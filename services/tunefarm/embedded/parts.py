@@ -1,4 +1,4 @@
-"""The farm's parts: what each is started with, and when it counts as up."""
+"""The farm's parts: how each is started, and when it is ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a part that died is started again, and when the farm gives up. Pure."""
+"""Decide when a part that died is restarted, and when the farm gives up. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor: starts the farm's parts in order, starts again what dies, and ends each when nothing needs it any more.
+"""The supervisor: starts the farm's parts in order, restarts those that die, and stops each when no other part needs it.
 
 One thread in one process; `run` is its whole life. It adopts what its children leave behind, so that nothing of the farm is
 ever out of its reach.

@@ -1,4 +1,4 @@
-"""``tether.py FD COMMAND…``: become COMMAND, tied to whoever holds the write end of the pipe FD.
+"""``tether.py FD COMMAND…``: run COMMAND, tied to the process that holds the write end of the pipe FD.
 
 When that process is gone, however it went, the kernel kills this one's whole process group. The tie needs no code in COMMAND,
 so it holds for a foreign binary too (compare `tunefarm_tuning.process.lifeline`, which says why it is not PR_SET_PDEATHSIG).

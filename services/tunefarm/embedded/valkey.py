@@ -1,4 +1,4 @@
-"""The private Valkey: where its binary is, how it is configured, whether it answers."""
+"""The private Valkey: find its binary, write its configuration, check that it answers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a run goes on, live: for the command, and for the client's `wait`."""
+"""Live progress of a run, for the command and for the client's `wait`."""

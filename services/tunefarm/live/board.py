@@ -1,4 +1,4 @@
-"""What is known about a run, phase by phase: pure state, for the views to draw."""
+"""`Board`: the state of a run by phase, which the views draw. Pure."""
 
 from __future__ import annotations
 

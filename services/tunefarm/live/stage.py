@@ -1,4 +1,4 @@
-"""The one place of a terminal where bars are drawn, whoever waits for whatever at the same time."""
+"""The lines of a terminal where bars are drawn, shared by all that wait at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of problem that the API answers with: a code keeps its status and its meaning for good.
+"""The table of problem codes: each has a status and a meaning that never change.
 
 `docs/reference/problems.md` is made from this, and a test holds the code that raises them against it.
 """

@@ -1,4 +1,4 @@
-"""The devices' metrics: their states, and what their agents tell of temperature, clocks and load."""
+"""Metrics of devices: states, temperature, clocks and load."""
 
 from __future__ import annotations
 

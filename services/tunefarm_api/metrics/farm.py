@@ -1,4 +1,4 @@
-"""The farm's metrics for Prometheus, worked out from the database at each look.
+"""The farm's metrics for Prometheus, computed from the database at each request.
 
 A farm is many processes that come and go; a count that lives in one of them ends with it. So none does: what is true
 now is read from the open rows, and what ever was from the counters, which grow in the transaction that they count.

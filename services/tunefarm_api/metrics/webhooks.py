@@ -1,4 +1,4 @@
-"""The webhooks' metrics: sums over all of them, since there is nothing in a URL or an id to be shown."""
+"""Metrics of webhooks, summed over all of them: URLs and ids are secret."""
 
 from __future__ import annotations
 

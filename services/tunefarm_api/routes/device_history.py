@@ -1,4 +1,4 @@
-"""``/v1/devices/{id}/...``: what a device did."""
+"""``/v1/devices/{id}/...``: the history of a device."""
 
 from __future__ import annotations
 

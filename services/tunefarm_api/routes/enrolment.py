@@ -1,4 +1,4 @@
-"""``/v1/devices/tokens`` and ``/v1/devices/enrol``: how a machine becomes a device."""
+"""``/v1/devices/tokens`` and ``/v1/devices/enrol``: enrol a machine as a device."""
 
 from __future__ import annotations
 

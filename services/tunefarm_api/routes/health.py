@@ -1,4 +1,4 @@
-"""Health and readiness: the only routes without a key. They say no more than an orchestrator needs.
+"""Health and readiness, the only routes without a key. They tell an orchestrator what it needs, and nothing more.
 
 Who has a key may have the whole farm examined.
 """

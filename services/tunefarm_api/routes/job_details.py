@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/…``: what a job did, and what came out of it."""
+"""``/v1/jobs/{id}/…``: the tasks, trials, events, records and artifact of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/report``: everything that is known about a finished job, for programs and for people."""
+"""``/v1/jobs/{id}/report``: the report of a finished job, as JSON and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/jobs/{id}/tasks/{position}/source``: what a job's winning kernels look like."""
+"""``/v1/jobs/{id}/tasks/{position}/source``: the source of a job's winning kernels."""
 
 from __future__ import annotations
 

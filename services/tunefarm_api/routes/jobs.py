@@ -1,4 +1,4 @@
-"""``/v1/jobs``: tune models."""
+"""``/v1/jobs``: create, list, change and cancel jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/keys``: who may use the API, and for what."""
+"""``/v1/keys``: create, list and revoke API keys."""
 
 from __future__ import annotations
 

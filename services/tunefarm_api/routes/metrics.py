@@ -1,4 +1,4 @@
-"""``/metrics``: how the farm does, for Prometheus."""
+"""``/metrics``: the farm's metrics for Prometheus."""
 
 from __future__ import annotations
 

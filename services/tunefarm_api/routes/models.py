@@ -1,4 +1,4 @@
-"""``/v1/models``: upload networks and look at them."""
+"""``/v1/models``: upload, list and delete networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/records`` and ``/v1/workloads``: the farm's history."""
+"""``/v1/records`` and ``/v1/workloads``: the farm's tuning records."""
 
 from __future__ import annotations
 

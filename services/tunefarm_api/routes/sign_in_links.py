@@ -1,4 +1,4 @@
-"""``/v1/sign-in-links``: how who has a key gets a browser signed in."""
+"""``/v1/sign-in-links``: create links that sign a browser in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/uploads``: send a network in as many requests as it takes."""
+"""``/v1/uploads``: upload a network in parts (tus 1.0)."""
 
 from __future__ import annotations
 

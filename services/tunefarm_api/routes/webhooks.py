@@ -1,4 +1,4 @@
-"""``/v1/webhooks``: who is told of what happens to jobs.
+"""``/v1/webhooks``: create, list, test and delete webhooks.
 
 All of it needs the scope ``write``, to look as well: a URL can be as good as a password to what it leads to.
 """

@@ -1,4 +1,4 @@
-"""API keys over the wire."""
+"""Schemas of API keys."""
 
 from __future__ import annotations
 

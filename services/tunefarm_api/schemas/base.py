@@ -1,4 +1,4 @@
-"""Bases of the schemas, and pages."""
+"""Base classes of the schemas, and pages of a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices over the wire."""
+"""Schemas of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices did, over the wire."""
+"""Schemas of the history of devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health over the wire."""
+"""Schemas of health and of the farm's checks."""
 
 from __future__ import annotations
 

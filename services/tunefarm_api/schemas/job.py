@@ -1,4 +1,4 @@
-"""Tuning jobs over the wire."""
+"""Schemas of jobs, their tasks, trials and events."""
 
 from __future__ import annotations
 

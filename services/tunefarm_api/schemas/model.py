@@ -1,4 +1,4 @@
-"""Models over the wire."""
+"""Schemas of models and their tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What devices can do at their best, and how near kernels are to it, over the wire."""
+"""Schemas of device peaks and rooflines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors over the wire."""
+"""Schemas of problem documents."""
 
 from __future__ import annotations
 

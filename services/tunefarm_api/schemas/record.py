@@ -1,4 +1,4 @@
-"""Tuning records over the wire."""
+"""Schemas of tuning records and workloads."""
 
 from __future__ import annotations
 

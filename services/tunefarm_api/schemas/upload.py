@@ -1,4 +1,4 @@
-"""Uploads over the wire."""
+"""Schemas of uploads in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks over the wire."""
+"""Schemas of webhooks and their deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending a file, with every refusal as a problem document."""
+"""Send files; every refusal is a problem document."""
 
 from __future__ import annotations
 

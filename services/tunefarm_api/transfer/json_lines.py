@@ -1,4 +1,4 @@
-"""Sending long lists as JSON lines while they are read, in a transaction per part: a slow reader holds none open."""
+"""Send long lists as JSON lines. Each part is read in its own transaction, so that a slow client holds none open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answering with a kernel's source, always as plain text."""
+"""Send a kernel's source, always as plain text."""
 
 from __future__ import annotations
 

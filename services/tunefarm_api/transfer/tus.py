@@ -1,4 +1,4 @@
-"""Resumable uploads by tus 1.0 (https://tus.io/protocols/resumable-upload): from HTTP to the use cases and back.
+"""The protocol tus 1.0 (https://tus.io/protocols/resumable-upload) for uploads in parts.
 
 The API's routes and the dashboard's share these functions; they differ in how they authenticate.
 """

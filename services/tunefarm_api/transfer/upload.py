@@ -1,4 +1,4 @@
-"""Receiving a file: streamed to the store in constant memory, and gone without trace if anything goes wrong."""
+"""Receive a file: streamed to the store in constant memory, and removed if anything fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard's files: styles, scripts, icon. All are read at start, so no path of a request ever reaches the disk."""
+"""The dashboard's styles, scripts and icon. All are read at start, so that no request's path reaches the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page's form sent."""
+"""Read the forms that pages send."""
 
 from __future__ import annotations
 

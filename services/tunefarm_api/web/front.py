@@ -1,4 +1,4 @@
-"""What every page's answer has in common: headers that keep a browser safe, and errors that people can read."""
+"""Middleware of all pages: security headers, and errors as pages."""
 
 from __future__ import annotations
 

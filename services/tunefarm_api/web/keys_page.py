@@ -1,4 +1,4 @@
-"""API keys: made, shown once, revoked. Needs the scope ``admin``."""
+"""The page of API keys: create, show once, revoke. It needs the scope ``admin``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed in the farm, told to every open page: one stream of server-sent events per browser.
+"""Tell open pages what changed in the farm, by one stream of server-sent events per browser.
 
 A notice says *what* changed and never how: the page asks again for what it shows. So nothing can be missed that matters.
 A page asks once when its stream greets it: when it has just been opened, and after a break (it slept, or the API was

@@ -1,4 +1,4 @@
-"""Models: what was uploaded, and what to begin with it."""
+"""The list of models, and the page of one."""
 
 from __future__ import annotations
 

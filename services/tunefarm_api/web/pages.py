@@ -1,4 +1,4 @@
-"""All pages."""
+"""The list of all pages' routers."""
 
 from __future__ import annotations
 

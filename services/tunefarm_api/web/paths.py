@@ -1,4 +1,4 @@
-"""Which paths are pages, and where uploads go."""
+"""Paths of the pages, and of their uploads."""
 
 from __future__ import annotations
 

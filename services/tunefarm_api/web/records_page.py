@@ -1,4 +1,4 @@
-"""Records: the best that is known of every kernel, and how it came to be."""
+"""The list of best records, and the page of one."""
 
 from __future__ import annotations
 

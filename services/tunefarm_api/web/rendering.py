@@ -1,4 +1,4 @@
-"""Templates in, pages out."""
+"""Render the pages' templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks at a page: the session's cookie, and the check that a change was asked for by a page of ours."""
+"""The session cookie of a browser, and the check that a change was sent from a page of ours."""
 
 from __future__ import annotations
 

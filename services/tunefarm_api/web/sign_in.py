@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Sign a browser in and out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard's door for uploads: what ``/v1/uploads`` does, for who signed in with a browser."""
+"""The dashboard's own path for uploads: ``/v1/uploads`` for browsers that are signed in."""
 
 from __future__ import annotations
 

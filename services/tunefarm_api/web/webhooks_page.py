@@ -1,4 +1,4 @@
-"""Webhooks: who is told, how that went, and what a person can do about it.
+"""The list of webhooks, and the page of one.
 
 All of it needs the scope ``write``, to look as well: a URL can be as good as a password to what it leads to.
 """

@@ -1,4 +1,4 @@
-"""What a run of the calibration kernel means: whether the answer is right, and the device as fast as before. Pure."""
+"""Judge a run of the calibration kernel: is the result right, and is the device as fast as before? Pure."""
 
 from __future__ import annotations
 

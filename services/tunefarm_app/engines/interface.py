@@ -1,4 +1,4 @@
-"""The door from the use cases to the engine: what a step asks of it, and nothing more."""
+"""The interface between the use cases and the engine: what a step can ask of it."""
 
 from __future__ import annotations
 

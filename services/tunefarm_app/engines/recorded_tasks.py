@@ -1,4 +1,4 @@
-"""Tasks whose every trial was recorded, as a replay farm's scenario holds them: config space, trials, seconds."""
+"""Recorded tasks of a replay farm's scenario: config space, trials, seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine without a compiler: the farm in simulation (``TUNEFARM_ENGINE=replay``), for its tests and for drills.
+"""`ReplayEngine`: a farm without a compiler or devices (``TUNEFARM_ENGINE=replay``), for tests and drills.
 
 Everything around the engine is real: uploads, queues, leases, rounds, records. What is made up is what a measurement
 says: a landscape's answer at once, or after a while; or a recorded measurement's, after what it took (`Recording`).

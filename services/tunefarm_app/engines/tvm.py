@@ -1,4 +1,4 @@
-"""The engine that a worker uses: TVM, in child processes."""
+"""`TvmEngine`: the engine of a worker; it runs TVM in child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing a job that runs: its priority, and what it may spend."""
+"""Change a running job: its priority and its budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancel, pause, resume and retry jobs: what people tell jobs that are on record."""
+"""Cancel, pause, resume and retry jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a job's search is, and how long it will go on: the same figures for the API, the pages and the command."""
+"""The progress of a job's search and its ETA, for the API, the pages and the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting a job: everything that can be known to be wrong is said now, before anything is queued."""
+"""Submit a job: everything that can be checked beforehand is checked before the job is queued."""
 
 from __future__ import annotations
 

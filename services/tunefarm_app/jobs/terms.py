@@ -1,4 +1,4 @@
-"""The terms of a job: what can be asked for, and everything that can be known to be wrong with it before there is a job."""
+"""The terms of a job: what can be asked for, and the checks of it."""
 
 from __future__ import annotations
 

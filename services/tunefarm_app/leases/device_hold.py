@@ -1,4 +1,4 @@
-"""Holding a device outside a step: a thread renews its lease, and ends the work when it is lost."""
+"""Hold a device outside a step: a thread renews the lease, and cancels the work if the lease is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding a job still: nobody ends or plans a step of it meanwhile."""
+"""Lock a job, so that no other process ends it or plans its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding a step while it runs: a thread renews the leases, and notices when the work must stop."""
+"""Hold a step while it runs: a thread renews the leases, and notices when the work must stop."""
 
 from __future__ import annotations
 

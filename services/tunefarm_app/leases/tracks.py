@@ -1,4 +1,4 @@
-"""Tracks: the rounds of one job side by side, on as many devices of its pool as it may have.
+"""Tracks: rounds of one job side by side, each on a device of its pool.
 
 A track is a chain of tuning steps: each plans the next. A job begins with one track. A step that begins a round opens
 another where a device is idle, or the job has fewer devices than its share. A step that gets no device ends its track,

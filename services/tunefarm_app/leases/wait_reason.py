@@ -1,4 +1,4 @@
-"""Why a job waits, as people are told."""
+"""Tell people why a job waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting models, and sweeping the store of files that nothing refers to or that killed processes left."""
+"""Delete models; sweep from the store files that no row refers to, or that killed processes left."""
 
 from __future__ import annotations
 

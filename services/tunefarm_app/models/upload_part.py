@@ -1,4 +1,4 @@
-"""Writing one request's part of an upload: bytes are flushed, then counted; the last part makes the upload a model."""
+"""Write one part of an upload: its bytes are flushed, then counted; the last part completes the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reconciler: whatever stopped, was lost or was forgotten is set going again from what the database says.
+"""The reconciler: restarts from the database whatever stopped, was lost or was forgotten.
 
 Any number of copies may run at once, in any process: everything it does is a compare-and-set, or harmless twice.
 """

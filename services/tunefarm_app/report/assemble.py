@@ -1,4 +1,4 @@
-"""Puts a job's report together, of what the database holds. Nothing in it depends on when it is asked for."""
+"""Assemble a job's report from the database. It does not depend on the time of the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometry of the page's drawings. What they say is in tables beside them as well."""
+"""The geometry of the report's charts. Tables beside them hold the same figures."""
 
 from __future__ import annotations
 

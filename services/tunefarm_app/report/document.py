@@ -1,4 +1,4 @@
-"""The report of a finished job as a document: what the API publishes, and what the page is drawn from.
+"""The schema of a job's report, which the API publishes and the page is drawn from.
 
 Whatever could not be known is null or empty, never made up; `ReportCoverage.misses` and `JobReport.not_measured` say why.
 """

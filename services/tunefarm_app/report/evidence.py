@@ -1,4 +1,4 @@
-"""Reads what a compiler wrote into an artifact's manifest and report: another release's worker may have written it."""
+"""Read the manifest and report in an artifact, which a worker of another release may have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's report as one HTML file: it loads nothing, runs nothing, and prints.
+"""A job's report as one HTML file without scripts or other files.
 
 Every text in it may be a stranger's: a model's name, an operator's, a message. The template escapes all of them, and what
 cannot be seen (control characters, direction overrides) is spelt out.

@@ -1,4 +1,4 @@
-"""How to do a job again: commands, seeds, versions, and what will differ all the same."""
+"""How to repeat a job: commands, seeds, versions, and what will differ."""
 
 from __future__ import annotations
 

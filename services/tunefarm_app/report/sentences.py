@@ -1,4 +1,4 @@
-"""What a report says in sentences: the outcome, and what was not measured."""
+"""The sentences of a report: the result, and what was not measured."""
 
 from __future__ import annotations
 

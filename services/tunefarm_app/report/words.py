@@ -1,4 +1,4 @@
-"""What stable names mean, in a sentence each."""
+"""Explain stable names (outcomes, stop reasons, ...) in a sentence each."""
 
 from __future__ import annotations
 

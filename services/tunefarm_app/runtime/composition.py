@@ -1,4 +1,4 @@
-"""Putting a process together: settings in, services out. The only place that makes engines, stores and dispatchers."""
+"""Compose a process: settings in, services out. No other module creates engines, stores and dispatchers."""
 
 from __future__ import annotations
 

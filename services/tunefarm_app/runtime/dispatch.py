@@ -1,4 +1,4 @@
-"""Sending steps to the workers: the doorbell, never the truth.
+"""Send step ids to the workers through the broker. A message can be lost: the database holds the truth.
 
 A message holds a step's id and nothing else, and is sent after the commit that made the step due. A lost message is
 sent again by the reconciler, a second one finds the step taken: so a broker that is down costs time and no work, and

@@ -1,4 +1,4 @@
-"""Full disks: nobody's fault but the machine's, and over as soon as somebody makes room."""
+"""Recognise a full disk, which is no fault of a step or a candidate and ends when somebody makes room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a farm process: one JSON object a line on standard error, with the job and step at hand.
+"""The log of a farm process: a JSON object per line on standard error, with the current job and step.
 
 The device agent writes lines of the same shape by itself (`tunefarm_workers.device.json_log`): it has no structlog.
 """

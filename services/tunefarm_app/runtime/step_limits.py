@@ -1,4 +1,4 @@
-"""How long steps may take: one place for the step's own deadline, Celery's limits and the broker's patience."""
+"""Time limits of steps: for the step's own deadline, for Celery and for the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy for steps that go wrong: a table from errors to actions, of which the first match counts.
+"""The policy for failed steps: a table from errors to actions. The first row that matches decides.
 
 ================================================  ============  ====================================================
 Error                                             Action        What happens

@@ -1,4 +1,4 @@
-"""Addresses that a webhook may use: none in the farm's own network (server-side request forgery).
+"""Check the addresses that a webhook may use: none in the farm's own network (server-side request forgery).
 
 A request is refused by the addresses that its host resolves to, however it is spelt: ``127.1``, ``0x7f000001`` and DNS
 names all go through the resolver. The connection uses the very addresses that were checked, so a name that resolves

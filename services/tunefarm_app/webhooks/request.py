@@ -1,4 +1,4 @@
-"""One request to a webhook: signed as the Standard Webhooks specification says, and bounded in time and space.
+"""Send one request to a webhook: signed by the Standard Webhooks specification, with limits on time and size.
 
 The specification is at https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
 """

@@ -1,4 +1,4 @@
-"""The sender: sends deliveries to webhooks, from threads of its own.
+"""The sender: threads that send deliveries to webhooks.
 
 Any number of senders may run at once, in any process: each delivery is leased by a compare-and-set. A delivery whose
 sender dies is sent again under the same id.

@@ -1,4 +1,4 @@
-"""What a compile is asked for, and how it tells its progress."""
+"""The request of a compile, and how its progress is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of arrays in a file, by position: tensor names come from strangers and are not fit for a zip's entries."""
+"""Store arrays in a file by position: tensor names come from strangers, so they cannot name a zip's entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ending work that another thread waits for."""
+"""Cancel work that another thread waits for."""
 
 from __future__ import annotations
 

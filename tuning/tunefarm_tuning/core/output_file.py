@@ -1,4 +1,4 @@
-"""Writing files so that a path never names a part of one."""
+"""Write files so that a path never names an incomplete file."""
 
 from __future__ import annotations
 

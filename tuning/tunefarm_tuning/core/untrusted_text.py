@@ -1,4 +1,4 @@
-"""Text that a stranger wrote (names in a model, say), made safe for logs, pages and terminals."""
+"""Make text of strangers (names in a model) safe for logs, pages and terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extracting a model's tuning tasks."""
+"""Extract a model's tuning tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importing a stranger's network in child processes with limits, so that whatever it does becomes an error."""
+"""Import a stranger's network in child processes with limits, so that whatever it does becomes an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DeviceRun`: runs kernels and networks on a device, and tells their failures from the device's."""
+"""`DeviceRun`: runs kernels and networks on a device, and tells a kernel's failure from the device's."""
 
 from __future__ import annotations
 

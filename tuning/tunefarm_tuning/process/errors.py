@@ -1,4 +1,4 @@
-"""How a child process can fail its caller."""
+"""Errors of calls into child processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No process outlives the one that started it, and no orphan is left: how parents and children are tied.
+"""Tie child processes to their parents, so that none outlives the process that started it.
 
 Lifeline: the parent holds the write end of a pipe, the child the read end. When the parent is gone, however it died, the
 kernel closes the write end and sends a signal to the child's whole process group. No Python code has to run, which a child

@@ -1,4 +1,4 @@
-"""What a child process may use."""
+"""Limits of a child process: memory, time, files."""
 
 from __future__ import annotations
 

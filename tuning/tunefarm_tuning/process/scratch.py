@@ -1,4 +1,4 @@
-"""Folders for files that must not outlive the process that makes them."""
+"""Scratch folders, which are deleted when the process that made them ends, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates are measured, and become outcomes."""
+"""Measure candidates, and turn the results into outcomes."""
 
 from __future__ import annotations
 

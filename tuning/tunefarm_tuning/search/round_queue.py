@@ -1,4 +1,4 @@
-"""The rounds of a run of `tune`: the next task is picked, and its round prepared while others are measured."""
+"""The rounds of a run of `tune`: picks the next task, and prepares its round while others are measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a candidate ended: what its tuner is told, and what is recorded of it."""
+"""The outcome of a candidate: what its tuner is told, and what is recorded."""
 
 from __future__ import annotations
 

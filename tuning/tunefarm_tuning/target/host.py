@@ -1,4 +1,4 @@
-"""This machine: its device model and its cores. Reads files, imports no compiler."""
+"""Describe this machine: its device model and its cores. Reads files, imports no compiler."""
 
 from __future__ import annotations
 

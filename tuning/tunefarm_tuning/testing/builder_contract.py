@@ -1,4 +1,4 @@
-"""What every builder must do, sentence by sentence of `Builder`'s docstring.
+"""The contract test of builders, sentence by sentence of `Builder`'s docstring.
 
 Derive a test class from `BuilderContract` and say how to make the builder and a task for it.
 """

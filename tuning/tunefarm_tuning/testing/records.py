@@ -1,4 +1,4 @@
-"""Records that apply, without the time that tuning takes."""
+"""Make records that apply, without tuning."""
 
 from __future__ import annotations
 

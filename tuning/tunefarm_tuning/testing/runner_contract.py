@@ -1,4 +1,4 @@
-"""What every runner of real kernels must do, sentence by sentence of `Runner`'s docstring.
+"""The contract test of runners of real kernels, sentence by sentence of `Runner`'s docstring.
 
 Derive a test class from `RunnerContract` and say how to make the runner and what to give it.
 """

@@ -1,4 +1,4 @@
-"""Config spaces and tasks that need no TVM: for tests of whatever searches, schedules or stores."""
+"""Config spaces and tasks without TVM, for tests of search, scheduling and storage."""
 
 from __future__ import annotations
 

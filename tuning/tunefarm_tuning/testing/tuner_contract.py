@@ -1,4 +1,4 @@
-"""What every tuner must do, sentence by sentence of `Tuner`'s docstring.
+"""The contract test of tuners, sentence by sentence of `Tuner`'s docstring.
 
 Derive a test class from `TunerContract` and say how to make the tuner::
 

@@ -1,4 +1,4 @@
-"""Tuners that learn nothing: random search and grid search."""
+"""Tuners that do not learn: random search and grid search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all tuners over rows of a config space share: no config twice, chance by seed and progress."""
+"""The base of all tuners: no config is proposed twice, and chance depends on seed and progress alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search led by a gradient-boosted cost model."""
+"""`XGBTuner`: search led by a gradient-boosted cost model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent: one loop that looks after the registration and the RPC server in turn."""
+"""The agent: one loop that keeps the registration and the RPC server alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting longer after each failure."""
+"""Wait longer after each failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine is: found out once, told to the farm at registration."""
+"""Describe this machine for the registration."""
 
 from __future__ import annotations
 

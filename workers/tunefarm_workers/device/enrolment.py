@@ -1,4 +1,4 @@
-"""Turning an enrolment token into credentials of the devices' own, which outlive the agent in their folders."""
+"""Exchange an enrolment token for the device's own credentials, which are kept in its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several devices of one machine: an agent for each, in a process of its own, looked after by this one.
+"""Run several devices of one machine, each agent in a process of its own.
 
 What takes one of them down leaves the others at work.
 """

@@ -1,4 +1,4 @@
-"""The agent's log: JSON lines on standard error, of the same shape as those of API and workers, without structlog."""
+"""The agent's log: JSON lines on standard error as the API and workers write them, without structlog."""
 
 from __future__ import annotations
 

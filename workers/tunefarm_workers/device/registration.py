@@ -1,4 +1,4 @@
-"""Keeps the device registered: registers, gives signs of life, registers again when the farm forgot."""
+"""Keep the device registered: register, send heartbeats, register again if the farm has forgotten it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent is told at its start: options, and for what is secret the environment or a file."""
+"""Settings of an agent: options, and secrets from the environment or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the machine is: its load, temperatures and clocks, where the system tells them."""
+"""Read the machine's load, temperatures and clocks."""
 
 from __future__ import annotations
 

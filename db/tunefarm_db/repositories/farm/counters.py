@@ -1,4 +1,4 @@
-"""Counters: running totals for the metrics, so that no request has to count all trials."""
+"""Counters: running totals for the metrics, so that no request counts all trials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics: how the farm stands now, in a few queries over what is open. None reads the history."""
+"""Statistics: the farm's present state in a few queries over open rows. None reads the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events: what happened to a job, numbered."""
+"""Events of a job, numbered."""
 
 from __future__ import annotations
 

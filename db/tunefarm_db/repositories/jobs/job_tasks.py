@@ -1,4 +1,4 @@
-"""The tuning tasks of a job, and how far each of them is."""
+"""The tuning tasks of a job, and their progress."""
 
 from __future__ import annotations
 

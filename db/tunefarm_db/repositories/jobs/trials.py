@@ -1,4 +1,4 @@
-"""Trials: every config that a job scheduled, and how it ended."""
+"""Trials: every config that a job scheduled, and its outcome."""
 
 from __future__ import annotations
 

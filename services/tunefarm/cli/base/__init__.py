@@ -1,1 +1,1 @@
-"""What all commands stand on: options, output, errors, exit codes."""
+"""Parts that all commands use: options, output, errors, exit codes."""

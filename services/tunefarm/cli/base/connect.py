@@ -1,4 +1,4 @@
-"""Which server a command talks to."""
+"""Connect a command to a server: the one it is told, or the farm on this machine."""
 
 from __future__ import annotations
 

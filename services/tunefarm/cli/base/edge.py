@@ -1,4 +1,4 @@
-"""The edge of the command: every error becomes a sentence and an exit code here, and nowhere else."""
+"""Turn every error of a command into a sentence and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which extra of the distribution installs what a command needs."""
+"""Tell which extra of the distribution (``pip install tunefarm[…]``) installs a package that a command lacks."""
 
 from __future__ import annotations
 

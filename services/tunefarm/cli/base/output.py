@@ -1,4 +1,4 @@
-"""Where a command writes: results to standard output, everything else to standard error."""
+"""Write a command's results to standard output, and everything else to standard error."""
 
 from __future__ import annotations
 

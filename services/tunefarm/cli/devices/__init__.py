@@ -1,4 +1,4 @@
-"""``tunefarm device``: lend a machine to a farm, and look after the machines of one."""
+"""``tunefarm device``: commands that add machines to a farm and manage them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm device show``: a device, its lease, its use and what it measured."""
+"""``tunefarm device show``: one device, its lease, its usage and its measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm device join``: lend a machine to a farm."""
+"""``tunefarm device join``: add this machine to a farm as a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm device token|list|drain|quarantine|release|remove``: look after the machines of a farm."""
+"""``tunefarm device token|list|drain|quarantine|release|remove``: manage the machines of a farm."""
 
 from __future__ import annotations
 

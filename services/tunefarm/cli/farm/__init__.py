@@ -1,1 +1,1 @@
-"""Commands that run or look after a farm."""
+"""Commands that run or manage a farm."""

@@ -1,4 +1,4 @@
-"""``tunefarm backup`` and ``tunefarm restore``: all that a farm knows, in one file."""
+"""``tunefarm backup`` and ``tunefarm restore``: a farm's data in one file."""
 
 from __future__ import annotations
 

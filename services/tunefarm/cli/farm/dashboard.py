@@ -1,4 +1,4 @@
-"""``tunefarm dashboard``: a link that signs a browser in."""
+"""``tunefarm dashboard``: print a link that signs a browser in."""
 
 from __future__ import annotations
 

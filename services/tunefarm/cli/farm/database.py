@@ -1,4 +1,4 @@
-"""``tunefarm db``: the database's schema."""
+"""``tunefarm db``: upgrade and check the database's schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm doctor``: what is wrong with the farm, and what to do about it."""
+"""``tunefarm doctor``: show what is wrong with the farm, and how to repair it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm keys``: who may use the server."""
+"""``tunefarm keys``: create, list and revoke API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The farm on this machine: the one place of the command that knows `tunefarm.embedded`."""
+"""Start or find the farm on this machine. No other module of the command imports `tunefarm.embedded`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm worker``: become a part of a farm.
+"""``tunefarm worker``: run a worker of a farm.
 
 Like ``tunefarm device join``, it replaces this process by the part's own, so that signals, exit code and supervision are
 the part's.

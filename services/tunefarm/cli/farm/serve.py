@@ -1,4 +1,4 @@
-"""``tunefarm serve``: a whole farm on this machine."""
+"""``tunefarm serve``: run a whole farm on this machine."""
 
 from __future__ import annotations
 

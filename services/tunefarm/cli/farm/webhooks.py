@@ -1,4 +1,4 @@
-"""``tunefarm webhooks``: who is told of what happens to jobs."""
+"""``tunefarm webhooks``: create, list, test and delete webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm jobs``: look at tuning jobs, follow them, change them, get their results."""
+"""``tunefarm jobs``: commands that show, follow and change jobs, and download their results."""
 
 from __future__ import annotations
 

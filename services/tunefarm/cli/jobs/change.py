@@ -1,4 +1,4 @@
-"""``tunefarm jobs cancel|change|pause|resume|retry``: tell jobs what to do."""
+"""``tunefarm jobs cancel|change|pause|resume|retry``: change jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm jobs list|show|tasks|trials|watch``: look at jobs, and follow them."""
+"""``tunefarm jobs list|show|tasks|trials|watch``: show and follow jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tunefarm jobs artifact|report|source|records``: get what a job produced."""
+"""``tunefarm jobs artifact|report|source|records``: download what a job produced."""
 
 from __future__ import annotations
 

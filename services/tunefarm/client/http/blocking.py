@@ -1,4 +1,4 @@
-"""Makes a blocking method of one that is awaited, so that no part of the client is written twice.
+"""Make blocking methods from awaited ones, so that each method of the client is written once.
 
 What the client awaits is its link alone (`tunefarm.client.http.links`). Over a link that blocks, a coroutine of the client
 therefore never suspends: its first step is its last one, and no event loop is needed.

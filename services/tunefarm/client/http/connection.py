@@ -1,4 +1,4 @@
-"""What a link has to know of its server: address, key, patience."""
+"""Settings of a connection: the server's address, the API key, time limits."""
 
 from __future__ import annotations
 

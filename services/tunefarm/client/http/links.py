@@ -1,4 +1,4 @@
-"""The two links to a server: one blocks, one is awaited. All else of the client is written once, above them."""
+"""The two links to a server, one blocking and one asynchronous. The rest of the client is the same for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists that come in pages."""
+"""Read lists that the server sends in pages."""
 
 from __future__ import annotations
 

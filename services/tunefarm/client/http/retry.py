@@ -1,4 +1,4 @@
-"""When a request is sent again, and after how long."""
+"""Decide whether a request is sent again, and after how long."""
 
 from __future__ import annotations
 

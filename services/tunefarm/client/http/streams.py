@@ -1,4 +1,4 @@
-"""Files on their way: out of a folder, and into one."""
+"""Read files in chunks for uploads, and write downloads to a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP to the farm: retries, problem documents, files both ways."""
+"""Send requests to the farm: retries, problem documents, uploads and downloads."""
 
 from __future__ import annotations
 

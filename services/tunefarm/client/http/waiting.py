@@ -1,4 +1,4 @@
-"""Looking at something again and again until it is as it should be."""
+"""Poll a value until it meets a condition."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the client returns: frozen values read from the server's answers."""
+"""The values that the client returns, read from the server's answers."""

@@ -1,4 +1,4 @@
-"""Devices, what they can do and what they did, as the server describes them."""
+"""Devices, their peaks and their history, as the client returns them."""
 
 from __future__ import annotations
 

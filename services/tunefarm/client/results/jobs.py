@@ -1,4 +1,4 @@
-"""Jobs, their kernels, trials and events, and records, as the server describes them.
+"""Jobs, their tasks, trials, events and records, as the client returns them.
 
 Most keep the whole answer in `raw`, for what this version has no name for. Times that end in ``_at`` are Unix seconds.
 """

@@ -1,4 +1,4 @@
-"""Models and their kernels, as the server describes them."""
+"""Models and their tasks, as the client returns them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a REPL and a notebook show a value: as a line, and as a small table. Each class says what, in `summary`."""
+"""Show a value in a REPL as a line and in a notebook as a table. Each class lists its fields in `summary`."""
 
 from __future__ import annotations
 

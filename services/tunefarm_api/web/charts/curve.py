@@ -1,4 +1,4 @@
-"""How the job's kernels got faster: the curve, cut down to what a screen can show."""
+"""The curve of a job's best latency over time, reduced to as many points as a screen can show."""
 
 from __future__ import annotations
 

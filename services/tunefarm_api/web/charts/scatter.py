@@ -1,4 +1,4 @@
-"""All trials of a task as points, cut down to what a screen can show."""
+"""The scatter plot of a task's trials, reduced to as many points as a screen can show."""
 
 from __future__ import annotations
 

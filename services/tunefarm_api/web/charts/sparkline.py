@@ -1,4 +1,4 @@
-"""A task's search in the size of a word, as SVG: drawn here, so it is there without any script."""
+"""The sparkline of a task's search, drawn as SVG on the server, without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can do to a device, and how a machine becomes one."""
+"""What a person can do to a device: its buttons, and the page that adds a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One device: who it is, how it does, what it did."""
+"""The page of one device."""
 
 from __future__ import annotations
 

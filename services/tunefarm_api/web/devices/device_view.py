@@ -1,4 +1,4 @@
-"""A device as its page shows it."""
+"""The values that a device's page shows."""
 
 from __future__ import annotations
 

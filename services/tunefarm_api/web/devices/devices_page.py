@@ -1,4 +1,4 @@
-"""Devices: who is there, who is fit, who holds which."""
+"""The list of devices."""
 
 from __future__ import annotations
 

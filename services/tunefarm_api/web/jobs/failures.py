@@ -1,4 +1,4 @@
-"""What a task's failures said, in groups: messages that differ in numbers alone are one."""
+"""Group a task's failures by message; messages that differ only in numbers are one group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person can do to a job: each button is a form, and leads back to the job's page."""
+"""The buttons of a job's page; each is a form that leads back to the page."""
 
 from __future__ import annotations
 

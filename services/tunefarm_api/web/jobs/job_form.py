@@ -1,4 +1,4 @@
-"""The form that starts a job: what it offers, and what it asks for."""
+"""The form that creates a job: its choices, and how it is read."""
 
 from __future__ import annotations
 

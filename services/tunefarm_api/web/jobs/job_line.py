@@ -1,4 +1,4 @@
-"""A job as one line of a list."""
+"""A job as a row of a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's page, and what it draws its curve from."""
+"""The page of one job, and the data of its curve."""
 
 from __future__ import annotations
 

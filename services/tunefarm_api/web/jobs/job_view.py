@@ -1,4 +1,4 @@
-"""A job as the pages show it: figures worked out from its row, its tasks and its report."""
+"""The values that a job's page shows, computed from its row, its tasks and its report."""
 
 from __future__ import annotations
 

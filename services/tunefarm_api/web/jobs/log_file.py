@@ -1,4 +1,4 @@
-"""A job's log as a file: what the page shows as text, or the events themselves as JSON lines."""
+"""A job's log as a file: the text that the page shows, or the events as JSON lines."""
 
 from __future__ import annotations
 

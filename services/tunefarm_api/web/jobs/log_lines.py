@@ -1,4 +1,4 @@
-"""A job's events in words."""
+"""A job's events as sentences."""
 
 from __future__ import annotations
 

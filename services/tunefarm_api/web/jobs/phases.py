@@ -1,4 +1,4 @@
-"""The phases of a job, with their times: from the events that say when each began."""
+"""The phases of a job and their times, read from its events."""
 
 from __future__ import annotations
 

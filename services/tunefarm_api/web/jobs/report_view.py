@@ -1,4 +1,4 @@
-"""What the job's page shows of a report; the report itself says more."""
+"""The part of a report that the job's page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config in words: what a schedule decides, knob by knob. Read off the space's JSON: the API process has no NumPy."""
+"""A config in words, knob by knob. It is read from the space's JSON, since the API process has no NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of a kernel on its page: each text is fetched when somebody opens it, and a long one is shown in part."""
+"""The source of a kernel on its page; each text is loaded when it is opened."""
 
 from __future__ import annotations
 

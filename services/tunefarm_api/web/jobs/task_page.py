@@ -1,4 +1,4 @@
-"""One kernel of a job: its trials, how they ended, and the schedule that won."""
+"""The page of one task of a job: its trials, their outcomes, and the best schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's kernels as its page shows them."""
+"""The values of a job's tasks that its page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that compute in bfloat16: which of their tensors are, and what ONNX Runtime can run in their place.
+"""Find the tensors of a network that are bfloat16, and write a form of it that ONNX Runtime can run.
 
 ONNX Runtime's CPU provider has casts of bfloat16 and next to nothing else. So results are made by a twin that holds such
 tensors as float32 and rounds what each node makes of them to bfloat16, which is what the network says; and ONNX Runtime is

@@ -1,4 +1,4 @@
-"""Child process: a network on this machine's GPU by somebody else: ONNX Runtime's CUDA provider, or `torch.compile`.
+"""Child process: run a network on this machine's GPU in ONNX Runtime (CUDA) or `torch.compile`.
 
 Handlers: `open` first, which says what is missing where there is something; `sample` then returns seconds per inference,
 inputs and outputs on the GPU. A sample's inferences are sent off one after the other and the GPU is waited for once, after

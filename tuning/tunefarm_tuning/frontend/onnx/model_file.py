@@ -1,4 +1,4 @@
-"""Reading a model file that has passed the checks as ONNX, whichever format it is in."""
+"""Read a model file that has passed the checks as ONNX, whatever its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a GPU another's? A kernel that shares it is timed wrongly, and nothing in its samples says so.
+"""Tell whether another process uses the GPU. Timings of a kernel that shares it are wrong, and do not show it.
 
 Not every process that holds the GPU keeps it busy: a notebook may sleep on it for days. One counts once it computes.
 """

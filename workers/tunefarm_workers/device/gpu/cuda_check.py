@@ -1,4 +1,4 @@
-"""Whether kernels can run on a GPU of this machine at all: asked before the farm is told of it."""
+"""Check that kernels can run on a GPU of this machine, before it is offered to the farm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices this machine lends: itself, or each of its GPUs."""
+"""Choose the devices of this machine: the machine itself, or each of its GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as their driver tells of them; none where there is no driver."""
+"""List the GPUs of this machine by their driver; none if there is no driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the device's GPU can be measured on: its driver answers, and nobody else uses it."""
+"""Tell whether the device's GPU can be measured on: its driver answers, and no other process uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a device's lease holders comes later: the numbers of their leases, as clients say them. Pure.
+"""Order a device's lease holders by the numbers of their leases, which clients present. Pure.
 
 The service numbers the leases of a device. A worker that froze and lost its lease may still have its session open, or open
 another one when it wakes. It gives way to whoever holds a later lease. A client that names no lease is taken as it comes.

@@ -1,4 +1,4 @@
-"""The front door: takes connections and hears their hellos, many at once, each within a time limit.
+"""The front door: accepts connections and reads their hellos, many at once, each within a time limit.
 
 A peer that says nothing, speaks nonsense or resets costs itself its connection and nobody else anything.
 """

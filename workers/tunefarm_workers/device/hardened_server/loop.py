@@ -1,4 +1,4 @@
-"""The server's event loop: visitors, tracker and session in one thread, none of which can hold up another."""
+"""The server's event loop: clients, tracker and session in one thread, none of which can block another."""
 
 from __future__ import annotations
 

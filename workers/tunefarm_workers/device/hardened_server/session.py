@@ -1,4 +1,4 @@
-"""One session: a client, and the forked child that runs whatever the client sends.
+"""One session: a client, and the forked child process that runs what the client sends.
 
 The child can crash, hang, stop or fork; when the session ends, by itself or by its time limit, the child, everything
 it started and its files are gone before the device is offered again.

@@ -1,4 +1,4 @@
-"""The server's link to the tracker: offers the device under a fresh match key, and comes back after any outage.
+"""The server's link to the tracker: offers the device under a fresh match key, and reconnects after outages.
 
 Nothing here waits: connecting, asking and answering are turns of the event loop, so that a frozen tracker does not freeze
 the server.

@@ -1,4 +1,4 @@
-"""TVM's private names that the server stands on, in one place: they belong to TVM 0.27.
+"""The private names of TVM 0.27 that the server uses, in one module.
 
 A contract test calls `check`: a new TVM that moved one of them fails there, not on a device.
 """

@@ -1,1 +1,1 @@
-"""The device's RPC server: started, watched, restarted."""
+"""Start, watch and restart the device's RPC server."""

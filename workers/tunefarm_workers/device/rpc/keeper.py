@@ -1,4 +1,4 @@
-"""Keeps an RPC server alive: starts it, asks for proof, starts it anew when the proof fails to come."""
+"""Keep an RPC server alive: start it, probe it, restart it when the probes fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to believe that an RPC server lives, and when to stop waiting for it. Pure."""
+"""Decide whether an RPC server lives, and when to stop waiting for it. Pure."""
 
 from __future__ import annotations
 

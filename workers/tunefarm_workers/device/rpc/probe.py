@@ -1,4 +1,4 @@
-"""Proofs of life of an RPC server, got the way its users would: from the tracker and at its front door.
+"""Probe an RPC server as its users reach it: through the tracker and by a connection.
 
 A process id proves nothing: TVM's own server lives on after its listener has died.
 """

@@ -1,4 +1,4 @@
-"""What TVM's RPC says on the wire, without importing TVM.
+"""The messages of TVM's RPC protocol, without importing TVM.
 
 Client to server: ``magic, length, "client:MATCHKEY -timeout=10"``; the server answers ``code, length, "server:KEY"``.
 To the tracker: its magic, echoed; then frames of ``length, JSON``, one answer per request. All integers are little-endian 32 bits.
