@@ -8,6 +8,7 @@ No documentation tool is used: the sources are four different things (typer, Ope
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import sys
@@ -17,7 +18,21 @@ from typing import Any
 
 import typer
 
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+PACKAGES = tuple(
+    ROOT / folder
+    for folder in (
+        "tuning/tunefarm_tuning",
+        "tuning/tunefarm_convert",
+        "db/tunefarm_db",
+        "services/tunefarm_app",
+        "services/tunefarm_api",
+        "workers/tunefarm_workers",
+        "services/tunefarm",
+        "services/tunefarm_text",
+    )
+)
 
 
 def main() -> int:
@@ -30,6 +45,7 @@ def main() -> int:
         "settings.md": _settings(),
         "api.md": _api(),
         "problems.md": _problems(),
+        "modules.md": _modules(),
         "openapi.json": json.dumps(_openapi(), indent=1, sort_keys=True) + "\n",
     }
     stale = [
@@ -59,7 +75,43 @@ Generated from the code by `make docs`; a test keeps it up to date.
 - [The Python client](client.md)
 - [The engine](engine.md)
 - [Settings](settings.md)
+- [Modules](modules.md): every module of the product, by folder, in a sentence
 """
+
+
+def _modules() -> str:
+    lines = [
+        "# Modules",
+        "",
+        (
+            "Every module of the product with the first sentence of its docstring. "
+            "[Extending](../extending.md) says where each kind of change belongs, "
+            "[the architecture](../architecture.md) how the modules work together."
+        ),
+        "",
+    ]
+    for package in PACKAGES:
+        lines += [
+            f"## `{package.name}`",
+            "",
+            f"In `{package.relative_to(ROOT)}/`. {_first_sentence(package / '__init__.py')}",
+            "",
+        ]
+        for folder in sorted({path.parent for path in package.rglob("*.py")}):
+            modules = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+            if folder != package:
+                room = folder.relative_to(package)
+                lines += [f"### `{room}/`", ""]
+                if (folder / "__init__.py").exists():
+                    lines += [_first_sentence(folder / "__init__.py"), ""]
+            if modules:
+                lines += [f"- `{path.stem}`: {_first_sentence(path)}" for path in modules] + [""]
+    return "\n".join(lines)
+
+
+def _first_sentence(module: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or ""
+    return " ".join(docstring.split("\n\n")[0].split())
 
 
 def _command() -> str:

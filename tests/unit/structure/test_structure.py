@@ -1,14 +1,15 @@
-"""The house's measures: how wide a folder, how long a file, and no module that imports itself by way of others."""
+"""Measures of the structure: modules per folder, lines per file, no import circles, and paths in the docs that exist."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import Counter
 from pathlib import Path
 
 import grimp
 import pytest
-from repository import ROOT
+from repository import DOCS, ROOT
 
 PACKAGES = (
     "tunefarm_tuning",
@@ -52,6 +53,27 @@ def test_no_file_is_too_long() -> None:
         str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in product_files()
     }
     assert not {path: count for path, count in lines.items() if count > MOST_LINES}
+
+
+def test_the_places_named_in_the_docs_exist() -> None:
+    roots = [ROOT / folder for folder in (".", "tuning", "db", "services", "workers")]
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    paths = [path for path in re.findall(r"`([\w./-]+)`", text) if "/" in path]
+    assert len(paths) > 100
+    assert not [path for path in paths if not any((root / path).exists() for root in roots)]
+
+
+def test_the_tables_named_in_the_docs_exist() -> None:
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    tables = re.findall(r"`(\w+)`(?:, `\w+`)*(?: or `\w+`)? (?:in|of) `([\w/]+\.py)`", text)
+    files = [
+        (name, file)
+        for name, path in tables
+        for root in ("tuning", "db", "services", "workers")
+        if (file := ROOT / root / path).is_file()
+    ]
+    assert len(files) > 20
+    assert not [(name, str(file)) for name, file in files if name not in file.read_text(encoding="utf-8")]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
