@@ -42,10 +42,17 @@ setup: .venv/.synced ## Make the environment from the lock file
 demo: setup ## Tune a ResNet-18 end to end on this machine (about five minutes)
 	$(BIN)/python examples/demo.py $(DEMO_ARGS)
 
+# Which of the long tests and of the cases of large matrices run: no, all, or a Git revision (those that a change since then
+# can break). tests/support/exhaustive.py
+EXHAUSTIVE ?= no
 .PHONY: test
-test: setup ## Run everything that CI runs: checks, then all tests
+test: setup ## Run the checks, then the tests
 	@$(MAKE) --no-print-directory --jobs 2 check .rewritten
-	@$(PYTEST) $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: ## The same, with all long tests and all cases of large matrices
+	@$(MAKE) --no-print-directory test EXHAUSTIVE=all
 
 # pytest rewrites the tests' assertions when it reads them, for a quarter of a minute. Each of its workers would, at the same
 # time; so one does beforehand, while mypy has the other core. What is wrong with a test, the tests themselves say.
@@ -69,7 +76,7 @@ SOAK ?= big
 SOAK_REPORT ?= soak.jsonl
 .PHONY: soak
 soak: setup ## Kill and freeze everything, for hours (SOAK=middle takes some minutes)
-	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
+	TUNEFARM_SOAK=$(SOAK) TUNEFARM_SOAK_REPORT=$(SOAK_REPORT) $(BIN)/python -m pytest --exhaustive=all tests/soak tests/e2e/web/test_many_events.py --timeout 14400 $(PYTEST_ARGS)
 
 .PHONY: gpu-check
 gpu-check: setup ## What needs an NVIDIA GPU: run it on a machine that has one, and it says what it proved

@@ -11,6 +11,8 @@ from uuid import uuid4
 import pytest
 from private_postgres import started_postgres
 
+pytest_plugins = ("exhaustive",)
+
 # A process that calls TVM is bound to one core otherwise, and all that it starts later.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 

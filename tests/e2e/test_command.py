@@ -127,6 +127,7 @@ def test_the_whole_job_in_one_line(place: Place) -> None:
     assert "has shape" in place.run("run", artifact, "--input", "outputs/y.npy", code=2).stderr
 
 
+@pytest.mark.exhaustive
 def test_serve_and_use_it(place: Place) -> None:
     """The other commands find the farm of the same folder; bad models get their own errors; Ctrl-C ends it."""
     model = place.write_model()
@@ -194,6 +195,7 @@ def test_an_interrupted_tune_takes_its_farm_along(place: Place) -> None:
     place.expect_nothing_left()
 
 
+@pytest.mark.exhaustive
 def test_the_demo(place: Place) -> None:
     demo = subprocess.run(
         [sys.executable, EXAMPLES / "demo.py", "--network", "tiny", "--seconds", "10", "--output", "result"],

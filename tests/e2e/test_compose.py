@@ -135,6 +135,7 @@ def host(tmp_path: Path, new_postgres_url: Callable[[], str]) -> Iterator[Host]:
     host.close()
 
 
+@pytest.mark.exhaustive
 def test_a_job_goes_through_the_compose_file(host: Host, tmp_path: Path) -> None:
     from tiny_convnet import build_tiny_mlp
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bent_server
+import pytest
 from real_farm import network, real_farm
 from soak_audit import audit
 
 from tunefarm_db.states.device import DeviceState
 from tunefarm_db.values import Job
+
+pytestmark = pytest.mark.exhaustive
 
 # times that it computes wrongly and that its clock runs at half its speed, trials of a job
 SIZES = {"small": (1, 12), "middle": (5, 60), "big": (20, 100)}

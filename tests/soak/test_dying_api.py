@@ -7,11 +7,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from failing_api import POINTS
 from soak_audit import audit
 from soak_farm import SoakFarm, soak_farm
 
 from tunefarm_app.engines.replay import Scenario
+
+pytestmark = pytest.mark.exhaustive
 
 # clients, deaths at each point
 SIZES = {"small": (4, 1), "middle": (6, 4), "big": (10, 25)}

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from real_farm import RealFarm, network, real_farm
 from soak_audit import audit
 from waiting import gone
@@ -16,6 +17,8 @@ from waiting import gone
 from tunefarm_db.states.device import DeviceState
 from tunefarm_db.values import Job
 from tunefarm_tuning.measure.interfaces import TimingOption
+
+pytestmark = pytest.mark.exhaustive
 
 # freezes, trials of a job
 SIZES = {"small": (1, 12), "middle": (6, 40), "big": (20, 100)}

@@ -9,11 +9,14 @@ import sqlite3
 import time
 from contextlib import closing
 
+import pytest
 from soak_audit import audit
 from soak_farm import SoakFarm, counted, soak_farm
 
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.values import Step, StepState
+
+pytestmark = pytest.mark.exhaustive
 
 # workers, jobs, rounds of each, freezes
 SIZES = {"small": (2, 2, 6, 2), "middle": (3, 3, 20, 10), "big": (4, 8, 120, 100)}

@@ -35,6 +35,8 @@ from tunefarm.embedded import EmbeddedFarm, FarmOptions
 from tunefarm_app.engines.replay import Scenario
 from tunefarm_db.engine import make_engine
 
+pytestmark = pytest.mark.exhaustive
+
 # trials, trials of a round, kills, by engine
 SIZES: dict[str, dict[str, tuple[int, int, int]]] = {
     "small": {"replay": (32, 4, 1)},

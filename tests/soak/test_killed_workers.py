@@ -6,11 +6,14 @@ import os
 import signal
 import time
 
+import pytest
 from soak_audit import audit
 from soak_farm import soak_farm
 from waiting import gone
 
 from tunefarm_app.engines.replay import Scenario
+
+pytestmark = pytest.mark.exhaustive
 
 # workers, devices of one pool, jobs at once, rounds of each, kills
 SIZES = {"small": (2, 2, 2, 10, 2), "middle": (3, 4, 3, 100, 30), "big": (4, 4, 3, 1700, 200)}

@@ -102,6 +102,7 @@ def test_the_server_is_killed_on_the_way(seat: Any, server: Killable, file: Path
     forgive(seat)
 
 
+@pytest.mark.exhaustive
 def test_after_a_reload_the_same_file_goes_on(seat: Any, server: Killable, file: Path) -> None:
     page = seat.sign_in()
     slow_down(page, BYTES_PER_SEC)
@@ -150,6 +151,7 @@ def test_a_person_resumes_and_stops(seat: Any, tmp_path: Path) -> None:
     forgive(seat, "507")
 
 
+@pytest.mark.exhaustive
 def test_several_files_at_once(seat: Any, tmp_path: Path) -> None:
     page = seat.sign_in()
     files = [tmp_path / "net-1.onnx", tmp_path / "net-2.onnx"]

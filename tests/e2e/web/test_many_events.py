@@ -6,6 +6,7 @@ import os
 import threading
 import time
 
+import pytest
 from playwright.sync_api import Page, expect
 from replay_server import ReplayServer
 from waiting import wait_until
@@ -78,6 +79,7 @@ def weigh(page: Page) -> dict[str, float]:
     return {name: float(found[name]) for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
 
 
+@pytest.mark.exhaustive
 def test_a_page_keeps_up_and_keeps_its_size(seat, server: ReplayServer) -> None:
     services = server.services
     blob = services.blobs.put([Scenario().to_bytes()])

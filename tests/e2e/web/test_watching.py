@@ -102,6 +102,7 @@ def test_pause_resume_extend_and_cancel(seat, server: ReplayServer) -> None:
     expect(page.locator("#state")).to_contain_text("cancelled")
 
 
+@pytest.mark.exhaustive
 def test_seven_tabs_at_once(seat, server: ReplayServer) -> None:
     """A browser has six connections for a host at most; with a stream each, the seventh tab would never open."""
     seat.sign_in()
@@ -113,6 +114,7 @@ def test_seven_tabs_at_once(seat, server: ReplayServer) -> None:
         expect(tab.locator(f"#{job.id}")).to_contain_text("succeeded")
 
 
+@pytest.mark.exhaustive
 def test_the_api_is_restarted_while_one_looks(chromium: Browser, tmp_path: Path) -> None:
     context = chromium.new_context()
     port = free_port()

@@ -81,6 +81,7 @@ def halfway(farm: Farm) -> Any:
     return job
 
 
+@pytest.mark.matrix(every=3)
 def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> None:
     job = halfway(farm)
     before = farm.trials(job.id)
@@ -113,6 +114,7 @@ def test_a_restored_farm_goes_on(farm: Farm, other_url: str, tmp_path: Path) -> 
         other.services.close()
 
 
+@pytest.mark.matrix(every=3)
 def test_it_is_one_moment_of_a_running_farm(farm: Farm, other_url: str, tmp_path: Path) -> None:
     """While one thread tunes, backups are made: in each, counters and trials agree, as in no other moment's mixture."""
     farm.add_device()
@@ -241,6 +243,7 @@ def small_backup(tmp_path: Path) -> Backup:
     return made
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_a_damaged_backup_changes_nothing(
     damage: str, small_backup: Backup, other_url: str, tmp_path: Path

@@ -96,6 +96,7 @@ def crew(farm: Farm) -> Iterator[Crew]:
     made.close()
 
 
+@pytest.mark.exhaustive
 def test_jobs_end_as_they_should_whatever_is_done_to_them(server, farm, crew) -> None:
     model = farm.upload(Scenario(tasks=2, trial_sec=0.005))
     wait_until(lambda: farm.model(model.id).state == "ready", "the model")

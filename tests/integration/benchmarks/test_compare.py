@@ -14,6 +14,8 @@ from benchmarks.search.tasks import BenchTask
 
 from tunefarm_tuning.testing.workloads import sample_task
 
+pytestmark = pytest.mark.exhaustive
+
 KERNEL_SIDES = ["ga", "xgb-no-prior+history"]
 
 

@@ -9,6 +9,8 @@ from benchmarks.search.compare_table import make_table, side_runs
 from benchmarks.search.split import split_cells, split_of
 from benchmarks.search.stock import split as stock_split
 
+pytestmark = pytest.mark.exhaustive
+
 MACHINE = {
     "kind": "machine",
     "target": "llvm",

@@ -6,8 +6,11 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks import defaults
 from repository import ROOT
+
+pytestmark = pytest.mark.exhaustive
 
 
 def load(path: str) -> Any:

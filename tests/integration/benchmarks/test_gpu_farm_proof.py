@@ -11,6 +11,8 @@ from benchmarks.gpu.farm_job import GpuFarm
 from benchmarks.gpu.proofs import NotProvedError
 from benchmarks.models.networks.graph import write_network
 
+pytestmark = pytest.mark.exhaustive
+
 
 def test_a_network_is_tuned_by_a_farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farm_proof, "_SEARCH_SEC", 8.0)

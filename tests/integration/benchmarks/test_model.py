@@ -12,6 +12,8 @@ from benchmarks.search.model import known_half, main
 from benchmarks.search.model_table import make_table, model_runs
 from repository import ROOT
 
+pytestmark = pytest.mark.exhaustive
+
 EXAMPLE = ROOT / "examples" / "tiny_convnet.py"
 
 

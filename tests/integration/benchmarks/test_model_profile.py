@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from benchmarks.models.kernel_records import KernelState
 from benchmarks.models.profile import call_table, make_table
 from benchmarks.models.vm_profile import Call, Kernel, NetworkProfile
 from repository import ROOT
+
+pytestmark = pytest.mark.exhaustive
 
 
 def write_tiny_model(path: Path) -> Path:

@@ -11,6 +11,8 @@ from benchmarks.models.table import make_table
 from benchmarks.search import json_lines
 from repository import ROOT
 
+pytestmark = pytest.mark.exhaustive
+
 
 def write_tiny_model(path: Path) -> Path:
     spec = importlib.util.spec_from_file_location(

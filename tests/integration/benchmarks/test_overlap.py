@@ -11,6 +11,8 @@ from benchmarks.overlap.machine import RecordedKernel, recorded_kernels
 from benchmarks.overlap.run import SIDES, Regime, run, side
 from benchmarks.overlap.table import table_of
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def kernels() -> list[RecordedKernel]:

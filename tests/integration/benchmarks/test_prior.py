@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import lzma
 
+import pytest
 from benchmarks.prior.fit import TRIALS
 from benchmarks.search.tasks import MODELS, model_tasks
 
 from tunefarm_tuning.space.config_space import ConfigSpace
+
+pytestmark = pytest.mark.exhaustive
 
 
 def test_no_workload_of_the_benchmarks_is_among_the_priors() -> None:

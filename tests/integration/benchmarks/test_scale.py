@@ -16,6 +16,8 @@ from benchmarks.scale.run import main
 from benchmarks.scale.table import make_table
 from benchmarks.search import json_lines
 
+pytestmark = pytest.mark.exhaustive
+
 
 def test_two_devices_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines, recording, table = tmp_path / "lines.jsonl", tmp_path / "recording.json.xz", tmp_path / "table.md"

@@ -46,6 +46,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.matrix(every=2)
 @KINDS
 def test_the_server_is_killed_and_comes_back(kind: str, file: Path, tmp_path: Path) -> None:
     told: list[int] = []

@@ -146,6 +146,7 @@ def test_no_second_farm_in_the_same_folder(farm: Farm) -> None:
     farm.expect_device_online()
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("name", list(MARKS))
 def test_a_killed_part_comes_back_at_its_place(farm: Farm, name: str) -> None:
     before = farm.part(name)
@@ -161,6 +162,7 @@ def test_a_killed_part_comes_back_at_its_place(farm: Farm, name: str) -> None:
     farm.expect_device_online()
 
 
+@pytest.mark.exhaustive
 def test_two_farms_side_by_side(farm: Farm, tmp_path: Path) -> None:
     other = Farm(tmp_path / "other")
     with other.handle:

@@ -12,6 +12,8 @@ from notebook_kernel import outputs, run_notebook
 from replay_fixtures import client, farm
 from repository import EXAMPLES
 
+pytestmark = pytest.mark.exhaustive
+
 __all__ = ["client", "farm"]
 
 NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))

@@ -259,6 +259,7 @@ def bent_job(tiny_net: TunedNet, folder: Path, history: History) -> CompileJob:
     )
 
 
+@pytest.mark.exhaustive
 def test_wrong_default_schedules_cost_no_tuned_kernel(tiny_net: TunedNet, tmp_path: Path) -> None:
     bent = bent_job(tiny_net, tmp_path / "work", History(tiny_net.records[:1]))
     artifact = bent.run(tmp_path / "a.tunefarm")

@@ -40,6 +40,7 @@ def refused(
     return caught.value
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("name", sorted({*onnx_models.ORDINARY}))
 def test_ordinary_networks_are_accepted(name: str, stored: Path) -> None:
     built = onnx_models.ORDINARY[name]()
@@ -63,6 +64,7 @@ def test_branches_are_accepted(stored: Path) -> None:
     assert dict(model.operators) == {"If": 1, "Relu": 1, "Neg": 1, "Exp": 1}
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize("name", sorted(bad_models.REFUSED))
 def test_bad_models_are_refused_each_with_its_code(name: str, stored: Path) -> None:
     code, build = bad_models.REFUSED[name]

@@ -129,6 +129,7 @@ def test_intrinsics_are_described_as_those_of_float16() -> None:
                 assert found.script().replace("bfloat16", "float16") == wanted.script()
 
 
+@pytest.mark.matrix(every=3)
 @needs_nvcc
 @pytest.mark.parametrize("arch", [80, 90])
 @pytest.mark.parametrize(
@@ -152,6 +153,7 @@ def test_the_compiler_takes_them_for_products_of_bfloat16(
     assert (tmp_path / "kernel.cubin").read_bytes()[:4] == b"\x7fELF"
 
 
+@pytest.mark.exhaustive
 @needs_nvcc
 def test_a_builder_builds_them(tmp_path: Path) -> None:
     from tunefarm_tuning.measure.interfaces import BuildInput

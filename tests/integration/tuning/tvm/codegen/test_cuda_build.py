@@ -65,6 +65,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBuilder]:
         yield made
 
 
+@pytest.mark.matrix(every=3)
 @needs_nvcc
 @pytest.mark.parametrize(
     ("arch", "kind", "sizes"),

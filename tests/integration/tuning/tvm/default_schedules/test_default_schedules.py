@@ -327,6 +327,7 @@ def run(kernel: Kernel, folder: Path, target: Target, *, plain: bool) -> list[ND
     return [arg.numpy() for arg in args]
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("name", NETS)
 def test_it_computes_what_unscheduled_loops_do(name: str, tmp_path: Path) -> None:
     kernels = kernels_of(NETS[name], tmp_path, HOST)
@@ -350,6 +351,7 @@ def is_scheduled(kernel: Kernel, target: Target = HOST) -> bool:
 WITHOUT_A_RULE = {"cumsum", "sum-all"}
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("name", sorted(NETS.keys() - WITHOUT_A_RULE))
 def test_nearly_all_kernels_have_a_rule(name: str, tmp_path: Path) -> None:
     for kernel in kernels_of(NETS[name], tmp_path, HOST):
@@ -503,6 +505,7 @@ def test_wide_weights_are_not_read_anew_for_every_few_rows(columns: int) -> None
     assert tile.rows[0] >= 8
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize(
     "target", [AVX2, parse_target("llvm -mcpu=x86-64-v4"), ARM], ids=["avx2", "avx512", "arm"]
 )

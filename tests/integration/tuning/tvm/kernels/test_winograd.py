@@ -113,6 +113,7 @@ def every_winograd(module: tvm.IRModule) -> list[Alternative]:
     return found
 
 
+@pytest.mark.matrix(every=2)
 @pytest.mark.parametrize(
     "changed",
     [

@@ -173,6 +173,7 @@ def assembly(func: tvm.tirx.PrimFunc, target: Target) -> str:
     return str(built.inspect_source("asm"))
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> None:
@@ -194,6 +195,7 @@ def test_agrees_with_onnx_runtime(name: str, target: Target, tmp_path: Path) -> 
     assert np.mean(apart > 1e-4) < 0.02
 
 
+@pytest.mark.matrix(every=3)
 @pytest.mark.parametrize("target", [AVX512, AVX], ids=["512", "256"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_kernel_multiplies_with_the_instruction(name: str, target: Target, tmp_path: Path) -> None:
