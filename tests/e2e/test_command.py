@@ -178,6 +178,7 @@ def test_serve_and_use_it(place: Place) -> None:
     place.run("db", "check")
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_tune_takes_its_farm_along(place: Place) -> None:
     model = place.write_model()
     job = place.start("tune", model, "--minutes", "30")
