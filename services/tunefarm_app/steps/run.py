@@ -1,4 +1,4 @@
-"""Run a step: claim it, do its work, commit under its fencing token, send the steps that follow.
+"""Run a step: claim it, do its work, commit under its fencing token, send the steps that follow; retry it if it fails.
 
 `failure_policy` says what happens to a step that goes wrong.
 """

@@ -1,4 +1,4 @@
-"""The agent: one loop that keeps the registration and the RPC server alive."""
+"""The agent: one loop that keeps the registration and the RPC server alive, and says whether the device is ready."""
 
 from __future__ import annotations
 
