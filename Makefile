@@ -60,6 +60,14 @@ test-all: ## The same, with all long tests and all cases of large matrices
 .rewritten: setup
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || true
 
+# Where the seconds go: see docs/testing.md.
+CPU_REPORT ?= cpu-report.jsonl
+.PHONY: cpu-report
+cpu-report: setup ## Run the tests, and list the processor seconds of each file
+	@rm -f $(CPU_REPORT)
+	@$(PYTEST) $(SIDE_BY_SIDE) --exhaustive=$(EXHAUSTIVE) -p cpu_report --cpu-report $(abspath $(CPU_REPORT)) $(PYTEST_ARGS); \
+		$(BIN)/python tests/support/cpu_report.py $(CPU_REPORT)
+
 .PHONY: check
 check: setup ## Formatting, lint, types, import contracts
 	$(BIN)/ruff format --check .
