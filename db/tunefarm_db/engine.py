@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -79,9 +80,9 @@ def _sqlite_engine(url: URL) -> Engine:
     def _set_up(connection: sqlite3.Connection, _record: Any) -> None:
         # We say BEGIN ourselves (below): the driver's own would come late, and never IMMEDIATE.
         connection.isolation_level = None
+        connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}").close()
+        _write_ahead(connection)
         for pragma in (
-            f"busy_timeout={BUSY_TIMEOUT_MS}",
-            "journal_mode=WAL",
             "foreign_keys=ON",
             "synchronous=FULL",  # what was answered with 2xx survives a power cut
             "temp_store=MEMORY",
@@ -97,3 +98,19 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on. Only the first connection ever changes anything; the file remembers it.
+
+    SQLite does not wait for another process that turns it on at the same time, whatever the timeout: it answers "locked".
+    """
+    until = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,17 @@ def test_sqlite_is_opened_for_many_processes(tmp_path: Path) -> None:
         }
     engine.dispose()
     assert found == {"journal_mode": "wal", "busy_timeout": 15000, "foreign_keys": 1, "synchronous": 2}
+
+
+def test_many_may_be_the_first_to_open_a_file(tmp_path: Path) -> None:
+    """SQLite refuses at once, about one time in a hundred, if two connections turn on the write-ahead log together."""
+
+    def open_it(url: str) -> None:
+        engine = make_engine(url)
+        with engine.begin() as connection:
+            connection.execute(text("SELECT 1"))
+        engine.dispose()
+
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(100):
+            list(pool.map(open_it, [f"sqlite:///{tmp_path / str(number)}.db"] * 8))
